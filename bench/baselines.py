@@ -10,7 +10,7 @@ from functools import partial
 
 from bench.evaluate import Policy, Site, queue_order
 from bench.worlds import POWERFUL, Box, Scene, pool_of, world_of
-from fleet.facts import Request
+from fleet.model.facts import Request
 from fleet.reconcile import reconcile
 from fleet.tagrules import ask_of_tags
 

@@ -31,9 +31,8 @@ import psycopg
 from bench import debusine_rows
 from bench.reconcile import LIKE_THE_PROGRAM
 from bench.report import Report
-from fleet.facts import Demand, Listing, QueueReading, World
-from fleet.facts.ledger import Ledger
 from fleet.guard import guard
+from fleet.model.facts import Demand, Ledger, Listing, QueueReading, World
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.grants import write_grants
 from fleet.reconcile import reconcile

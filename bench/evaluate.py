@@ -15,8 +15,8 @@ from heapq import heapify, heappop, heappush
 from time import perf_counter
 
 from bench.worlds import Box, Scene, pool_of, type_of
-from fleet.catalogue import price_of_type
-from fleet.facts import Request
+from fleet.model.facts import Request
+from fleet.model.prices import price_of_type
 from fleet.tagrules import ask_of_tags, offer_of_pool
 from fleet.tagrules.bulk import Matcher
 

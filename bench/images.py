@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.report import Report
-from fleet.facts.manifest import BuildOrder, Manifest
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
+from fleet.model.images import BuildOrder, Manifest
 from fleet.schema.pools import ImageRecipe
 from tests.images.mirrors import mirror_options
 

@@ -38,9 +38,9 @@ from bench.baselines import BASELINES, ours
 from bench.evaluate import Outcome, evaluate
 from bench.report import Report
 from bench.worlds import NOW, Scene, Size, scene_of, with_target_wait, world_of
-from fleet.facts import Request, World
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.model.facts import Request, World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 

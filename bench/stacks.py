@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.report import Report
+from fleet.clouds.sim.file import Menu, load
+from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.pulumi_automation import Home
 from fleet.engines.pulumi_cli import find_cli
-from fleet.engines.workspace import Home
 from fleet.errors import FleetError
-from fleet.facts import Stack, Unknown, WorkerInputs
+from fleet.model.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import StackRef
-from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import Menu, load
 
 if TYPE_CHECKING:
     from pulumi import automation

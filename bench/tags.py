@@ -18,11 +18,11 @@ from time import perf_counter
 from bench.patterns import measure_patterns
 from bench.report import Report
 from bench.workload import SCOPES, offers_of, requests_of, signatures_of
+from contrib.debusine.sql import Terms
+from contrib.debusine.statements import PoolOffer, count_waiting
 from fleet.tagrules import Ask, Offer, satisfies
 from fleet.tagrules.bulk import match
 from fleet.tagrules.debusine import TASK_TYPES
-from fleet.tagrules.debusine_sql import PoolOffer, count_waiting
-from fleet.tagrules.sql import Terms
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables
 

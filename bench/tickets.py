@@ -21,17 +21,17 @@ from bench.load import measure_load
 from bench.reconcile import LIKE_THE_PROGRAM
 from bench.report import Report
 from bench.resalloc import assign_tickets, filled
+from fleet.apply.assign import hand_out_all
+from fleet.apply.observe import Sources
 from fleet.errors import FleetError
-from fleet.facts import Listing, Machine, MachineState, Stack, WorkerInputs, World
-from fleet.operate.handing import hand_out_all
-from fleet.operate.observe import Sources
+from fleet.model.facts import Listing, Machine, MachineState, Stack, WorkerInputs, World
+from fleet.model.tickets import Ticket
 from fleet.ports import Engine
-from fleet.queues.tickets import TicketDesk
 from fleet.schema.model import Fleet
-from fleet.store.database import DatabaseStore
-from fleet.store.tables import TENANCIES, TICKETS
-from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Ticket
+from fleet.state.store import DatabaseStore
+from fleet.state.tables import TENANCIES, TICKETS
+from fleet.tickets.queue import TicketDesk
+from fleet.tickets.tables import DatabaseTickets
 from tests.fakes.asking import FakeAsking
 from tests.rigs import postgres
 

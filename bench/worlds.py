@@ -20,8 +20,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from fleet.facts import (
+from fleet.model.facts import (
     Demand,
+    Ledger,
     Listing,
     Machine,
     MachineState,
@@ -34,7 +35,6 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.facts.ledger import Ledger
 from fleet.schema.model import Fleet, Pool
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

@@ -4,24 +4,23 @@ Permuting any input changes nothing, and equal inputs give byte-identical plans.
 The table of steps is the body of `begin`, then that of `reconcile`, in this order.
 """
 
-from fleet.allocate import allocate
-from fleet.budgets import judge_budgets
-from fleet.catalogue.listed import with_price_lists
-from fleet.demand import sign_demand
-from fleet.draft.headroom import Headroom
-from fleet.draft.layout import lay_out
-from fleet.draft.limits import judge_limits
-from fleet.draft.staffing import staff
-from fleet.draft.supplies import find_supplies
-from fleet.facts import World
-from fleet.plan import Plan
+from fleet.model.facts import World
+from fleet.model.plan import Plan
+from fleet.model.prices import with_price_lists
+from fleet.planner.allocation import allocate
+from fleet.planner.assembly import Decided, assemble
+from fleet.planner.budgets import judge_budgets
+from fleet.planner.demand import sign_demand
+from fleet.planner.layout import lay_out
+from fleet.planner.lifecycle.begin import begin
+from fleet.planner.lifecycle.replace import replace_due
+from fleet.planner.lifecycle.returned import let_go_of_returned
+from fleet.planner.lifecycle.surplus import dismiss_booting, release_surplus
+from fleet.planner.lifecycle.warm import keep_warm
+from fleet.planner.limits import judge_limits
+from fleet.planner.pool_plan import Headroom
+from fleet.planner.staffing import find_supplies, staff
 from fleet.schema.model import Fleet
-from fleet.steps.drafting import begin
-from fleet.steps.replace import replace_due
-from fleet.steps.returned import let_go_of_returned
-from fleet.steps.surplus import dismiss_booting, release_surplus
-from fleet.steps.warm import keep_warm
-from fleet.verdicts import Decided, assemble
 
 
 def reconcile(fleet: Fleet, world: World) -> Plan:

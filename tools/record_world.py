@@ -6,7 +6,7 @@ Run it as `python -m tools.record_world` after a change of the world's form.
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleet.facts import World
+from fleet.model.facts import World
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from tests.rigs.replay import PENDING, TOKEN, Replay

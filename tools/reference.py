@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.commands.schema import schema_text
+from fleet.cli.schema import schema_text
 from fleet.schema.base import CURRENCY_PATTERN, ENV_PATTERN, TAG_PATTERN, URL_PATTERN
-from fleet.schema.delivery import COLLECTION_PATTERN, WORKSPACE_PATTERN
 from fleet.schema.pools import (
     PACKAGE_PATTERN,
     PLACE_PATTERN,
@@ -20,6 +19,7 @@ from fleet.schema.pools import (
     VERSION_PATTERN,
     WINDOW_PATTERN,
 )
+from fleet.schema.rules import COLLECTION_PATTERN, WORKSPACE_PATTERN
 from fleet.schema.sources import (
     ADDRESSES_PATTERN,
     ANSWER_PATTERN,

@@ -24,8 +24,8 @@ from typing import Any
 
 import moto
 
-from fleet.catalogue.tables import LOCATIONS
-from fleet.providers.hcloud_prices import HcloudPrices
+from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.model.prices import LOCATIONS
 from fleet.schema.base import EnvSecret
 from fleet.schema.model import HcloudProvider
 

@@ -9,9 +9,7 @@ from typing import Any
 
 from django.db.models import BooleanField, Expression, F, Q
 
-from fleet.tagrules.debusine import CLASS_PREFIX, LONGEST_TAG, TYPE_PREFIX, is_storable
-from fleet.tagrules.debusine_sql import worker_provides, worker_requires
-from fleet.tagrules.expression import (
+from contrib.debusine.expression import (
     RULE,
     Amounts,
     And,
@@ -23,15 +21,17 @@ from fleet.tagrules.expression import (
     know_ask,
     know_offer,
 )
-from fleet.tagrules.numbers import read_minimums, read_numbers
-from fleet.tagrules.offers import Ask, Offer
-from fleet.tagrules.sql import (
+from contrib.debusine.sql import (
     Sql,
     Terms,
     compile_condition,
     source_of_requests,
     source_of_workers,
 )
+from contrib.debusine.statements import worker_provides, worker_requires
+from fleet.tagrules.debusine import CLASS_PREFIX, LONGEST_TAG, TYPE_PREFIX, is_storable
+from fleet.tagrules.numbers import read_minimums, read_numbers
+from fleet.tagrules.offers import Ask, Offer
 
 _NEVER = Q(pk__in=[])
 _REQUESTS = ("scheduler_tags_required", "scheduler_tags_provided")

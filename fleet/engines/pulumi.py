@@ -12,28 +12,28 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from fleet.engines.absence import Absences
-from fleet.engines.backends import open_objects
-from fleet.engines.changes import previewed
-from fleet.engines.cli import Account, Cli, Session
-from fleet.engines.evaluate import evaluate
-from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
-from fleet.engines.projects import load_project
-from fleet.engines.pulumi_events import Events
-from fleet.engines.pulumi_gate import Gate
-from fleet.engines.pulumi_locks import break_dead_locks, find_locks
-from fleet.engines.pulumi_state import Deployment, read_checkpoint, read_deployment
-from fleet.engines.workspace import Home, project_name
-from fleet.errors import (
-    EngineAbsent,
-    PlanRefused,
-    SecretMissing,
-    StackFailed,
-    StoreFailed,
+from fleet.engines.ownership import (
+    Absences,
+    check_holds,
+    check_made_before,
+    check_owner,
+    check_provider,
+    previewed,
 )
-from fleet.facts import Stack, Unknown, WorkerInputs
+from fleet.engines.projects import evaluate, load_project
+from fleet.engines.pulumi_automation import Account, Cli, Events, Gate, Home, Session, project_name
+from fleet.engines.pulumi_backends import open_objects
+from fleet.engines.pulumi_state import (
+    Deployment,
+    break_dead_locks,
+    find_locks,
+    read_checkpoint,
+    read_deployment,
+)
+from fleet.errors import EngineAbsent, PlanRefused, SecretMissing, StackFailed, StoreFailed
+from fleet.model.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
-from fleet.store.masking import words_of
+from fleet.state.masking import words_of
 
 __all__ = ["Account", "PulumiEngine"]
 

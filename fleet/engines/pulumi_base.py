@@ -11,14 +11,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.engines.backends import open_objects
-from fleet.engines.cli import Account, Cli, Session
-from fleet.engines.evaluate import evaluate
-from fleet.engines.projects import load_project
-from fleet.engines.pulumi_events import Events
-from fleet.engines.pulumi_locks import break_dead_locks
-from fleet.engines.pulumi_state import ROOT, read_checkpoint, serial_of
-from fleet.engines.workspace import Home, project_name
+from fleet.engines.projects import evaluate, load_project
+from fleet.engines.pulumi_automation import Account, Cli, Events, Home, Session, project_name
+from fleet.engines.pulumi_backends import open_objects
+from fleet.engines.pulumi_state import ROOT, break_dead_locks, read_checkpoint, serial_of
 from fleet.errors import (
     EngineAbsent,
     PlanRefused,
@@ -27,8 +23,7 @@ from fleet.errors import (
     StackFailed,
     StoreFailed,
 )
-from fleet.facts import Unknown
-from fleet.facts.bases import Base, Part
+from fleet.model.facts import Base, Part, Unknown
 from fleet.ports import Progress, StackRef, Step
 
 Marked = Callable[[str], Mapping[str, str] | Unknown]

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from fleet.errors import EngineAbsent
-from fleet.store.files import replace_file
+from fleet.state.files import replace_file
 
 VERSION = "3.255.0"
 """The release of the SDK in pyproject.toml; the CLI may be newer, within the same major one."""

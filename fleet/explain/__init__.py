@@ -1,8 +1,14 @@
 """This package says why a request waits, why a pool holds what it holds, why a worker stays."""
 
-from fleet.explain.every import EachRequest, Everything, Group, each_request, explain_every
 from fleet.explain.pool import explain_pool
-from fleet.explain.request import explain_request
+from fleet.explain.request import (
+    EachRequest,
+    Everything,
+    Group,
+    each_request,
+    explain_every,
+    explain_request,
+)
 from fleet.explain.values import ExplainedReason, Explanation, Path
 from fleet.explain.worker import explain_worker
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 
-from fleet.facts.values import Value
+from fleet.model.values import Value
 from fleet.schema.model import Fleet
 from fleet.tagrules.enforcement import (
     Claim,

@@ -14,23 +14,17 @@ from datetime import datetime, timedelta
 from functools import partial
 from heapq import heapify, heappop, heappush
 
-from fleet.demand import Ordered, judge_of, ordered
-from fleet.demand.durations import NO_KIND, Durations, Kind, kind_at
-from fleet.facts import Demand, Listing, Worker, World
-from fleet.facts.versions import ImageVersion
-from fleet.making.image_choice import images_by_pool
-from fleet.plan import Plan, WorkerVerdict
+from fleet.model.facts import Demand, Listing, Worker, World
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Plan, WorkerVerdict
+from fleet.planner.demand import Ordered, judge_of, ordered
+from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
+from fleet.planner.images import images_by_pool
 from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
-from fleet.tagrules import (
-    Offer,
-    ask_of_tags,
-    offer_of_pool,
-    offer_of_worker,
-    serves_queue,
-)
+from fleet.tagrules import Offer, ask_of_tags, offer_of_pool, offer_of_worker, serves_queue
 from fleet.tagrules.bulk import Matcher
-from fleet.tagrules.told import told_of
+from fleet.tagrules.context import told_of
 from fleet.tagrules.vocabulary import Vocabulary
 
 _UNTIMED = "nothing says how long the workers that fit are busy: no history, and no `durations`"

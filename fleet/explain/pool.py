@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from fleet.census import take_census
-from fleet.explain.counterfactual import Replans, is_served
-from fleet.explain.edits import Edit, apply_edits
 from fleet.explain.enforcement import enforcement_facts
 from fleet.explain.reasons import FIRST_READ
 from fleet.explain.values import ExplainedReason, Explanation, Path
-from fleet.facts import World
-from fleet.plan import Plan, PoolVerdict
-from fleet.plan.money import rate, rates
+from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
+from fleet.model.facts import World
+from fleet.model.plan import Plan, PoolVerdict, rate, rates
+from fleet.planner.inventory import take_census
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count
 from fleet.tagrules import serves_queue

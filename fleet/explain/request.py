@@ -3,19 +3,27 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
-from fleet.demand import judge_of
-from fleet.explain.counterfactual import Replans, Run, find_request, is_served
 from fleet.explain.enforcement import enforcement_facts
-from fleet.explain.places import places_of, said_of_places
-from fleet.explain.reasons import FIRST_READ, Case, is_never, reasons_of, unknown_of
+from fleet.explain.reasons import (
+    FIRST_READ,
+    Case,
+    is_never,
+    places_of,
+    reasons_of,
+    said_of_places,
+    unknown_of,
+)
 from fleet.explain.unblock import Suggestion, find_remedies
 from fleet.explain.values import ExplainedReason, Explanation
-from fleet.exports.in_force import standing_of
-from fleet.facts import World
-from fleet.plan import Plan, Signature, Unserved
+from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, find_request, is_served
+from fleet.model.facts import World
+from fleet.model.plan import Plan, Signature, Unserved
+from fleet.model.values import Value
+from fleet.planner.demand import judge_of
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import write_duration
-from fleet.tagrules.told import NOTHING
+from fleet.tagrules.context import NOTHING
+from fleet.tagrules.export import standing_of
 
 ENDED = "no smallest change was found before the search ended: so large a queue takes long"
 
@@ -209,3 +217,118 @@ def _nothing_found(
         yield "add a pool whose machines and image have what it requires"
     else:
         yield "no edit of fleet.yaml and no waiting gets it served: see to the reasons above"
+
+
+MOST_REPLANS = 100
+"""So often is planned again for all groups together, in the order of service."""
+
+BY_WORKER = "next for workers that exist"
+BY_UNSEEN = "next for workers that may exist, though nobody can see them now"
+BY_CREATE = "get new machines"
+_SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
+
+
+class Group(Value):
+    """Requests of one signature that fare the same, in the order of service."""
+
+    signature: str
+    queue: str
+    required: tuple[str, ...]
+    priority: int
+    verdict: str
+    """What becomes of them, in words."""
+    requests: tuple[Explanation, ...]
+    """The answer about each; suggestions stand with the first, and the others say so."""
+
+
+class Everything(Value):
+    """What `fleet explain request --all` answers."""
+
+    fleet: str
+    groups: tuple[Group, ...]
+
+
+class EachRequest(Value):
+    """The same for programs: one answer for each request."""
+
+    fleet: str
+    requests: tuple[Explanation, ...]
+
+
+def explain_every(
+    fleet: Fleet, world: World, plan: Plan, *, most: int = MOST_REPLANS
+) -> Everything:
+    """Return the answer about every waiting request, the first to be served first.
+
+    At most so often is planned again for it.
+    """
+    case, replans = Case(fleet, world, plan), Replans(world, most)
+    apart = [*_apart(case)]
+    searches = sum(verdict not in _SERVED for _, verdict, _ in apart)
+    groups = []
+    for signature, verdict, keys in apart:
+        waits = verdict not in _SERVED
+        # What one search has planned the others know too.
+        with replans.share(_share(replans.left, searches) if waits else 1, tells=1) as given:
+            answers = tuple(_answers(case, signature, keys, given))
+        searches -= waits
+        groups.append(
+            Group(
+                signature=signature.id,
+                queue=signature.queue,
+                required=signature.required,
+                priority=signature.priority,
+                verdict=verdict,
+                requests=answers,
+            )
+        )
+    return Everything(fleet=fleet.fleet, groups=tuple(groups))
+
+
+def _share(left: int, searches: int) -> int:
+    """Return how much of what is left the next of so many searches gets: enough, or nothing."""
+    return max(FEWEST_REPLANS, left // searches) if left >= FEWEST_REPLANS // 2 else 0
+
+
+def _apart(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
+    """Yield the requests of each signature that fare the same, those first that are served."""
+    for signature in case.plan.signatures:
+        verdicts = {key: _verdict(case, signature, key) for key in signature.requests}
+        for verdict in sorted(dict.fromkeys(verdicts.values()), key=_rank):
+            yield signature, verdict, [key for key in verdicts if verdicts[key] == verdict]
+
+
+def each_request(everything: Everything) -> EachRequest:
+    """Return the answers without their groups."""
+    answers = (answer for group in everything.groups for answer in group.requests)
+    return EachRequest(fleet=everything.fleet, requests=tuple(answers))
+
+
+def _verdict(case: Case, signature: Signature, key: str) -> str:
+    if key in signature.by_worker:
+        return BY_WORKER if signature.by_worker[key] in case.seen else BY_UNSEEN
+    if key in signature.by_create:
+        return BY_CREATE
+    unserved = case.unserved.get(key)
+    return unserved.because if unserved else "no reason is recorded"
+
+
+def _rank(verdict: str) -> int:
+    return _SERVED.index(verdict) if verdict in _SERVED else len(_SERVED)
+
+
+def _answers(
+    case: Case, signature: Signature, keys: list[str], replans: Replans
+) -> Iterator[Explanation]:
+    first = explain_one(case, signature, keys[0], replans)
+    if first.next_steps == (ENDED,):
+        steps = (f"`fleet explain request {keys[0]}` looks for the smallest change",)
+        first = first.model_copy(update={"next_steps": steps})
+    yield first
+    for key in keys[1:]:
+        said = headline(case, signature, key, never=first.never)
+        update: dict[str, object] = {"name": key, "headline": said, "suggestions": ()}
+        start = case.forecast.start_of(key)
+        update |= {"facts": (expectation(case, key, start),), "like": first.name}
+        update["expected"] = start
+        yield first.model_copy(update=update)

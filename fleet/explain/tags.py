@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleet.explain import ExplainedReason, Path
-from fleet.exports.in_force import judge_rules, say_whether_in_force
-from fleet.facts import Demand, Request, World
-from fleet.facts.values import Value
-from fleet.facts.versions import ImageVersion
-from fleet.making.image_choice import images_by_pool
+from fleet.model.facts import Demand, Request, World
+from fleet.model.images import ImageVersion
+from fleet.model.values import Value
+from fleet.planner.images import images_by_pool
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
 from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
-from fleet.tagrules.asking import Asking
+from fleet.tagrules.export import judge_rules, say_whether_in_force
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
-from fleet.tagrules.sizes import BUILD_ARCH
+from fleet.tagrules.requests import Asking
+from fleet.tagrules.sources import BUILD_ARCH
 
 
 @dataclass(frozen=True)

@@ -1,36 +1,465 @@
-"""This module finds the smallest change that gets one waiting request served, and proves it.
+"""This module names the single edits that might unblock a waiting request, from a plan's reasons.
+
+It promises nothing: whether an edit helps is found out by planning again. Edits that say
+something about the world (a tag that workers are said to have) come after those that only allow.
 
 Nothing is guessed: every suggestion was planned again, with the edited fleet.yaml or in the
 awaited world, before it is made. Fewest edits come first, then the smallest figures.
 """
 
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import count
 
-from fleet.explain.candidates import candidates, describe
-from fleet.explain.counterfactual import (
+from fleet.explain.forecast import left_of
+from fleet.explain.what_if import (
+    MOST_COUNT,
+    MOST_DAYS,
+    REMOVED,
     REQUEST,
+    Edit,
+    Knob,
+    Path,
     Replans,
     Run,
     edited,
+    figures_at,
+    find_request,
+    freed,
     is_served,
+    later,
     served_by,
     signature_of,
+    turn_up,
+    value_at,
+    write_value,
+    write_yaml,
 )
-from fleet.explain.edits import Edit, Path, value_at, write_value, write_yaml
-from fleet.explain.waiting import (
-    Wait,
-    describe_wait,
-    find_waits,
-    first_that,
-    is_throttled,
-    wait_for_runs,
-)
-from fleet.facts import World
-from fleet.facts.values import Value
-from fleet.plan import Plan
-from fleet.schema.model import Fleet
+from fleet.guard.approvals import APPROVED_DAYS
+from fleet.model.facts import Listing, Request, Worker, World
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Plan, Signature, Unserved
+from fleet.model.values import Moment, Value
+from fleet.planner.images import images_by_pool
+from fleet.planner.units import is_busy
+from fleet.schema.model import Approval, Askers, Fleet, Pool, PowerfulRule, StaticPool
+from fleet.schema.rules import Otherwise
+from fleet.schema.units import write_duration
+from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.names import names_of
+from fleet.tagrules.vocabulary import Vocabulary
+
+ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
+"""Ranks: raise a limit or set a mode, move an expiry, approve, put it on the allow-list, have the
+request ask for a tag, say that workers provide one, open a tag to everyone, remove a key."""
+
+NEAREST = 4
+"""How many pools that do not fit are looked at, those first that lack least."""
+
+_WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
+
+
+def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edit]:
+    """Yield what may be changed for one request that a plan leaves waiting."""
+    signature, found = signature_of(plan, key), find_request(world, key)
+    if signature is None or found is None:
+        return
+    request, stored = found
+    unserved = next((each for each in plan.unserved if key in each.requests), None)
+    if unserved is not None:
+        for path in _blocking_paths(plan, unserved):
+            yield from _allowing(fleet, world, plan, path)
+    yield from _expired_rules(fleet, world, request)
+    yield from _askers(fleet, signature, request)
+    # Where the queue stored its tags already, a rule acts on later requests.
+    yield from _fitting(fleet, world, signature, () if stored else names_of(request))
+
+
+def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
+    paths = [each.path for each in unserved.blocked] + [unserved.path]
+    pools = {each.pool for each in unserved.blocked}
+    paths += [("pools", pool, "mode") for pool in sorted(pools)]
+    paths += [("guards", "boot_failures")] if pools else []
+    paths += [g.path for g in plan.guards if g.result != "passed" and g.pool in (None, *pools)]
+    yield from dict.fromkeys(path for path in paths if path)
+
+
+def _allowing(fleet: Fleet, world: World, plan: Plan, path: Path) -> Iterator[Edit]:
+    """Yield what a blocking key may be changed to so that it allows more."""
+    for figure in figures_at(fleet, path):
+        raised = turn_up(fleet, figure)
+        if raised is not None:
+            yield raised
+    if path[-1] == "mode" and value_at(fleet, path) not in (None, "apply"):
+        yield Edit(path, "apply", says=f"set {dotted(path)} to apply")
+    for guard in plan.guards:
+        if guard.path == path and guard.result == "refused":
+            yield from _approvals(fleet, world, guard.guard, guard.pool)
+            if guard.guard == "unenforced":
+                yield Edit(path, REMOVED, rank=REMOVE, says=f"remove {dotted(path)}")
+
+
+def _approvals(fleet: Fleet, world: World, guard: str, pool: str | None) -> Iterator[Edit]:
+    """Yield approvals: one more, or more of one that is there, or one that has expired."""
+    today = world.time.date()
+    for number, approval in enumerate(fleet.approvals):
+        if approval.guard == guard and pool in (None, approval.pool):
+            path: Path = ("approvals", number)
+            if approval.expires < today:
+                yield _not_before(world, (*path, "expires"))
+            raised = turn_up(fleet, (*path, "count"))
+            if raised is not None:
+                yield raised
+    if guard in ("delete", "cost_increase"):
+        for name in [pool] if pool else sorted(fleet.pools):
+            expires = today + timedelta(days=APPROVED_DAYS)
+            written = {"guard": guard, "pool": name, "count": 0, "reason": "say why"}
+            new = Approval.model_validate(written | {"expires": expires})
+            knob = Knob(new, MOST_COUNT)
+            path = ("approvals", len(fleet.approvals))
+            yield Edit(path, new, rank=APPROVE, knob=knob).turned(MOST_COUNT)
+
+
+def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edit]:
+    """Yield the rules of the allow-list that would match, had they not expired."""
+    today = world.time.date()
+    over = [n for n, rule in enumerate(fleet.powerful) if rule.expires and rule.expires < today]
+    if not over:
+        return
+    # Patterns need RE2, which a file without them does not load.
+    from fleet.tagrules.allow import is_valid, matches_name
+
+    names = names_of(request)
+    for number in over:
+        rule = fleet.powerful[number]
+        if is_valid(rule) and any(matches_name(rule, name) for name in names):
+            yield _not_before(world, ("powerful", number, "expires"))
+
+
+def _not_before(world: World, path: Path) -> Edit:
+    """Return the edit that has something expire today at the earliest."""
+    knob = Knob(world.time.date() - timedelta(days=1), MOST_DAYS)
+    return Edit(path, None, rank=EXPIRY, knob=knob).turned(1)
+
+
+def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:
+    """Yield who might be let ask for the tags that do not count."""
+    for refused in signature.refused:
+        allowed = value_at(fleet, refused.path)
+        if not isinstance(allowed, list):
+            continue
+        source = request.asked.get(refused.tag)
+        word = _WORDS.get(source or "", "rules")
+        if source in ("user", "ticket") and request.requester:
+            one = Askers(users=[request.requester])
+            says = f"let user {request.requester} ask for {refused.tag}"
+            yield Edit(refused.path, [*allowed, one], rank=OPEN, says=says)
+        if word not in allowed:
+            says = f"let everyone ask for {refused.tag} by {word}"
+            yield Edit(refused.path, [*allowed, word], rank=OPEN, says=says)
+
+
+def _fitting(
+    fleet: Fleet, world: World, signature: Signature, names: tuple[str, ...]
+) -> Iterator[Edit]:
+    """Yield what might make a pool fit that does not, of the pools that lack least."""
+    images = images_by_pool(fleet, world)
+    found: list[tuple[int, str, tuple[Edit, ...]]] = []
+    for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, Pool | StaticPool):
+            edits = tuple(_fitting_one(fleet, images[name], signature, name, names))
+            lacks = sum(edit.count for edit in edits)
+            found.append((lacks, name, edits))
+    for _, _, edits in sorted([e for e in found if e[2]], key=lambda e: e[:2])[:NEAREST]:
+        yield from edits
+
+
+def _fitting_one(
+    fleet: Fleet,
+    images: tuple[ImageVersion, ...],
+    signature: Signature,
+    name: str,
+    names: tuple[str, ...],
+) -> Iterator[Edit]:
+    pool = fleet.pools[name]
+    ask = ask_of_tags(fleet, signature.required, signature.provided)
+    offer = offer_of_pool(fleet, name, images)
+    mismatch = find_mismatch(ask, offer)
+    if mismatch.too_small:
+        return  # no word in fleet.yaml makes a machine bigger that is not
+    if not serves_queue(pool, signature.queue):
+        says = f"let pool {name} serve queue {signature.queue}"
+        yield Edit(("pools", name, "serves"), [*(pool.serves or ()), signature.queue], says=says)
+    if mismatch.missing:
+        yield _provide(fleet, name, mismatch.missing)
+    if mismatch.not_brought and isinstance(pool, Pool):
+        kept = [tag for tag in pool.requires if tag not in mismatch.not_brought]
+        says = f"take {', '.join(mismatch.not_brought)} out of pools.{name}.requires"
+        count = len(mismatch.not_brought)
+        yield Edit(("pools", name, "requires"), kept, count=count, rank=CLAIM, says=says)
+    asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
+    unasked = tuple(dict.fromkeys((*mismatch.not_asked, *asked[:1])))
+    if unasked:
+        yield from _rules(fleet, names[:1], unasked)
+        says = f"have the request ask for {', '.join(unasked)}"
+        yield Edit(REQUEST, unasked, count=len(unasked), rank=ASK, says=says)
+    vocabulary = Vocabulary(fleet)
+    for tags, flag, holds in (
+        (mismatch.not_asked, "exclusive", vocabulary.is_exclusive),
+        (asked, "on_demand", vocabulary.is_on_demand),
+    ):
+        for tag in tags:
+            declaring = next((n for n in vocabulary.names_of(tag) if holds(n)), None)
+            if declaring is not None:
+                yield Edit(("tags", declaring, flag), new=False, rank=OPEN)
+
+
+def _rules(fleet: Fleet, names: tuple[str, ...], tags: tuple[str, ...]) -> Iterator[Edit]:
+    """Yield the rules of the allow-list that give builds of these names these tags."""
+    for name in names:
+        # What RE2 would read as an operator, and no more: a name is to be read by a person.
+        match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
+        rule = PowerfulRule(match=match, ask=list(tags))
+        says = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
+        yield Edit(("powerful", len(fleet.powerful)), rule, rank=RULE, says=says)
+
+
+def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
+    """Return the edit by which a pool, or its image where only that may, provides tags."""
+    pool = fleet.pools[name]
+    vocabulary = Vocabulary(fleet)
+    sources = [vocabulary.provided_by(tag)[0] for tag in tags]
+    by_image = any(each is not None and "pool" not in each for each in sources)
+    path: Path = ("pools", name, "provides")
+    if by_image and isinstance(pool, Pool):
+        path = ("images", pool.image, "provides")
+    says = f"add {', '.join(tags)} to {dotted(path)}, if its workers really have it"
+    old = value_at(fleet, path) or []
+    return Edit(path, [*old, *tags], count=len(tags), rank=CLAIM, says=says)
+
+
+def dotted(path: Path) -> str:
+    """Return a path the way a person names a key: `powerful[0].expires`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def describe(fleet: Fleet, edit: Edit) -> str:
+    """Return what to do, in words with its figures."""
+    if edit.says:
+        return edit.says
+    old = write_value(fleet, edit.path, value_at(fleet, edit.path))
+    new = write_value(fleet, edit.path, edit.new)
+    if edit.rank == EXPIRY:
+        return f"move {dotted(edit.path)} from {old} to {new} or later"
+    if edit.rank == APPROVE:
+        return f"add an approval: {new}"
+    verb = "raise" if edit.knob else "set"
+    return f"{verb} {dotted(edit.path)} from {old} to {new}"
+
+
+MOST_RUNS = 12
+MOST_WAITING_DAYS = 62
+"""How far ahead is looked: the next month ends within it."""
+
+_NAMED_WAITS = 3
+
+
+class Wait(Value):
+    """What to wait for, and until when."""
+
+    runs: int = 0
+    """So many runs of fleet apply from now, each with its machines up."""
+    workers: tuple[str, ...] = ()
+    """Busy workers whose work has to end."""
+    until: Moment | None = None
+    """The expected moment; None where nothing says how long those workers work."""
+    start: Moment | None = None
+    """Of runs: when the request is expected to start on what the last of them makes."""
+
+
+def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:
+    """Return the world that a wait waits for."""
+    run: Run | None = Run(fleet, world, plan)
+    for _ in range(wait.runs):
+        run = replans.run_after(run) if run else None
+    if wait.runs:
+        return run.world if run else None
+    world = later(world, wait.until) if wait.until else world
+    return freed(world, wait.workers)
+
+
+def find_waits(
+    fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans
+) -> Iterator[Wait]:
+    """Yield what to wait for, each planned again; the coming runs stand for everything later."""
+    run = wait_for_runs(Run(fleet, world, plan), key, replans)
+    if run is not None:
+        yield run
+        return
+    found = [
+        _after_work(fleet, world, plan, key, replans),
+        _after_time(fleet, world, plan, key, replans),
+    ]
+    known = [wait for wait in found if wait is not None]
+    yield from sorted(known, key=lambda w: (w.until is None, w.until or world.time))
+
+
+def is_throttled(plan: Plan, key: str) -> bool:
+    """Say whether only a throttle keeps a request's machine back: a later run makes it."""
+    return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
+
+
+def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
+    """Return the first run that serves a request if every run's machines come up."""
+    while run.number < MOST_RUNS:
+        if run.number and not (run.plan.actions or run.plan.releases):
+            return None
+        following = replans.run_after(run)
+        if following is None:
+            return None
+        run = following
+        if is_served(run.plan, key):
+            start = run.forecast.start_of(key)
+            return Wait(runs=run.number, until=run.world.time, start=start)
+    return None
+
+
+def _after_work(fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans) -> Wait | None:
+    """Return the fewest busy workers, first to end first, that serve a request once free."""
+    pools = {each.pool for u in plan.unserved if key in u.requests for each in u.blocked}
+    own = {v.worker for v in plan.workers if v.pool in pools or v.state == "static"}
+    busy = sorted(
+        (w for w in _busy_workers(world) if w.name in own or not pools),
+        key=lambda w: _ending(fleet, world, w),
+    )
+
+    def waiting_for(most: int) -> Wait:
+        chosen = busy[:most]
+        left = [left_of(fleet, world, worker) for worker in chosen]
+        known = [seconds for seconds in left if seconds is not None]
+        until = world.time + timedelta(seconds=max(known)) if len(known) == len(left) else None
+        return Wait(workers=tuple(worker.name for worker in chosen), until=until)
+
+    def serves(most: int) -> bool:
+        wait = waiting_for(most)
+        seen = awaited(fleet, world, wait, plan, replans)
+        return seen is not None and replans.serves(fleet, seen, key, of=wait)
+
+    fewest = first_that(serves, len(busy))
+    return waiting_for(fewest) if fewest else None
+
+
+def _busy_workers(world: World) -> list[Worker]:
+    found: dict[str, Worker] = {}
+    readings = [r.workers for r in world.queues.values() if isinstance(r.workers, tuple)]
+    listings = [
+        each.workers
+        for each in world.providers.values()
+        if isinstance(each, Listing) and each.workers is not None
+    ]
+    for worker in (w for workers in (*listings, *readings) for w in workers):
+        if is_busy(worker) and not worker.draining:
+            found.setdefault(worker.name, worker)
+    return [*found.values()]
+
+
+def _ending(fleet: Fleet, world: World, worker: Worker) -> tuple[bool, int, str]:
+    left = left_of(fleet, world, worker)
+    return (left is None, left or 0, worker.name)
+
+
+def _after_time(fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans) -> Wait | None:
+    """Return the first run that serves a request although nothing else happens until then."""
+    if not _clock_matters(fleet, world, plan, key):
+        return None
+
+    def at(runs: int) -> datetime:
+        return world.time + timedelta(seconds=runs * fleet.cadence)
+
+    most = MOST_WAITING_DAYS * 86_400 // fleet.cadence
+
+    def serves(runs: int) -> bool:
+        return replans.serves(fleet, later(world, at(runs)), key, of=("time", runs))
+
+    runs = first_that(serves, most)
+    if not runs:
+        return None
+    # The moment itself, not the run after it: that moves with each look.
+    before = at(runs - 1)
+
+    def serves_at(moment: datetime) -> bool:
+        return replans.serves(fleet, later(world, moment), key, of=("at", moment))
+
+    likely = sorted(m for m in _likely_moments(fleet, world, key) if before < m <= at(runs))
+    moment = next(filter(serves_at, likely), None)
+    if moment is None:
+        seconds = first_that(lambda n: serves_at(before + timedelta(seconds=n)), fleet.cadence - 1)
+        moment = before + timedelta(seconds=seconds or fleet.cadence)
+    return Wait(until=moment)
+
+
+def _likely_moments(fleet: Fleet, world: World, key: str) -> Iterator[datetime]:
+    """Yield when patience for a tag ends, and every full hour of a day: then periods end too."""
+    found = find_request(world, key)
+    since = found[0].pending_since if found else None
+    for rule in fleet.tags.values():
+        if since is not None and isinstance(rule.otherwise, Otherwise):
+            yield since + timedelta(seconds=rule.otherwise.after)
+    hour = world.time.replace(minute=0, second=0, microsecond=0)
+    yield from (hour + timedelta(hours=n) for n in range(1, MOST_WAITING_DAYS * 24 + 1))
+
+
+def _clock_matters(fleet: Fleet, world: World, plan: Plan, key: str) -> bool:
+    """Say whether time alone may serve a request: a period, a back-off or a patience ends."""
+    blocked = [each for u in plan.unserved if key in u.requests for each in u.blocked]
+    pools = [fleet.pools.get(each.pool) for each in blocked]
+    return bool(
+        world.attempts
+        or any("budget" in each.path or "budgets" in each.path for each in blocked)
+        or any(isinstance(pool, Pool) and pool.replace.windows for pool in pools)
+        or any(rule.otherwise != "wait" for rule in fleet.tags.values())
+    )
+
+
+def first_that(holds: Callable[[int], bool], most: int) -> int:
+    """Return the least number from 1 to `most` for which it holds, by doubling and bisection.
+
+    0 where doubling met none; what is returned was tried.
+    """
+    low, high = 0, 1
+    while high <= most and not holds(high):
+        low, high = high, high * 2
+    if high > most:
+        if low >= most or not holds(most):
+            return 0
+        high = most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def describe_wait(fleet: Fleet, wait: Wait) -> str:
+    """Return what to wait for in words."""
+    when = f"{wait.until:%Y-%m-%d %H:%M} UTC" if wait.until else ""
+    if wait.runs:
+        runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
+        return f"wait for {runs}, about {when}: fleet apply every {write_duration(fleet.cadence)}"
+    if wait.workers:
+        names = ", ".join(wait.workers[:_NAMED_WAITS])
+        names += " and others" if len(wait.workers) > _NAMED_WAITS else ""
+        many = f"{len(wait.workers)} busy workers are" if len(wait.workers) > 1 else "a worker is"
+        known = f", expected {when}" if when else ", when is not known: nothing says how long"
+        return f"wait until {many} free ({names}){known}"
+    return f"wait until {when}"
+
 
 MOST_EDITS = 4
 _NAMED = 3

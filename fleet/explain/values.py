@@ -3,8 +3,8 @@
 from typing import Literal
 
 from fleet.explain.unblock import Suggestion
-from fleet.facts.values import Moment, Value
-from fleet.plan.money import Bill
+from fleet.model.plan import Bill
+from fleet.model.values import Moment, Value
 from fleet.tagrules.enforcement import Enforcer
 
 Path = tuple[str | int, ...]

@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from fleet.explain.forecast import left_of, registered_workers
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.worker_facts import WorkerFacts, facts_of_workers
-from fleet.facts import Listing, Machine, World
-from fleet.plan import Plan, Reason, WorkerVerdict
-from fleet.plan.money import rate
+from fleet.model.facts import Listing, Machine, World
+from fleet.model.plan import Plan, Reason, WorkerVerdict, rate
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_count, write_duration
 
@@ -131,7 +130,7 @@ def _facts(plan: Plan, verdict: WorkerVerdict, facts: WorkerFacts | None) -> Ite
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
     yield (
         f"machine type {verdict.type or 'not known'}, image {verdict.image or 'not known'}, "
-        f"{_cost(verdict, plan.currency)}"
+        f"{_cost_of(verdict, plan.currency)}"
     )
     if facts is None:
         return
@@ -153,7 +152,7 @@ def _facts(plan: Plan, verdict: WorkerVerdict, facts: WorkerFacts | None) -> Ite
         yield f"{package} since {_at(facts.work_since)}{cost}"
 
 
-def _cost(verdict: WorkerVerdict, currency: str) -> str:
+def _cost_of(verdict: WorkerVerdict, currency: str) -> str:
     if not verdict.cost_known:
         return "price not known"
     return f"{rate(verdict.cost)} {currency}/h"

@@ -10,16 +10,14 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from fleet.budgets.ledger import Holding, holdings
-from fleet.catalogue import find_types
-from fleet.catalogue.billing import Life, Tariff
-from fleet.catalogue.tables import MachineType
-from fleet.census import take_census
-from fleet.census.units import Unit
-from fleet.facts import World
-from fleet.facts.values import Moment, Value
-from fleet.making import market_of
-from fleet.plan.money import Rate
+from fleet.model.facts import World
+from fleet.model.plan import Rate
+from fleet.model.prices import Life, MachineType, Tariff, find_types
+from fleet.model.values import Moment, Value
+from fleet.planner.inventory import take_census
+from fleet.planner.ledger import Holding, holdings
+from fleet.planner.machine_inputs import market_of
+from fleet.planner.units import Unit
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider, Machine, Pool
 from fleet.schema.pools import Market
 

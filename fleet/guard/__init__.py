@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from fleet.guard.refusals import refuse_cost, refuse_delete, refuse_rivalled
-from fleet.guard.throttles import throttle
-from fleet.guard.withholding import Held, held_by, many, pools_with
-from fleet.plan import (
+from fleet.guard.throttles import Held, held_by, many, pools_with, throttle
+from fleet.model.digests import seal
+from fleet.model.plan import (
     Action,
+    ApprovalVerdict,
     Blocked,
     Create,
+    GuardResult,
     Plan,
     PoolVerdict,
     Release,
@@ -25,8 +27,6 @@ from fleet.plan import (
     Unserved,
     serves,
 )
-from fleet.plan.digests import seal
-from fleet.plan.guard_results import ApprovalVerdict, GuardResult
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.units import write_count
 from fleet.tagrules.offers import works_for_nobody

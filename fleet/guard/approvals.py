@@ -7,10 +7,9 @@ counted in machines, lets its guard pass for its pool only, and is inert once it
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 
-from fleet.canonical import digest
-from fleet.facts import Unknown, World
-from fleet.plan import Action, Plan, Release, Warning_
-from fleet.plan.guard_results import ApprovalVerdict, GuardName
+from fleet.model.facts import Unknown, World
+from fleet.model.plan import Action, ApprovalVerdict, GuardName, Plan, Release, Warning_
+from fleet.model.values import digest
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet
 

@@ -12,12 +12,22 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from fleet.catalogue import convert
 from fleet.guard.approvals import approve_first, left_for, line_to_paste, said_of
-from fleet.guard.withholding import Held, by_pool, held_by, held_by_fleet
-from fleet.plan import Action, Cause, Create, Delete, Plan, PoolVerdict, Reason, Release
-from fleet.plan.guard_results import GuardName, GuardResult
-from fleet.plan.money import rate
+from fleet.guard.throttles import Held, by_pool, held_by, held_by_fleet
+from fleet.model.plan import (
+    Action,
+    Cause,
+    Create,
+    Delete,
+    GuardName,
+    GuardResult,
+    Plan,
+    PoolVerdict,
+    Reason,
+    Release,
+    rate,
+)
+from fleet.model.prices import convert
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count
 

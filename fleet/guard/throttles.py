@@ -1,4 +1,4 @@
-"""This module throttles what demand causes: the first N now, the rest next run.
+"""This module holds what the guards share: what they withhold, and what each pool holds.
 
 Growth is measured from at least `free_below`, so that a pool can start from zero and return to
 it. Fleet-wide each pool gets its first one before any gets more, so that a pool whose machines
@@ -6,13 +6,57 @@ cannot be had does not use up the growth of all others run after run. What an ap
 killed had begun passed these limits then, and is never held back.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from fleet.guard.withholding import Held, held_by, held_by_fleet, pools_with
-from fleet.plan import Action, Cause, Create, Plan, Reason
-from fleet.plan.guard_results import GuardResult
+from fleet.model.plan import Action, Cause, Create, GuardResult, Plan, PoolVerdict, Reason, Release
 from fleet.schema.limits import ThrottleCreate
 from fleet.schema.model import Fleet
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a guard said, what it withholds, and the workers that approvals let pass."""
+
+    result: GuardResult
+    withheld: Collection[Action | Release] = ()
+    approved: Mapping[str, str] = field(default_factory=dict)
+    """Worker to the digest of the approval that lets it pass."""
+
+
+def held_by(verdict: PoolVerdict) -> int:
+    """Return how many machines a pool holds."""
+    return verdict.busy + verdict.idle + verdict.starting + verdict.other
+
+
+def held_by_fleet(plan: Plan) -> int:
+    """Return how many machines the fleet holds, static ones aside."""
+    return sum(held_by(verdict) for verdict in plan.pools if verdict.mode != "static")
+
+
+def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
+    """Return actions by pool; a pool without any has an empty list."""
+    found: defaultdict[str, list[Action]] = defaultdict(list)
+    for action in actions:
+        found[action.pool].append(action)
+    return found
+
+
+def pools_with(
+    plan: Plan, actions: Sequence[Action]
+) -> Iterator[tuple[PoolVerdict, Sequence[Action]]]:
+    """Yield each pool that has such actions, with them."""
+    found = by_pool(actions)
+    for verdict in plan.pools:
+        if found[verdict.pool]:
+            yield verdict, found[verdict.pool]
+
+
+def many(count: int, word: str) -> str:
+    """Return a count with its word and verb: 1 action is, 2 actions are."""
+    return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
+
 
 _CREATE = ("guards", "throttle", "create")
 _DELETE = ("guards", "throttle", "delete")

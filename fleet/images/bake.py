@@ -1,36 +1,228 @@
-"""This module bakes one image, as a process in namespaces of its own, for fleet/images/disk.py.
+"""This module has a build work in memory, where the computer has plenty: packages write a lot.
+
+What lies there is gone with the mount, and that with the namespace it was made in.
 
 It reads an Order as JSON from standard input and writes a line of JSON for each step, then one
 with the result or the error. Whatever it mounts or starts ends with it, however it ends.
 """
 
+import hashlib
 import json
 import os
+import re
 import shutil
+import stat
+import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Any, TypeVar
 
 from pydantic import BaseModel
 
-from fleet.canonical import digest
-from fleet.errors import FleetError
-from fleet.facts.manifest import Package
-from fleet.facts.recipes import recipe_digest, role_variables
+from fleet.errors import BuildFailed, FleetError
 from fleet.images import diskfile, folder
-from fleet.images.base import Base, kept, make_base, pack, unpack
-from fleet.images.compare import Differences, compare, contents, listing
-from fleet.images.memory import in_memory_or_on_disk
+from fleet.images.programs import ProgramFailed, run
 from fleet.images.role import RoleRun, chroot_host, role_digest, run_role
-from fleet.images.root import clean, furnished, installed
+from fleet.images.roots import Base, clean, furnished, installed, kept, make_base, pack, unpack
 from fleet.images.sources import Archive, archive_of, state_of
+from fleet.model.images import Package, recipe_digest, role_variables
+from fleet.model.values import digest
 from fleet.schema.base import Written
 from fleet.schema.pools import ImageRecipe
+
+FULL = "No space left on device"
+_Done = TypeVar("_Done")
+_Run = Callable[..., str]
+_GIB = 1 << 30
+_LEAST = 8 * _GIB
+"""A root and its disk take 2 GiB, two roots that are compared 4; others use memory too."""
+_SHARE = 3, 4
+"""Of what is free, at most."""
+
+
+def in_memory_or_on_disk(
+    place: Path,
+    log: Path,
+    build: Callable[[bool], _Done],
+    *,
+    system: Path = Path("/"),
+    run: _Run = run,
+) -> _Done:
+    """Build in memory where there is plenty; on disk where there is not, or it was not enough.
+
+    `build` is told whether it works in memory.
+    """
+    if work_in_memory(place, log, system=system, run=run):
+        try:
+            return build(True)
+        except (FleetError, OSError) as error:
+            output = error.output if isinstance(error, ProgramFailed) else ""
+            if FULL not in f"{error}{output}":
+                raise
+        finally:
+            run("umount", "--lazy", place, log=log)
+    return build(False)
+
+
+def work_in_memory(place: Path, log: Path, *, system: Path = Path("/"), run: _Run = run) -> bool:
+    """Mount a file system in memory there, and say whether there is enough for one.
+
+    Has to run in a mount namespace of its own.
+    """
+    free = free_memory(system)
+    if free < _LEAST:
+        return False
+    size = free * _SHARE[0] // _SHARE[1]
+    run("mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", place, log=log)
+    return True
+
+
+def free_memory(system: Path = Path("/")) -> int:
+    """Return the bytes that programs could still take: the computer's, and of our own limit."""
+    lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
+    found = dict(line.split(":", 1) for line in lines)
+    free = int(found["MemAvailable"].split()[0]) * 1024
+    return min([free, *_left_in_groups(system)])
+
+
+def _left_in_groups(system: Path) -> Iterator[int]:
+    """Yield what the control groups that we are in leave us, where they are limited."""
+    groups = system / "sys/fs/cgroup"
+    for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, controllers, own = line.split(":", 2)
+        if not controllers:
+            yield from _left(groups, own, "memory.max", "memory.current")
+        elif "memory" in controllers.split(","):  # version 1, one tree for each controller
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            yield from _left(groups / "memory", own, *names)
+
+
+def _left(top: Path, own: str, limit: str, usage: str) -> Iterator[int]:
+    """Yield what a group and those above it leave; a container may see the upper ones alone."""
+    place = top / own.lstrip("/")
+    for above in (place, *place.parents):
+        if not above.is_relative_to(top):
+            return
+        most, used = above / limit, above / usage
+        if most.exists() and (allowed := most.read_text(encoding="ascii").strip()) != "max":
+            yield int(allowed) - int(used.read_text(encoding="ascii"))
+
+
+_REASONS = (
+    (r"/var/cache/apt/.*|/var/lib/apt/.*", "apt's own record of when it last looked or installed"),
+    (r"/var/lib/dpkg/.*", "dpkg's record of the order and time of installation"),
+    (r"/etc/shadow", "the day on which a user was made, which useradd takes from the clock"),
+    (
+        r"/boot/initrd\.img-.*",
+        "the initrd holds times, which update-initramfs takes from the clock",
+    ),
+    (r"/var/log/.*", "a log of the build"),
+    (r"/var/cache/.*", "a cache that a package made at its installation"),
+    (r".*\.pyc", "Python's compiled form of a module holds when the module was written"),
+    (r"/etc/ssl/certs/java/.*", "a key store with times in it"),
+    (r"/var/lib/systemd/.*", "systemd's record of what was set up when"),
+)
+_UNKNOWN = "not known: worth a look, for the same recipe should give the same file"
+
+
+class Difference(BaseModel):
+    """A file that is not the same in two roots."""
+
+    path: str
+    what: str
+    """Which of its properties differ."""
+    why: str
+
+
+class Differences(BaseModel):
+    """What a second build of the same recipe, from the same archive, gave."""
+
+    same_base: bool
+    """The base root file system is the same to the last bit."""
+    base: tuple[Difference, ...] = ()
+    """What differs in the base, by path."""
+    files: tuple[Difference, ...]
+    """What differs in the finished one, by path."""
+
+    def rows(self) -> tuple[tuple[str, str, str], ...]:
+        """Return path, what differs and why, for rendering."""
+        base = ((each.path, f"in the base: {each.what}", each.why) for each in self.base)
+        return (*base, *((each.path, each.what, each.why) for each in self.files))
+
+
+Listing = Mapping[str, Mapping[str, str]]
+"""Path to its properties."""
+
+
+def listing(root: Path) -> Listing:
+    """Return every file of a root with what counts of it: not when it was last touched."""
+    found: dict[str, dict[str, str]] = {}
+    for place, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            path = Path(place, name)
+            found[f"/{path.relative_to(root)}"] = _properties(path)
+    return found
+
+
+def contents(archive: Path) -> Listing:
+    """Return every file of a root in an archive, and when it was written."""
+    with tarfile.open(archive) as tar:
+        return {
+            each.name.removeprefix("."): {
+                "type": each.type.decode(),
+                "mode": f"{each.mode:o}",
+                "owner": f"{each.uid}:{each.gid}",
+                "time": str(each.mtime),
+                "content": each.linkname or _digest(tar.extractfile(each)),
+            }
+            for each in tar
+        }
+
+
+def compare(first: Listing, second: Listing) -> tuple[Difference, ...]:
+    """Return what differs, by path."""
+    differences = []
+    for path in sorted({*first, *second}):
+        here, there = first.get(path), second.get(path)
+        if here == there:
+            continue
+        if here is None or there is None:
+            what = "only in the second" if here is None else "only in the first"
+        else:
+            what = ", ".join(key for key in here if here[key] != there.get(key, ""))
+        differences.append(Difference(path=path, what=what, why=_why(path)))
+    return tuple(differences)
+
+
+def _properties(path: Path) -> dict[str, str]:
+    about = path.lstat()
+    kind = stat.S_IFMT(about.st_mode)
+    found = {
+        "type": f"{kind:o}",
+        "mode": f"{stat.S_IMODE(about.st_mode):o}",
+        "owner": f"{about.st_uid}:{about.st_gid}",
+        "content": "",
+    }
+    if stat.S_ISLNK(about.st_mode):
+        found["content"] = str(path.readlink())
+    elif stat.S_ISREG(about.st_mode):
+        with path.open("rb") as file:
+            found["content"] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _digest(file: IO[bytes] | None) -> str:
+    return hashlib.sha256(file.read()).hexdigest() if file else ""
+
+
+def _why(path: str) -> str:
+    return next((why for pattern, why in _REASONS if re.fullmatch(pattern, path)), _UNKNOWN)
 
 
 class Order(BaseModel):
@@ -219,3 +411,43 @@ class _Bake:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def read_messages(
+    child: "subprocess.Popen[bytes]", order: Order, step: Callable[[dict[str, Any]], None]
+) -> Any:  # noqa: ANN401 - JSON
+    """Give a build its order, tell each step, and return its result; raises BuildFailed."""
+    if child.stdin is None or child.stdout is None:
+        raise TypeError(child)
+    with child.stdin, child.stdout:
+        try:
+            child.stdin.write(order.model_dump_json().encode())
+            child.stdin.close()
+        except BrokenPipeError:
+            pass  # why it ended already stands in the log
+        for line in child.stdout:
+            message = json.loads(line)
+            if "baked" in message:
+                return message["baked"]
+            if "error" in message:
+                raise BuildFailed(_told(message["error"], order))
+            step(message)
+    code = child.wait()
+    said = order.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+    raise BuildFailed(_told(f"the build ended with {code} and said last:\n  {said}", order))
+
+
+def explained(error: str, images: Path) -> str:
+    """Return an error with what to do where the disk is full."""
+    if FULL not in error:
+        return error
+    return (
+        f"{error}\nthere is no room for a build: it needs about 4 GiB under {images} meanwhile, "
+        "and keeps bases of 1 GiB in all in the cache; free some, or set state.images or "
+        "XDG_CACHE_HOME to folders with more"
+    )
+
+
+def _told(error: str, order: Order) -> str:
+    where = "" if str(order.log) in error else f"\n{order.log} holds the whole log"
+    return explained(error, order.folder.parent.parent) + where

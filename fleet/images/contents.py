@@ -17,7 +17,7 @@ from posixpath import basename, dirname, normpath
 from typing import IO, Any
 
 from fleet.errors import FileUnreadable
-from fleet.facts.image_checks import Node
+from fleet.images.checks import Node
 from fleet.images.programs import need
 
 _ESP = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"

@@ -1,4 +1,7 @@
-"""This module bakes images as disks on this computer, each in a process in its own namespaces.
+"""This module starts a program in namespaces of its own, as root or as an ordinary user.
+
+What it mounts and starts ends with it, and it ends when we do, also when we are killed. An
+ordinary user is root in there, with a range of subordinate ids for everyone else.
 
 A version's folder appears whole or not at all. What is under way has names that begin with a
 dot; what a killed build left is removed by the next of that image.
@@ -7,6 +10,7 @@ dot; what a killed build left is removed by the next of that image.
 import fcntl
 import os
 import platform
+import pwd
 import signal
 import subprocess
 import sys
@@ -16,18 +20,61 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from fleet.errors import BuildFailed, Locked
-from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
+from fleet.errors import BuildFailed, Locked, PublicationRefused
 from fleet.images import folder, role
-from fleet.images.bake import Baked, Order
+from fleet.images.bake import Baked, Order, explained, read_messages
 from fleet.images.diskfile import bootable, lacking, programs
-from fleet.images.manifests import manifest_of
-from fleet.images.messages import explained, read_messages
-from fleet.images.namespaces import isolated, why_not
+from fleet.images.folder import QCOW2, RAW, manifest_of, sbom_of
 from fleet.images.programs import find, missing
-from fleet.images.sbom import sbom_of
+from fleet.model.images import BuildOrder, BuildStep, File, Manifest
+
+_LENT = ("/etc/subuid", "/etc/subgid")
+
+
+def why_not() -> str:
+    """Return why nothing can be started so here, and what to do; empty: it can."""
+    ordinary = os.geteuid() != 0
+    lacking = missing(("setpriv", "unshare", *(("newuidmap",) if ordinary else ())))
+    if lacking or not ordinary:
+        return lacking
+    name = _user()
+    if all(_lends(Path(file), name) for file in _LENT):
+        return ""
+    return (
+        f"an ordinary user bakes with a range of subordinate ids, and {name} has none in "
+        f"{' and '.join(_LENT)}; as root: usermod --add-subuids 100000-165535 --add-subgids "
+        f"100000-165535 {name}"
+    )
+
+
+def isolated(*command: str) -> list[str]:
+    """Return a command that runs another in namespaces of its own."""
+    mapped = () if os.geteuid() == 0 else ("--user", "--map-root-user", "--map-auto")
+    return [
+        *(find("setpriv") or "setpriv", "--pdeathsig=KILL", "--"),
+        *(find("unshare") or "unshare", *mapped, "--mount", "--propagation=private", "--pid"),
+        *("--fork", "--kill-child=KILL", "--mount-proc", "--", *command),
+    ]
+
+
+def _user() -> str:
+    """Return who we are, whatever the environment says: a program that lends ids asks the same."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _lends(file: Path, name: str) -> bool:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False
+    return any(line.split(":")[0] in (name, str(os.getuid())) for line in lines)
+
 
 _PROGRAMS = ("mmdebstrap", "tar")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
@@ -171,3 +218,47 @@ def _runs(architecture: str) -> bool:
         return False
     told = subprocess.run([program, architecture], check=False, capture_output=True)  # noqa: S603 - a word of a fixed set
     return told.returncode == 0
+
+
+_SECONDS = 1800
+
+
+def disk_of(manifest: Manifest) -> tuple[str, File]:
+    """Return the name of a version's disk and what it holds: what tells two versions apart."""
+    for name in (QCOW2, RAW):
+        if name in manifest.files:
+            return name, manifest.files[name]
+    raise PublicationRefused(
+        f"version {manifest.version} of image {manifest.image} has no disk in its folder"
+        + (": it was made as a snapshot at its provider" if manifest.way == "instance" else "")
+    )
+
+
+@contextmanager
+def raw_disk(manifest: Manifest, folder: Path) -> Iterator[Path]:
+    """Yield a version's disk as raw bytes; one that has to be made is gone afterwards."""
+    if RAW in manifest.files:
+        yield folder / RAW
+        return
+    name, _ = disk_of(manifest)
+    # Beside the images, where room for disks is; it is sparse.
+    with TemporaryDirectory(dir=folder.parent, prefix=".raw-") as made:
+        raw = Path(made) / RAW
+        _convert(folder / name, raw)
+        yield raw
+
+
+def _convert(source: Path, raw: Path) -> None:
+    command = ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(source), str(raw)]
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed program, no shell
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise PublicationRefused(
+            "publishing to a cloud needs qemu-img, which is not here; install qemu-utils"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise PublicationRefused(f"{source}: qemu-img took more than {_SECONDS} s") from None
+    if done.returncode:
+        raise PublicationRefused(f"{source} cannot be read as a disk: {done.stderr.strip()}")

@@ -5,18 +5,24 @@ the end. Whoever reads a file checks it against the manifest, for a computer may
 """
 
 import hashlib
+import json
 import re
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import ValidationError
 
 from fleet.errors import FileUnreadable
-from fleet.facts.manifest import File, Manifest
-from fleet.store.files import replace_file
+from fleet.images.role import role_digest
+from fleet.model.images import BuildOrder, File, Manifest, Package, recipe_digest
+from fleet.model.values import digest
+from fleet.state.files import replace_file
 
 MANIFEST = "manifest.json"
 QCOW2 = "disk.qcow2"
@@ -168,3 +174,94 @@ def _look(folder: Path) -> Build:
         return Build(folder, read_manifest(folder))
     except FileUnreadable as error:
         return Build(folder, None, str(error))
+
+
+def manifest_of(
+    order: BuildOrder,
+    way: Literal["disk", "instance", "debusine"],
+    packages: tuple[Package, ...],
+    seconds: Mapping[str, float],
+) -> Manifest:
+    """Return the manifest of a build, before its files are known; `seconds` is by phase."""
+    recipe, role = recipe_digest(order.recipe), role_digest()
+    versions = [[each.name, each.version, each.architecture] for each in packages]
+    return Manifest(
+        image=order.image,
+        version=order.version,
+        way=way,
+        suite=order.recipe.suite,
+        architecture=order.recipe.architecture,
+        recipe_digest=recipe,
+        role_digest=role,
+        digest=digest([recipe, role, versions]),
+        built_at=order.built_at,
+        built_by=order.built_by,
+        commit=order.commit,
+        seconds=dict(seconds),
+        packages=packages,
+    )
+
+
+def sbom_of(manifest: Manifest) -> str:
+    """Return the bill of materials of a version."""
+    name = f"{manifest.image}-{manifest.version}"
+    packages = [_package(each, manifest.suite) for each in manifest.packages]
+    image = {
+        "SPDXID": "SPDXRef-image",
+        "name": manifest.image,
+        "versionInfo": manifest.version,
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "primaryPackagePurpose": "OPERATING-SYSTEM",
+    }
+    whole = {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": name,
+        "documentNamespace": f"urn:uuid:{uuid5(NAMESPACE_URL, f'{name}:{manifest.digest}')}",
+        "creationInfo": {
+            "created": manifest.built_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "creators": ["Tool: fleet"],
+        },
+        "packages": [image, *packages],
+        "relationships": [
+            _relation("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-image"),
+            *(_relation("SPDXRef-image", "CONTAINS", each["SPDXID"]) for each in packages),
+        ],
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _package(package: Package, suite: str) -> dict[str, Any]:
+    kind = "SPDXRef-" + "".join(
+        letter if letter.isalnum() or letter in ".-" else "-"
+        for letter in f"{package.name}-{package.architecture}"
+    )
+    version = quote(package.version, safe="")
+    address = (
+        f"pkg:deb/debian/{quote(package.name, safe='')}@{version}"
+        f"?arch={package.architecture}&distro={suite}"
+    )
+    found: dict[str, Any] = {
+        "SPDXID": kind,
+        "name": package.name,
+        "versionInfo": package.version,
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "sourceInfo": f"built from {package.source} {package.source_version}",
+        "externalRefs": [
+            {
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": address,
+            }
+        ],
+    }
+    if package.sha256:
+        found["checksums"] = [{"algorithm": "SHA256", "checksumValue": package.sha256}]
+    return found
+
+
+def _relation(one: str, kind: str, other: str) -> dict[str, str]:
+    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}

@@ -1,12 +1,20 @@
-"""This module runs the programs that a build needs, and says why one failed."""
+"""This module runs the programs that a build needs, and says why one failed.
 
+Whoever holds a file knows by the word in it what earlier holders, dead by now, left behind.
+"""
+
+import fcntl
 import os
+import secrets
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
-from fleet.errors import FleetError
+from fleet.errors import FileUnreadable, FleetError
+from fleet.model.images import Transfer
 
 _SEARCHED = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """What an ordinary user's PATH leaves out."""
@@ -111,3 +119,42 @@ def _handed_on() -> dict[str, str]:
 
 def _path() -> str:
     return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SEARCHED))
+
+
+Tell = Callable[[Transfer], None]
+
+
+class Total:
+    """How far one phase of an upload is."""
+
+    def __init__(
+        self, tell: Tell, phase: Literal["prepare", "upload", "read back"], total: int
+    ) -> None:
+        self.total = total
+        self._tell = tell
+        self._phase = phase
+        self._done = 0
+
+    def move(self, count: int) -> None:
+        """Add bytes that were moved; a try that begins anew takes some away."""
+        self._done = max(0, min(self._done + count, self.total))
+        self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
+
+
+@contextmanager
+def held(path: Path) -> Iterator[str]:
+    """Wait for a file, hold it, and yield its word; the kernel lets it go with the process."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FileUnreadable(f"{path}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        word = os.read(descriptor, 64).decode(errors="replace").strip()
+        if not word.isalnum():
+            word = secrets.token_hex(8)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{word}\n".encode(), 0)
+        yield word
+    finally:
+        os.close(descriptor)

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import fleet
 from fleet.errors import FleetError
 from fleet.images.programs import PROXIES
-from fleet.store.processes import kill_marked
+from fleet.state.processes import kill_marked
 
 Told = Callable[[str], None]
 """Is told the name of each task as it begins."""

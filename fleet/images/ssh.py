@@ -1,19 +1,112 @@
-"""This module runs commands on a machine by the OpenSSH client.
+"""This module makes the keys that open one machine each and exist only as long as it is used.
+
+A killed run cannot remove its own: whoever makes the next does, and knows by a lock, which the
+kernel lets go with the process, whether a key is still in use.
 
 The machine is new, so nobody knows its host key: the first connection takes it, into a file of
 its own, and every later one must meet the same.
 """
 
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
 
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.keys import KeyPair
+from fleet.images.checks import Node
+from fleet.images.programs import Tell, Total
+
+_PREFIX = "fleet-ssh-"
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A key that was made for one machine; `folder` also holds what hosts it met."""
+
+    folder: Path
+
+    @property
+    def private(self) -> Path:
+        """Return the file of the private key."""
+        return self.folder / "key"
+
+    @property
+    def public(self) -> str:
+        """Return the public key, as one line."""
+        return (self.folder / "key.pub").read_text(encoding="utf-8").strip()
+
+
+@contextmanager
+def new_key(comment: str) -> Iterator[KeyPair]:
+    """Yield a key that nobody else has, gone afterwards, and with it those of killed runs."""
+    _remove_leavings()
+    with _folder() as folder:
+        pair = KeyPair(folder)
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment]
+        try:
+            done = subprocess.run(  # noqa: S603 - a fixed program, no shell
+                [*command, "-f", str(pair.private)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise PublicationRefused(
+                "this needs ssh-keygen and ssh, which are not here; install openssh-client"
+            ) from None
+        if done.returncode:
+            raise PublicationRefused(f"ssh-keygen made no key: {done.stderr.strip()}")
+        yield pair
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Yield a new folder that is locked, removed afterwards."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # somebody took it for left in the moment before
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():  # the same, a moment later
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder)
+            return
+        finally:
+            os.close(lock)
+
+
+def _remove_leavings() -> None:
+    """Remove the folders of ours that no process has locked any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # somebody else's, in use, or gone meanwhile
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(lock).st_uid == os.geteuid():
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)
+
 
 SILENCE = 30 * 60
 """Seconds: a machine may take as long over the checksum of a disk."""
@@ -214,3 +307,198 @@ class _Talk:
                 yield
             finally:
                 is_over.set()
+
+
+_MIB = 1 << 20
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a disk is written."""
+
+    device: str = "/dev/sda"
+    piece_mib: int = 16
+    """What is sent again after a connection was lost."""
+    pause: Callable[[float], None] = time.sleep
+
+
+def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
+    """Make a device there hold a disk, and read all of it back.
+
+    A connection that is lost is made again, and only pieces that differ are sent again.
+    """
+    device, piece_mib = writing.device, writing.piece_mib
+    size = raw.stat().st_size
+    ours = _ours(raw, piece_mib * _MIB, Total(tell, "prepare", size))
+    wrong: Sequence[int] = range(len(ours))
+    _empty(ssh, device)
+    for attempt in range(_TRIES):
+        try:
+            if attempt:
+                wrong = _differing(ssh, device, ours, piece_mib, Total(_nobody, "read back", size))
+            _send(ssh, raw, device, wrong, _Sending(piece_mib, size, tell))
+            back = Total(tell, "read back", size)
+            wrong = _differing(ssh, device, ours, piece_mib, back)
+        except SourceUnreachable as error:
+            lost = error
+        else:
+            if not wrong:
+                return
+            lost = SourceUnreachable(
+                f"{len(wrong)} of {len(ours)} pieces on {device} of {ssh.host} are not what was "
+                "sent"
+            )
+        writing.pause(2**attempt)
+    raise SourceUnreachable(f"{lost} (the last of {_TRIES} tries)") from lost
+
+
+def _empty(ssh: Ssh, device: str) -> None:
+    """Give back all blocks of a device where it can: else the snapshot holds what was there."""
+    named = shlex.quote(device)
+    ssh.run(f"if [ -b {named} ]; then blkdiscard -f {named} 2>/dev/null || true; fi")
+
+
+class _Sending:
+    """How pieces are sent, and who hears of it."""
+
+    def __init__(self, piece_mib: int, size: int, tell: Tell) -> None:
+        self.piece_mib = piece_mib
+        self.size = size
+        self.total = Total(tell, "upload", size)
+
+
+def _send(ssh: Ssh, raw: Path, device: str, numbers: Sequence[int], sending: _Sending) -> None:
+    if not numbers:
+        return
+    mib = sending.piece_mib
+    # Each dd takes its piece of what comes in; only the last piece may be shorter.
+    script = (
+        f"set -e; for i in {' '.join(map(str, numbers))}; do "
+        f"dd of={shlex.quote(device)} bs=1M count={mib} seek=$((i*{mib})) "
+        "iflag=fullblock conv=notrunc,fsync 2>/dev/null; done"
+    )
+    size = sending.size
+    right = size - sum(min(mib * _MIB, size - i * mib * _MIB) for i in numbers)
+    sending.total.move(right)
+    ssh.run(script, _pieces(raw, numbers, mib * _MIB, sending.total))
+
+
+def _pieces(raw: Path, numbers: Sequence[int], size: int, total: Total) -> Iterator[bytes]:
+    with raw.open("rb") as file:
+        for number in numbers:
+            file.seek(number * size)
+            left = size
+            while left and (part := file.read(min(_MIB, left))):
+                yield part
+                left -= len(part)
+                total.move(len(part))
+
+
+def _differing(
+    ssh: Ssh, device: str, ours: Sequence[str], piece_mib: int, total: Total
+) -> list[int]:
+    """Return the numbers of the pieces that are not there as they should be."""
+    named = shlex.quote(device)
+    rest = total.total - (len(ours) - 1) * piece_mib * _MIB
+    # Past the caches of that device: what counts is what it gives back.
+    script = (
+        f"set -e; sync; blockdev --flushbufs {named} 2>/dev/null || true; "
+        f"i=0; while [ $i -lt {len(ours)} ]; do n={piece_mib * _MIB}; "
+        f"[ $i -lt {len(ours) - 1} ] || n={rest}; "
+        f"dd if={named} bs=1M count={piece_mib} skip=$((i*{piece_mib})) 2>/dev/null "
+        "| head -c $n | sha256sum; i=$((i+1)); done"
+    )
+    theirs = []
+    for line in ssh.lines(script):
+        theirs.append(line[:64])
+        total.move(piece_mib * _MIB)
+    if len(theirs) != len(ours):
+        raise SourceUnreachable(f"{ssh.host} did not read back all of {device}")
+    return [number for number, each in enumerate(ours) if theirs[number] != each]
+
+
+def _ours(raw: Path, size: int, total: Total) -> list[str]:
+    sums = []
+    with raw.open("rb") as file:
+        while piece := file.read(size):
+            sums.append(hashlib.sha256(piece).hexdigest())
+            total.move(len(piece))
+    return sums
+
+
+def _nobody(_: object) -> None:
+    """Hear nothing."""
+
+
+_READER = """
+import json, os, stat, sys
+
+LONGEST = 1 << 20
+
+def node(path):
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    target = os.readlink(path) if stat.S_ISLNK(found.st_mode) else ""
+    return [found.st_mode, found.st_uid, found.st_gid, found.st_size, target]
+
+def names(path):
+    try:
+        return sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+def text(path):
+    found = node(path)
+    if found is None or not stat.S_ISREG(found[0]) or found[3] > LONGEST:
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+for line in sys.stdin:
+    what, path = json.loads(line)
+    print(json.dumps({"node": node, "names": names, "text": text}[what](path)), flush=True)
+"""
+"""What answers there: it leaves no file, and imports nothing once the machine is cleaned."""
+
+
+class RemoteTree:
+    """The files of a machine that is on: Tree."""
+
+    def __init__(self, ask: Callable[[str], str]) -> None:
+        self._ask = ask
+
+    def node(self, path: str) -> Node | None:
+        """Return what lies there; None where nothing does."""
+        found = self._told("node", path)
+        return None if found is None else Node(*found)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return what a folder holds, sorted; nothing where there is none."""
+        return tuple(self._told("names", path))
+
+    def text(self, path: str) -> str:
+        """Return what a file holds; empty where there is none."""
+        return str(self._told("text", path))
+
+    def _told(self, what: str, path: str) -> Any:  # noqa: ANN401 - JSON of three kinds
+        answer = self._ask(json.dumps([what, path]))
+        try:
+            return json.loads(answer)
+        except ValueError:
+            raise SourceUnreachable(
+                f"asked for {path}, the machine answers {answer[:60]!r}: does the shell of its "
+                "root print something?"
+            ) from None
+
+
+@contextmanager
+def open_tree(ssh: Ssh) -> Iterator[RemoteTree]:
+    """Yield the files of a machine; they can be read even when nobody may enter it any more."""
+    with ssh.conversation(f"exec python3 -I -c {quote(_READER)}") as ask:
+        tree = RemoteTree(ask)
+        # Until it answers, who looks may not be inside yet.
+        tree.node("/")
+        yield tree

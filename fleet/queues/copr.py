@@ -23,14 +23,13 @@ from urllib.parse import quote
 from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
 
 from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
-from fleet.facts import Demand, QueueReading, Request, Unknown, Work, Worker
+from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker
+from fleet.model.tickets import SANDBOX, bounded
 from fleet.schema.model import CoprQueue
 from fleet.schema.rules import SOURCE_CHROOT
-from fleet.tickets import SANDBOX
-from fleet.tickets.resalloc import bounded
 
 if TYPE_CHECKING:
-    from fleet.web.reader import Reader, Reply
+    from fleet.queues.http import Reader, Reply
 
 LIST = "/backend/pending-jobs/"
 BUILD = "/backend/get-build-task/"
@@ -130,7 +129,7 @@ class CoprFrontend:
     def read(self, now: datetime) -> QueueReading:
         """Return what waits, in groups; Copr knows of no workers."""
         # httpx is slow to load, and most commands read nothing.
-        from fleet.web.reader import Limits, Reader
+        from fleet.queues.http import Limits, Reader
 
         try:
             with Reader(self._url, limits=Limits(total=self._max_age)) as reader:

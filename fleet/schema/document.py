@@ -7,11 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fleet.schema.concealed import holds_secret, masked, masked_source
 from fleet.schema.findings import IN_POOL, At, Finding, Path, Span, quoted
-from fleet.schema.inline import find_secrets
-from fleet.schema.nodes import Node, lines_of
-from fleet.schema.within import narrowed
+from fleet.schema.nodes import Node, lines_of, narrowed
+from fleet.schema.secrets import find_secrets, holds_secret, masked, masked_source
 
 INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
 

@@ -1,16 +1,332 @@
-"""This module makes a Fleet of what was written, or says everything that is wrong with it."""
+"""This module follows a path through the models: which keys are known there, which branch it is.
 
-from collections.abc import Iterator
+pydantic puts the tag of a union's branch into the place of an error; here it is told apart from
+what a person wrote, by following the declarations instead of guessing.
+
+So a mistake in one pool does not hide a dangling reference in another.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import Tag, ValidationError
+from pydantic.fields import FieldInfo
 
-from fleet.schema.findings import Finding, has_errors, in_order
-from fleet.schema.mistakes import explain
-from fleet.schema.model import Fleet
-from fleet.schema.salvage import salvage
+from fleet.schema.base import (
+    CURRENCY_PATTERN,
+    ENV_PATTERN,
+    EXPECTED,
+    TAG_PATTERN,
+    URL_PATTERN,
+    CommandSecret,
+    EnvSecret,
+    FileSecret,
+    Section,
+)
+from fleet.schema.findings import (
+    Finding,
+    Path,
+    did_you_mean,
+    has_errors,
+    in_order,
+    nearest,
+    quoted,
+)
+from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
+from fleet.schema.pools import PLACE_PATTERN, WINDOW_PATTERN
+from fleet.schema.secrets import holds_secret
 from fleet.schema.source import Document, Files, read_document
+
+
+@dataclass(frozen=True)
+class Written:
+    """A place of the model as a person sees it: without tags; `model` is the section there."""
+
+    path: Path
+    model: type[Section] | None
+    is_key: bool = False
+
+
+def follow(model: type[Section], place: tuple[int | str, ...]) -> Written:
+    """Return what pydantic's place of an error means to a person."""
+    annotation: Any = model
+    path: list[str | int] = []
+    section: type[Section] | None = model
+    for step in place:
+        if step == "[key]":
+            return Written(tuple(path), section, is_key=True)
+        annotation = _bare(annotation)
+        if get_origin(annotation) in (Union, UnionType):
+            annotation = _bare(branches(annotation).get(str(step), Any))
+        else:
+            path.append(step)
+            annotation = _bare(_below(annotation, step))
+        section = annotation if _is_section(annotation) else None
+    return Written(tuple(path), section)
+
+
+def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotation of a field
+    """Return the branches of a union by their tags."""
+    found: dict[str, Any] = {}
+    for each in get_args(_bare(annotation)):
+        bare = _bare(each)
+        tags = [note.tag for note in getattr(each, "__metadata__", ()) if isinstance(note, Tag)]
+        if not tags and _is_section(bare) and "kind" in bare.model_fields:
+            tags = list(get_args(bare.model_fields["kind"].annotation))
+        found |= dict.fromkeys(tags, each)
+    return found
+
+
+def fields_of(model: type[Section]) -> dict[str, FieldInfo]:
+    """Return a section's fields by the keys that people write."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _below(annotation: Any, step: str | int) -> Any:  # noqa: ANN401 - any annotation of a field
+    if _is_section(annotation):
+        field = fields_of(annotation).get(str(step))
+        return field.annotation if field else Any
+    arguments = get_args(annotation)
+    return arguments[-1] if get_origin(annotation) in (dict, list) else Any
+
+
+def _bare(annotation: Any) -> Any:  # noqa: ANN401 - any annotation of a field
+    """Return an annotation without its notes and without `| None`."""
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation = get_args(annotation)[0]
+        elif origin in (Union, UnionType) and NoneType in get_args(annotation):
+            # No union of ours has both None and more than one branch without a tag.
+            (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
+        else:
+            return annotation
+
+
+def _is_section(annotation: Any) -> bool:  # noqa: ANN401 - any annotation of a field
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+_TYPES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_BOUNDS = {
+    "string_too_short": "text, not an empty one",
+    "string_too_long": "at most {max_length} characters",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le:g}",
+}
+_PATTERNS = {
+    TAG_PATTERN: "a tag, without white space",
+    ENV_PATTERN: "the name of an environment variable, like HCLOUD_TOKEN",
+    CURRENCY_PATTERN: "an ISO 4217 code, like EUR",
+    URL_PATTERN: "a URL that begins with https:// and holds no user name",
+    PLACE_PATTERN: "the name of a provider, file:///PATH or s3://BUCKET/PREFIX",
+    WINDOW_PATTERN: 'a window like "mon-fri 07:00-17:00 Europe/Berlin"',
+}
+_POOLS = (Pool, HooksPool, StaticPool)
+_BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+_MANY = 200
+"""Above this many unknown keys the file is something else; guessing at each would take minutes."""
+
+
+def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Return one finding per mistake."""
+    errors = list(errors)
+    unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
+    beside: dict[Path, list[str]] = {}
+    for *outer, key in unknown:
+        beside.setdefault(tuple(outer), []).append(str(key))
+    guess = len(unknown) < _MANY
+    for error in errors:
+        place = follow(Fleet, error["loc"])
+        match error["type"]:
+            case "extra_forbidden":
+                yield _unknown_key(place.path, error["loc"], guess=guess)
+            case "missing":
+                near = beside.get(tuple(error["loc"][:-1]), [])
+                if not (near and _is_misspelt(error["loc"], near, guess=guess)):
+                    yield _missing(place.path)
+            case "union_tag_not_found":
+                yield _missing((*place.path, "kind"))
+            case "union_tag_invalid":
+                known = [tag.strip(" '") for tag in error["ctx"]["expected_tags"].split(",")]
+                yield _not_one_of((*place.path, "kind"), error["ctx"]["tag"], known)
+            case "literal_error":
+                yield _literal(place.path, error)
+            case _:
+                yield _wrong(place, error)
+
+
+def dotted(path: Path) -> str:
+    """Return a path the way a message shows it, as pools.builders.workers."""
+    return ".".join(_shown(str(part)) if _is_odd(str(part)) else str(part) for part in path)
+
+
+def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
+    key = str(path[-1])
+    section = follow(Fleet, place[:-1]).model
+    return Finding(
+        rule="unknown-key",
+        message=f"unknown key {_shown(key)}",
+        path=path,
+        at="key",
+        hint=did_you_mean(key, _known_in(section)) if section and guess else "",
+    )
+
+
+def _known_in(section: type[Section]) -> set[str]:
+    """Return the keys that may be written in a section, also those that a reader takes away."""
+    more = {"templates"} if section is Fleet else {"extends"} if section in _POOLS else set()
+    return {*fields_of(section), *more}
+
+
+def _is_misspelt(place: Path, beside: list[str], *, guess: bool) -> bool:
+    """Say whether a key is missing only as it is misspelt, which is said where it stands."""
+    section = follow(Fleet, place[:-1]).model
+    if section in (EnvSecret, FileSecret, CommandSecret):
+        return True
+    if section is None or not guess:
+        return False
+    return any(nearest(key, fields_of(section)) == place[-1] for key in beside)
+
+
+def _missing(path: Path) -> Finding:
+    where = dotted(path[:-1]) or "the file"
+    return Finding(
+        rule="missing-key",
+        message=f"{where} lacks the key '{path[-1]}'",
+        path=path,
+        hint=f"add {path[-1]}: …",
+    )
+
+
+def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
+    allowed = error["ctx"]["expected"].replace("'", "")
+    if isinstance(error["input"], str):
+        return _not_one_of(path, error["input"], _allowed(allowed))
+    return Finding(
+        rule="wrong-value",
+        message=f"expected {allowed.lower()}, found {_found(error['input'])}",
+        path=path,
+    )
+
+
+def _allowed(expected: str) -> list[str]:
+    """Return the words of pydantic's sentence: a, b or c."""
+    return [word.strip() for word in expected.replace(" or ", ", ").split(",")]
+
+
+def _not_one_of(path: Path, value: object, known: list[str]) -> Finding:
+    close = nearest(str(value), known)
+    return Finding(
+        rule="wrong-value",
+        message=f"{_shown(value)} is not one of {', '.join(known)}",
+        path=path,
+        hint=f"did you mean '{close}'?" if close else "",
+    )
+
+
+def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
+    value = error["input"]
+    expected = _expected(error)
+    is_type = error["type"] in _TYPES or (error["type"] == EXPECTED) or not _is_text(value, error)
+    return Finding(
+        rule="wrong-type" if is_type else "wrong-value",
+        message=f"expected {expected}, found {_found(value)}",
+        path=place.path,
+        at="key" if place.is_key else "value",
+        hint=_way_out(error["type"], value),
+    )
+
+
+def _is_text(value: object, error: Mapping[str, Any]) -> bool:
+    return isinstance(value, str) or error["type"] != "value_error"
+
+
+def _expected(error: Mapping[str, Any]) -> str:
+    context, kind = error.get("ctx", {}), error["type"]
+    if kind == "value_error":
+        return str(context["error"]).removeprefix("expected ")
+    if kind == "string_pattern_mismatch":
+        return _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
+    if kind in _BOUNDS:
+        return _BOUNDS[kind].format(**context)
+    return _TYPES.get(kind, str(error["msg"]).removeprefix("expected "))
+
+
+def _way_out(kind: str, value: object) -> str:
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f'quote it: "{quoted(value)}"'
+    if kind == "list_type" and isinstance(value, str) and len(value) < 40 and value:  # noqa: PLR2004 - fits a line
+        return f"write [{value}]" if not holds_secret(value) else ""
+    if kind == "bool_type" and str(value).lower() in _BOOLEANS:
+        return f"write {_BOOLEANS[str(value).lower()]}"
+    return ""
+
+
+def _found(value: object) -> str:
+    match value:
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list():
+            return "a list" if value else "an empty list"
+        case str():
+            return _shown(value)
+        case None | bool():
+            return quoted(value)
+        case _:
+            return f"the number {quoted(value)}"
+
+
+def _shown(value: object) -> str:
+    return "(hidden)" if isinstance(value, str) and holds_secret(value) else quoted(value)
+
+
+def _is_odd(part: str) -> bool:
+    return holds_secret(part) or not part.isprintable() or len(part) > 60  # noqa: PLR2004 - fits
+
+
+_ATTEMPTS = 10
+
+
+def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None:
+    """Return the fleet without its wrong parts; None where too little is left."""
+    rest: Any = deepcopy(dict(value))
+    for _ in range(_ATTEMPTS):
+        for mistake in error.errors(include_url=False, include_context=False, include_input=False):
+            path = follow(Fleet, mistake["loc"]).path
+            _remove(rest, path[:-1] if mistake["type"] == "missing" else path)
+        rest.setdefault("fleet", "unnamed")
+        try:
+            return Fleet.model_validate(rest)
+        except ValidationError as again:
+            error = again
+    return None  # pragma: no cover - every attempt removes something; this only bounds the loop
+
+
+def _remove(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
+    """Take a part away; a list goes as a whole, so that no position in it shifts."""
+    whole = next((n for n, step in enumerate(path) if isinstance(step, int)), len(path))
+    if whole == 0:
+        return
+    for step in path[: whole - 1]:
+        rest = rest.get(step) if isinstance(rest, dict) else None
+    if isinstance(rest, dict):
+        rest.pop(path[whole - 1], None)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ The parts live beside it: sources (providers, queues), rules (tags and who may a
 Meaning of each key: docs/reference/fleet-yaml.md, generated from the descriptions.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import chain, count
 from typing import Annotated, Self
 
@@ -23,7 +23,6 @@ from fleet.schema.base import (
     Text,
     WorkerTag,
 )
-from fleet.schema.delivery import CoprRulesFile, CoprRulesUrl, DebusineRules
 from fleet.schema.limits import (
     Approval,
     BootFailures,
@@ -56,6 +55,9 @@ from fleet.schema.pools import (
 from fleet.schema.rules import (
     MOST_RULES,
     Askers,
+    CoprRulesFile,
+    CoprRulesUrl,
+    DebusineRules,
     DeriveRule,
     Duration,
     Durations,
@@ -310,3 +312,41 @@ __all__ = [
     "WorldQueue",
     "default_sizes",
 ]
+
+
+def beginning_of(fleet: Fleet, pool: str) -> str:
+    """Return how the names of a pool's machines begin, before their number.
+
+    Commands that were written for Resalloc look for machines that begin with their pool's name;
+    the `f` keeps them apart from Resalloc's own, as in POOL_00010001_20261122_181715.
+    """
+    return f"{pool}_f" if speaks_resalloc(fleet, pool) else f"{fleet.fleet}-{pool}-"
+
+
+def is_named_by_fleet(fleet: str, pool: str, name: str) -> bool:
+    """Say whether a machine is called as fleet calls, or once called, those of its pool."""
+    begins = (each for each in (f"{fleet}-{pool}-", f"{pool}_f") if name.startswith(each))
+    return any(name.removeprefix(each).isdecimal() for each in begins)
+
+
+def speaks_resalloc(fleet: Fleet, pool: str) -> bool:
+    """Say whether a pool's machines are made by commands that were written for Resalloc."""
+    declared = fleet.pools.get(pool)
+    provider = fleet.providers.get(declared.provider) if isinstance(declared, Pool) else None
+    return isinstance(provider, HooksProvider) and provider.interface == "resalloc"
+
+
+Secret = EnvSecret | FileSecret | CommandSecret
+
+
+def secrets_in(value: object, path: str = "") -> Iterator[tuple[str, Secret]]:
+    """Yield every secret that is named, with the path of its key."""
+    match value:
+        case EnvSecret() | FileSecret() | CommandSecret():
+            yield path, value
+        case Section():
+            for name in type(value).model_fields:
+                yield from secrets_in(getattr(value, name), f"{path}.{name}".lstrip("."))
+        case dict():
+            for name, part in value.items():
+                yield from secrets_in(part, f"{path}.{name}")

@@ -4,16 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from fleet.schema.base import (
-    SPEED,
-    Cores,
-    Count,
-    LongText,
-    Section,
-    Text,
-    WorkerTag,
-    branch,
-)
+from fleet.schema.base import SPEED, Cores, Count, LongText, Section, Text, WorkerTag, branch
 from fleet.schema.sources import Hooks
 from fleet.schema.units import (
     Amount,

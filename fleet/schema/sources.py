@@ -16,8 +16,7 @@ from fleet.schema.base import (
     Url,
     branch,
 )
-from fleet.schema.delivery import CoprRules, DebusineRules
-from fleet.schema.rules import Limits
+from fleet.schema.rules import CoprRules, DebusineRules, Limits
 from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds, Speed
 
 VPC_PATTERN = r"^vpc-[0-9a-f]+$"

@@ -1,6 +1,5 @@
 """This package decides what may run where; `offers` is its specification."""
 
-from fleet.tagrules.images import newest_first, newest_version
 from fleet.tagrules.offers import (
     Ask,
     Mismatch,
@@ -15,8 +14,7 @@ from fleet.tagrules.offers import (
     serves_queue,
     static_names,
 )
-from fleet.tagrules.sizes import EXTERNAL_WORKER
-from fleet.tagrules.sources import Doubt
+from fleet.tagrules.sources import EXTERNAL_WORKER, Doubt, newest_first, newest_version
 
 __all__ = [
     "EXTERNAL_WORKER",

@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from fleet.schema.model import Fleet, PowerfulRule
+from fleet.schema.rules import SOURCE_CHROOT
 from fleet.tagrules.names import (
     ANY_ARCHITECTURE,
     PARTS,
     SOURCE_ARCHITECTURE,
-    SOURCE_CHROOT,
     Recorded,
     is_source_build,
     names_of,
@@ -24,7 +24,7 @@ from fleet.tagrules.names import (
 )
 
 if TYPE_CHECKING:
-    from fleet.facts import Request
+    from fleet.model.facts import Request
 
 PATTERN_MEMORY = 256 << 10
 """Bytes that one compiled pattern may take; a larger one is refused."""

@@ -4,11 +4,24 @@ Facts of Debusine 0.16: a worker's tags are those it reports (but for classes an
 may not give itself), those its administrator wrote (but for types), and one for its type. What
 it requires of requests only the administrator can write. An allow-list of tasks, where there is
 one, puts the deny-list out of use.
+
+A worker provides the tag of every rung that it reaches, a request requires the lowest rung that
+is not below its minimum. A minimum that stands on a rung is exact; one between two rungs asks
+for more than it needs, never for less.
+
+A worker reports what it can do, but gives itself no class; Debusine carries no numbers, so that a
+figure is a class for each rung that it reaches.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+
+from fleet.schema.model import Fleet, Pool
+from fleet.tagrules.numbers import Numbers
+from fleet.tagrules.offers import ask_of_tags, offer_of_pool
+from fleet.tagrules.sources import CLASS
 
 TYPE_PREFIX = "worker:type:"
 CLASS_PREFIX = "worker:class:"
@@ -74,3 +87,50 @@ def is_storable(text: str) -> bool:
 def _tags(metadata: Mapping[str, Any], key: str) -> list[str]:
     found = metadata.get(key)
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
+
+
+RUNGS: tuple[Decimal, ...] = (Decimal(0), *(Decimal(2**power) for power in range(41)))
+"""0, then the powers of two up to above the highest number that a tag may state."""
+
+PREFIX = "worker:class:"
+"""Debusine lets only its administrators provide tags that begin like this."""
+
+
+def ladder(name: str, number: Decimal, rungs: Iterable[Decimal] = RUNGS) -> tuple[str, ...]:
+    """Return the tags that a worker with this number provides, lowest first."""
+    return tuple(_tag(name, rung) for rung in sorted(set(rungs)) if rung <= number)
+
+
+def rung_of_minimum(name: str, minimum: Decimal, rungs: Iterable[Decimal] = RUNGS) -> str | None:
+    """Return the tag that stands for a minimum; None when it is above the highest rung."""
+    above = [rung for rung in rungs if rung >= minimum]
+    return _tag(name, min(above)) if above else None
+
+
+def rungs_for(minimums: Iterable[Numbers]) -> tuple[Decimal, ...]:
+    """Return the usual rungs with these minimums among them, so that each of them is exact."""
+    asked = {number for numbers in minimums for _, number in numbers}
+    return tuple(sorted({*RUNGS, *asked}))
+
+
+def _tag(name: str, rung: Decimal) -> str:
+    return f"{PREFIX}{name}-{rung:f}"
+
+
+def rungs_of(fleet: Fleet) -> tuple[Decimal, ...]:
+    """Return the rungs of a file: its own minimums are exact."""
+    asked = [rule.ask for rule in fleet.powerful] + [[rule.ask] for rule in fleet.derive]
+    return rungs_for(ask_of_tags(fleet, tags).minimums for tags in asked)
+
+
+def static_tags(fleet: Fleet, name: str) -> Mapping[str, tuple[str, ...]]:
+    """Return what the workers of a pool are said to provide and require, by Debusine's words."""
+    pool = fleet.pools[name]
+    offer = offer_of_pool(fleet, name, ())
+    classes = sorted(tag for tag in offer.provides if tag.startswith(CLASS))
+    climbed = [tag for each, n in offer.numbers for tag in ladder(each, n, rungs_of(fleet))]
+    plain = [tag for tag in pool.provides if "=" not in tag]
+    return {
+        "provided_tags": tuple(dict.fromkeys([*plain, *classes, *climbed])),
+        "required_tags": tuple(pool.requires) if isinstance(pool, Pool) else (),
+    }

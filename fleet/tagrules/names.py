@@ -12,7 +12,7 @@ from fleet.schema.rules import SOURCE_CHROOT
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml need the words below and no facts.
-    from fleet.facts import Request, World
+    from fleet.model.facts import Request, World
 
 SOURCE_ARCHITECTURE = "source"
 """The architecture in the name of a Debusine request that builds source packages only."""
@@ -61,7 +61,7 @@ def without_directory(name: str) -> str:
 
 def recorded_names(world: "World") -> Recorded:
     """Return the names of everything that waits in a world."""
-    from fleet.facts import Demand
+    from fleet.model.facts import Demand
 
     demands = [reading.demand for reading in world.queues.values()]
     known = [demand for demand in demands if isinstance(demand, Demand)]

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.tickets import Limit, Ticket
+from fleet.model.tickets import Limit, Ticket
 
 _PRIORITY = 100
 _CLASS = 10**9

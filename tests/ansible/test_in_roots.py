@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts.recipes import role_variables
 from fleet.images.role import RoleFailed, RoleRun, chroot_host, run_role
+from fleet.model.images import role_variables
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots
 from tests.ansible.roots import chrooted

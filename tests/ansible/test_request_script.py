@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts.image_request import LISTED, customization_script, task_data
-from fleet.facts.package_list import read_packages
-from fleet.facts.recipes import role_variables
-from fleet.images.requests import archive_of_the_role
+from fleet.images.debusine_build import (
+    LISTED,
+    archive_of_the_role,
+    customization_script,
+    read_packages,
+    task_data,
+)
+from fleet.model.images import role_variables
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots
 from tests.ansible.roots import chrooted

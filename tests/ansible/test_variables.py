@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apt_sources import problems
+from fleet.model.apt_sources import problems
 from tests.ansible.test_debusine_worker import ROLE, play
 
 HEAD = "Types: deb\nURIs: https://deb.example.org/debusine\nSuites: trixie\nComponents: main\n"

@@ -62,7 +62,7 @@ def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
     assert "re2" in loaded_by(tmp_path, "validate")
 
 
-@pytest.mark.parametrize("module", ["fleet.commands.helping", "fleet.providers.sim_plugin"])
+@pytest.mark.parametrize("module", ["fleet.apply.helping", "fleet.clouds.sim.plugin"])
 def test_a_process_beside_an_apply_loads_nothing_that_decides(tmp_path: Path, module: str) -> None:
     program = f"import sys, {module}; print(*(m for m in sys.modules if m.startswith('fleet.')))"
     command = (sys.executable, "-c", program)
@@ -74,12 +74,12 @@ def test_a_process_beside_an_apply_loads_nothing_that_decides(tmp_path: Path, mo
 
 
 def test_an_apply_starts_its_helper_before_it_loads_what_it_needs_itself(tmp_path: Path) -> None:
-    program = "import sys, fleet.commands.apply; print(*sys.modules)"
+    program = "import sys, fleet.cli.apply; print(*sys.modules)"
     command = (sys.executable, "-c", program)
 
     loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()
 
-    assert "fleet.commands.early" in loaded
+    assert "fleet.apply.parallel" in loaded
     assert set(loaded) & {*HEAVY, "pydantic", "yaml"} == set()
 
 
@@ -120,7 +120,7 @@ print("later:", *{name.partition(".")[0] for name in set(sys.modules) - ahead})
 
 
 def test_a_store_loads_no_database_but_its_own(tmp_path: Path) -> None:
-    opening = "from fleet.store.database import DatabaseStore as S; S('sqlite:///s', 'd').init()"
+    opening = "from fleet.state.store import DatabaseStore as S; S('sqlite:///s', 'd').init()"
     command = (sys.executable, "-c", f"import sys; {opening}; print(*sys.modules)")
 
     loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()

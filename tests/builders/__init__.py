@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from fleet.facts import (
+from fleet.model.facts import (
     Attempt,
     Demand,
     Listing,
@@ -18,12 +18,14 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.plan import (
+from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.plan import (
     Cause,
     Create,
     Delete,
     Digests,
     Drain,
+    GuardResult,
     Plan,
     PoolVerdict,
     Reason,
@@ -32,8 +34,6 @@ from fleet.plan import (
     Warning_,
     WorkerVerdict,
 )
-from fleet.plan.guard_results import GuardResult
-from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.schema.model import Fleet, Pool
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

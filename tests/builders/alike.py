@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from fleet.facts import Demand, Request
-from fleet.queues.debusine.looks import NAMED_PATHS, looks_of
+from fleet.model.facts import Demand, Request
+from fleet.queues.debusine.packages import NAMED_PATHS, looks_of
 from fleet.schema.model import Fleet
 from fleet.tagrules.allow import rules_for
 from fleet.tagrules.derive import at_path

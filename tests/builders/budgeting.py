@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from fleet.budgets import Account, open_accounts
-from fleet.census import take_census
-from fleet.demand import Payer
-from fleet.demand.choices import Fit, Group, Place
-from fleet.facts import Work, Worker, World
-from fleet.facts.ledger import Charge, Ledger
-from fleet.plan.money import BudgetVerdict
+from fleet.model.facts import Charge, Ledger, Work, Worker, World
+from fleet.model.plan import BudgetVerdict
+from fleet.planner.budgets import Account, open_accounts
+from fleet.planner.choices import Fit, Group, Place
+from fleet.planner.demand import Payer
+from fleet.planner.inventory import take_census
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
 

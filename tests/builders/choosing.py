@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
 
-from fleet.allocate import Allocation, allocate
-from fleet.allocate.formulation import EXACT
-from fleet.demand import Ordered
-from fleet.demand.choices import Fit, Group, Place, Rank, Row
+from fleet.planner.allocation import Allocation, allocate
+from fleet.planner.choices import Fit, Group, Place, Rank, Row
+from fleet.planner.demand import Ordered
+from fleet.planner.formulation import EXACT
 
 CHEAP, DEAR, FREE = "cheap/m/on-demand", "dear/m/on-demand", "cheap"
 

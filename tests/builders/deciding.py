@@ -1,7 +1,7 @@
 """This module asks a plan about the pool `builders` at the simulated provider."""
 
-from fleet.facts import Listing, Unknown, World
-from fleet.plan import Plan, Reason
+from fleet.model.facts import Listing, Unknown, World
+from fleet.model.plan import Plan, Reason
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world
 

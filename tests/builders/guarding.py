@@ -2,8 +2,7 @@
 
 from datetime import date
 
-from fleet.plan import Cause, Plan
-from fleet.plan.guard_results import ApprovalVerdict
+from fleet.model.plan import ApprovalVerdict, Cause, Plan
 from fleet.schema.model import Fleet
 from tests.builders import a_create, a_drain, a_sim_fleet
 

@@ -2,7 +2,7 @@
 
 import stat
 
-from fleet.facts.image_checks import Node
+from fleet.images.checks import Node
 from fleet.schema.model import ImageRecipe
 
 WORKER = 998

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from fleet.facts import World
-from fleet.making.user_data import read_user_data
-from fleet.operate.apply import apply_plan
-from fleet.operate.observe import Sources
-from fleet.plan import Plan
-from fleet.plan.outcome import Outcome
+from fleet.apply.observe import Sources
+from fleet.apply.run import apply_plan
+from fleet.model.facts import World
+from fleet.model.outcome import Outcome
+from fleet.model.plan import Plan
+from fleet.planner.machine_inputs import read_user_data
 from fleet.schema.model import Fleet
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
 from tests.builders import (
     NOW,
     a_create,

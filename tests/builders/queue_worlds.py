@@ -1,8 +1,8 @@
 """This module builds a fleet whose workers register at its Debusine queue, and its worlds."""
 
-from fleet.facts import Machine, MachineState, QueueReading, Worker, World
 from fleet.guard import guard
-from fleet.plan import Create, Plan
+from fleet.model.facts import Machine, MachineState, QueueReading, Worker, World
+from fleet.model.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

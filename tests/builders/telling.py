@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from fleet.explain import ExplainedReason, Explanation
-from fleet.plan import Plan, PoolVerdict, Reason, WorkerVerdict
+from fleet.model.plan import Plan, PoolVerdict, Reason, WorkerVerdict
 from tests.builders import (
     a_create,
     a_delete,

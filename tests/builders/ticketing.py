@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from pydantic import TypeAdapter
 
+from fleet.model.tickets import Limit, Tenancy, Ticket
 from fleet.schema.model import Fleet
-from fleet.tickets import Limit, Tenancy, Ticket
 from fleet.tickets.assignment import Suitable
 from tests.builders import NOW, ago
 

@@ -1,7 +1,6 @@
 """This module builds image versions and manifests for tests: name only what matters."""
 
-from fleet.facts.manifest import Manifest
-from fleet.facts.versions import Version
+from fleet.model.images import Manifest, Version
 from tests.builders import ago
 
 

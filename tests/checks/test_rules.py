@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fleet.apply.config import check_file
 from fleet.checks import RECORDED_CHECKS, RULES, rule_of
-from fleet.commands.loading import check_file
-from fleet.render.findings import to_text
+from fleet.report.findings import to_text
 from fleet.schema.findings import TEXT_RULES
 from fleet.tagrules.names import Recorded
 from tests.fakes.files import FakeFiles

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from fleet.facts import WorkerInputs
-from fleet.providers.sim import menu_of
+from fleet.clouds.sim.machines import menu_of
+from fleet.model.facts import WorkerInputs
 from fleet.schema.load import load
-from fleet.store.files import LocalFiles
+from fleet.state.files import LocalFiles
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial
 

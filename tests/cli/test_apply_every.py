@@ -12,10 +12,10 @@ from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 
 import pytest
 
-from fleet.arguments import build_parser
-from fleet.cli import TerminalConsole
-from fleet.commands import apply
-from fleet.commands.signals import Signals
+from fleet.apply.signals import Signals
+from fleet.cli import apply
+from fleet.cli.arguments import build_parser
+from fleet.cli.console import TerminalConsole
 from tests.rigs.loopback import Loopback, html
 from tests.rigs.process import clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.commands.clouds import Clouds, engines_of, find_clouds, notes_of
-from fleet.facts import Listing
-from fleet.providers.local_workers import LocalWorkers
+from fleet.apply.wire import Clouds, engines_of, find_clouds, notes_of
+from fleet.clouds.local.machines import LocalWorkers
+from fleet.model.facts import Listing
 from fleet.schema.model import Fleet
-from fleet.store.places import find_places
-from fleet.store.secrets import HostSecrets
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
 from tests.builders import NOW, a_fleet
 from tests.fakes.engine import FixedClock
 from tests.rigs.local_machines import a_worker, end_machines, until

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.commands.crew import Pace, crewed
+from fleet.apply.observe import Sources
+from fleet.apply.parallel import Pace, crewed
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import StackFailed
-from fleet.operate.observe import Sources
 from fleet.ports import StackRef
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
 from tests.builders import a_fleet
 from tests.fakes.asking import FakeAsking
 from tests.ports.engines import a_sim_worker, quiet

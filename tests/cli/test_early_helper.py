@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.commands.crew import early_helpers
-from fleet.commands.early import early_process
+from fleet.apply.parallel import early_helpers, early_process
 from fleet.schema.model import Fleet
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fleet.facts.versions import Publication
+from fleet.model.images import Publication
 from tests.builders import NOW
 from tests.builders.versioning import a_version
 from tests.rigs.trial import Trial, fleet_yaml

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.facts import manifest
-from fleet.facts.manifest import BuildStep
-from fleet.render.build_text import BuildResult, built_to_text, step_to_text
+from fleet.images.text import BuildResult, built_to_text, step_to_text
+from fleet.model import images
+from fleet.model.images import BuildStep
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest
 from tests.rigs.trial import Trial, fleet_yaml
@@ -60,7 +60,7 @@ def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
     [
         ((), ["next: fleet image test trixie 20261121T203000Z"]),
         (
-            (manifest.Test(kind="offline", at=NOW, seconds=2),),
+            (images.Test(kind="offline", at=NOW, seconds=2),),
             [
                 "its machine was looked into: no problem; it is tested",
                 "next: fleet image publish trixie 20261121T203000Z",
@@ -68,7 +68,7 @@ def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
         ),
     ],
 )
-def test_a_build_says_what_comes_next(tests: tuple[manifest.Test, ...], end: list[str]) -> None:
+def test_a_build_says_what_comes_next(tests: tuple[images.Test, ...], end: list[str]) -> None:
     made = a_manifest(version="20261121T203000Z", way="instance", tests=tests)
 
     said = built_to_text(BuildResult(folder="images/trixie", manifest=made)).splitlines()

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from fleet.facts.manifest import Package
-from fleet.facts.recipes import recipe_digest
 from fleet.images.folder import QCOW2, finish_build, open_build
 from fleet.images.role import role_digest
+from fleet.model.images import Package, recipe_digest
 from fleet.schema.model import ImageRecipe
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest, a_version
 from tests.rigs.loopback import Answer, Loopback, Received

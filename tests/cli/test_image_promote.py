@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fleet.facts.versions import Publication, Version
+from fleet.model.images import Publication, Version
 from tests.builders import NOW
 from tests.builders.versioning import a_version
 from tests.rigs.trial import Trial, fleet_yaml

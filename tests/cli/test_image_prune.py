@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from fleet.facts.versions import Publication, Version
-from fleet.images.directory import Directory
-from fleet.images.shelves import StorePublisher
+from fleet.images.stores import Directory, StorePublisher
+from fleet.model.images import Publication, Version
 from tests.builders import NOW
 from tests.builders.versioning import a_version
 from tests.rigs.publishing import a_build

@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from fleet.errors import SourceUnreachable
-from fleet.images.directory import Directory
-from fleet.images.shelves import StorePublisher
-from fleet.promotion.due import DueImage, DueReport
-from fleet.render.child_pipeline import to_child_pipeline
+from fleet.images.due import DueImage, DueReport
+from fleet.images.stores import Directory, StorePublisher
+from fleet.images.text import to_child_pipeline
 from tests.builders import NOW, ago
 from tests.builders.versioning import a_version
 from tests.rigs.process import ROOT, clean_environment, run_process

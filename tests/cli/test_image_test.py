@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts.manifest import Manifest
-from fleet.facts.recipes import recipe_digest
 from fleet.images.folder import finish_build, open_build, read_manifest, verify
+from fleet.model.images import Manifest, recipe_digest
 from tests.builders import NOW
 from tests.builders.image_trees import a_recipe
 from tests.builders.versioning import a_version

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 
-from fleet.store.history import append
+from fleet.state.history import append
 from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fleet.cli import main
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
+from fleet.cli.console import main
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
 
 FLEET = """\
 fleet: trial

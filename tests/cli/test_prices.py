@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli import main
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
+from fleet.cli.console import main
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
 
 FLEET = """\
 fleet: trial

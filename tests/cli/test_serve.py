@@ -12,9 +12,9 @@ from xmlrpc.client import ProtocolError
 
 import pytest
 
-from fleet.arguments import build_parser
-from fleet.commands import serve
-from fleet.commands.bell import Bell
+from fleet.apply.timer import Bell
+from fleet.cli import serve
+from fleet.cli.arguments import build_parser
 from tests.cli.test_ticket_local import LOCAL
 from tests.rigs.local_machines import end_machines
 from tests.rigs.resalloc_client import OldClient

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from fleet.commands.serve import Health
+from fleet.cli.serve import Health
 from fleet.errors import Locked
 from tests.builders import NOW
 from tests.cli.test_serve import POOLS, TAGS

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fleet.facts import Listing
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
+from fleet.model.facts import Listing
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml

@@ -9,11 +9,11 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from fleet.engines.backends import open_objects
-from fleet.ports.store import StackRecord
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
-from fleet.store.tickets import DatabaseTickets
+from fleet.engines.pulumi_backends import open_objects
+from fleet.ports import StackRecord
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders.ticketing import a_ticket
 from tests.ports.engines import skip_without_cli
 from tests.rigs.backends import backend, backend_url, postgres_url

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
 from tests.ports.engines import skip_without_cli
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 

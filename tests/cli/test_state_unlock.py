@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ports.store import StackRecord
-from fleet.store.database import DatabaseStore
-from fleet.store.holders import name_process
-from fleet.store.places import sqlite_url
+from fleet.ports import StackRecord
+from fleet.state.connecting import name_process
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.ports.stores import postgres_store, postgres_url
 from tests.rigs.postgres import end_connections

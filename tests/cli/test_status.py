@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.arguments import build_parser
-from fleet.cli import TerminalConsole
-from fleet.commands.ticket import run
+from fleet.cli.arguments import build_parser
+from fleet.cli.console import TerminalConsole
+from fleet.cli.ticket import run
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
 from tests.rigs.trial import Trial, fleet_yaml

@@ -4,7 +4,7 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleet.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs
 from tests.cli.test_ticket import open_ticket, ticket_yaml
 from tests.rigs.trial import Trial
 

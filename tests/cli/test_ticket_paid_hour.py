@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from fleet.cli import main
+from fleet.cli.console import main
 
 FLEET = """\
 fleet: trial

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.arguments import build_parser
-from fleet.commands.ticket import run
+from fleet.cli.arguments import build_parser
+from fleet.cli.ticket import run
 from fleet.errors import FleetError, WrongUsage
 from tests.builders import NOW
 from tests.cli.test_serve import Heard

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Unknown
+from fleet.model.facts import Unknown
 from tests.builders import a_reading, a_request, a_world
 from tests.rigs.process import (
     Completed,

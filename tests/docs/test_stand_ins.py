@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.images.folder import QCOW2, finish_build, open_build
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
 from tests.builders.versioning import a_manifest, a_version
 from tests.docs.test_documents import (
     NEED_BAKING,

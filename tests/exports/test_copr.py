@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from fleet.exports.copr import CannotWrite, export_copr, pattern_for_copr
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
+from fleet.tagrules.export import CannotWrite, export_copr, pattern_for_copr
 from tests.builders import a_fleet
 
 TODAY = date(2026, 11, 21)

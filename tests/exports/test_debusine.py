@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 import yaml
 
-from fleet.exports.debusine import export_debusine
 from fleet.schema.load import load
 from fleet.schema.model import Fleet
-from fleet.store.files import LocalFiles
+from fleet.state.files import LocalFiles
+from fleet.tagrules.export import export_debusine
 from tests.builders import a_fleet, a_pool
 from tests.rigs.process import ROOT, RunFleet
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fleet.exports.debusine import entries_of
-from fleet.exports.delivering import Delivery, path_of
+from fleet.migrate.delivery import Delivery, path_of
 from fleet.schema.model import RefuseDelete
+from fleet.tagrules.export import entries_of
 from tests.builders import a_fleet
 
 PLACE = "debian/builds"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Found, WorkerInputs
+from fleet.model.facts import Found, WorkerInputs
 
 
 class FakeAdopter:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from fleet.errors import FleetError
-from fleet.facts import Unknown
+from fleet.model.facts import Unknown
 
 T = TypeVar("T")
 

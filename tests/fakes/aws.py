@@ -12,9 +12,9 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from fleet.providers.aws import AwsMachines
+from fleet.clouds.aws.machines import AwsMachines
+from fleet.queues.http import trusted
 from fleet.schema.model import AwsProvider
-from fleet.web.trust import trusted
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.process import ROOT
 

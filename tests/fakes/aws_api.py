@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import parse_qs
 
-from fleet.web.background import BackgroundServer, LoopbackServer
+from fleet.queues.http import BackgroundServer, LoopbackServer
 from tests.fakes.aws import PROVIDER
 
 _ACCOUNTS = count(200000000001)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleet.errors import BuildFailed
-from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
 from fleet.images import folder
 from fleet.images.disk import locked
+from fleet.model.images import BuildOrder, BuildStep, Manifest
 
 
 class FakeImageBuilder:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.facts import QueueReading, Worker
-from fleet.schema.model import Fleet
-from fleet.tickets import (
+from fleet.model.facts import QueueReading, Worker
+from fleet.model.tickets import (
     Given,
     Leased,
     Tenancy,
@@ -18,7 +17,8 @@ from fleet.tickets import (
     settled,
     touch,
 )
-from fleet.tickets.desk import read_desk, workers_of
+from fleet.planner.desk import read_desk, workers_of
+from fleet.schema.model import Fleet
 
 
 class FakeDesk:

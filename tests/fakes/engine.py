@@ -5,10 +5,9 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Literal
 
-from fleet.engines.changes import previewed
-from fleet.engines.ownership import check_made_before
+from fleet.engines.ownership import check_made_before, previewed
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
-from fleet.facts import Stack, WorkerInputs
+from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 
 

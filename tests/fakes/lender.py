@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
-from fleet.facts import Machine
-from fleet.ports.tickets import Cleaned
+from fleet.model.facts import Machine
+from fleet.ports import Cleaned
 
 
 class FakeLender:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fleet.facts import Unknown
+from fleet.model.facts import Unknown
 
 
 class FakeMembers:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from fleet.errors import SourceUnreachable
-from fleet.facts.prices import PriceList
+from fleet.model.facts import PriceList
 
 
 class FakePriceReader:

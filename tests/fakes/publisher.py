@@ -5,10 +5,9 @@ from datetime import datetime
 from pathlib import Path
 
 from fleet.errors import PublicationRefused
-from fleet.facts.manifest import Manifest
-from fleet.facts.versions import Publication, Upload
-from fleet.images.disks import disk_of
-from fleet.images.progress import Tell, Total
+from fleet.images.disk import disk_of
+from fleet.images.programs import Tell, Total
+from fleet.model.images import Manifest, Publication, Upload
 from tests.builders import NOW
 
 _PIECE = 1 << 20

@@ -5,15 +5,7 @@ from datetime import datetime
 from fnmatch import fnmatch
 
 from fleet.errors import FileUnreadable
-from fleet.facts import (
-    Demand,
-    Listing,
-    Machine,
-    QueueReading,
-    Request,
-    Unknown,
-    Worker,
-)
+from fleet.model.facts import Demand, Listing, Machine, QueueReading, Request, Unknown, Worker
 
 
 class FakeQueue:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from fleet.facts import Unknown
-from fleet.facts.rules import HeldRules
+from fleet.model.facts import HeldRules, Unknown
 
 
 class FakeRuleReader:

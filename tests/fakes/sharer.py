@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from fleet.errors import StackFailed
-from fleet.facts import Unknown
-from fleet.facts.bases import Base, Part
+from fleet.model.facts import Base, Part, Unknown
 from fleet.ports import Progress, StackRef, Step
 
 

@@ -7,12 +7,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
-from fleet.facts import Attempt
-from fleet.facts.ledger import Charge, Entry, Ledger
-from fleet.facts.manifest import Manifest
-from fleet.facts.prices import PriceList
-from fleet.facts.versions import Move, Version
-from fleet.ports.store import Charging, Since, StackRecord
+from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
+from fleet.model.images import Manifest, Move, Version
+from fleet.ports import Charging, Since, StackRecord
 
 _PAYER = {"pool", "scope", "team", "owner", "tags"}
 

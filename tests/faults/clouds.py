@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_project import Project
-from fleet.service.hetzner_wire import Request
+from simulators.hetzner.project import Project
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.wire import Request
 from tests.fakes.aws import PROVIDER, aws_environment, install_double
 from tests.fakes.aws_api import SimulatedAws
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fleet.cli import main
+from fleet.cli.console import main
 from tests.faults.hostile import FORGED, HOSTILE, NUMBERS, TIMES
 from tests.rigs.debusine import LIST, METRICS, STATUS
 from tests.rigs.loopback import Answer, Loopback, Received
@@ -229,7 +229,7 @@ def damage_store(random: Random, schema: bytes) -> bytes:
 
 
 def _schema() -> tuple[bytes, ...]:
-    from fleet.store.tables import METADATA
+    from fleet.state.tables import METADATA
 
     tables = {
         table.name: [column.name for column in table.columns] for table in METADATA.sorted_tables

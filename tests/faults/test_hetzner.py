@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.service.hetzner_faults import Fault
+from simulators.hetzner.faults import Fault
 from tests.faults.cloud_trial import Beginning, CloudTrial
 from tests.faults.clouds import Hetzner
 from tests.faults.seen import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
 from tests.ports.stores import postgres_url
 from tests.rigs.hook_machines import HOOKS, write_hooks
 from tests.rigs.process import RunFleet

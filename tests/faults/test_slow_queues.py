@@ -11,10 +11,10 @@ from typing import NoReturn
 
 import pytest
 
-from fleet.commands.asking import Together
+from fleet.apply.observe import Sources, observe
+from fleet.apply.parallel import Together
 from fleet.errors import SourceUnreachable
-from fleet.facts import Demand, Unknown
-from fleet.operate.observe import Sources, observe
+from fleet.model.facts import Demand, Unknown
 from tests.builders import NOW, a_fleet
 from tests.fakes.engine import FakeEngine
 from tests.fakes.price_reader import FakePriceReader
@@ -148,7 +148,7 @@ def test_rules_that_are_late_are_unknown_at_each_place(silent: _Silent) -> None:
 def test_a_source_that_is_late_does_not_hold_the_process_up() -> None:
     late = (
         "import threading\n"
-        "from fleet.commands.asking import Together\n"
+        "from fleet.apply.parallel import Together\n"
         "print(Together(0.1)('queue', {'far': threading.Event().wait})['far'].unknown)\n"
     )
 

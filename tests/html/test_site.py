@@ -11,12 +11,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from fleet.explain.worker_facts import facts_of_workers
-from fleet.facts import Work
-from fleet.facts.bases import BaseChange
-from fleet.plan import RefusedTag
+from fleet.model.facts import BaseChange, Work
+from fleet.model.plan import RefusedTag
 from fleet.reconcile import reconcile
-from fleet.render.to_html import site
-from fleet.render.to_json import status_to_json
+from fleet.report.json import status_to_json
+from fleet.report.site import site
 from tests.builders import (
     a_create,
     a_fleet,
@@ -324,7 +323,7 @@ def test_status_json_is_json(files: dict[str, str]) -> None:
 
 
 def test_templates_are_loaded_only_when_a_site_is_made() -> None:
-    asked = "import sys, fleet.render.to_html; print('jinja2' in sys.modules)"
+    asked = "import sys, fleet.report.site; print('jinja2' in sys.modules)"
 
     done = subprocess.run(
         [sys.executable, "-c", asked], capture_output=True, text=True, check=True

@@ -6,15 +6,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fleet.facts.manifest import BuildOrder, BuildStep
-from fleet.facts.versions import Transfer
+from fleet.clouds.hcloud.bake import InstanceBuilder
+from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite, Hetzner
 from fleet.images.folder import read_manifest
-from fleet.images.hcloud import HcloudPublisher, HcloudSite
-from fleet.images.hetzner import Hetzner
-from fleet.images.instance import InstanceBuilder
-from fleet.images.remote_disk import Writing
-from fleet.images.ssh import Ssh
-from fleet.images.temporary import Entry
+from fleet.images.ssh import Ssh, Writing
+from fleet.model.images import BuildOrder, BuildStep, Transfer
 from fleet.schema.pools import ImageRecipe
 from tests.builders import NOW
 from tests.rigs.rescue import Shell

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from fleet.errors import FleetError
-from fleet.images import diskfile, namespaces
+from fleet.images import disk, diskfile
 from fleet.images.programs import missing
 from fleet.images.sources import archive_of
 
@@ -26,7 +26,7 @@ def main() -> int:
 
 def why_not() -> str:
     """Return why nothing can be baked here; empty: it can."""
-    lacking = missing(("mmdebstrap", *diskfile.programs("amd64"))) or namespaces.why_not()
+    lacking = missing(("mmdebstrap", *diskfile.programs("amd64"))) or disk.why_not()
     options = mirror_options()
     if lacking or "--mirror" not in options:
         return lacking or "apt is not told of any archive (apt-get indextargets)"

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts.manifest import Manifest
-from fleet.images import diskfile, namespaces
+from fleet.images import disk, diskfile
 from fleet.images.contents import open_disk
 from fleet.images.folder import QCOW2, measure, read_manifest, verify
 from fleet.images.programs import missing
+from fleet.model.images import Manifest
 from tests.images.mirrors import mirror_options
 from tests.images.ordinary import as_user, somebody
 from tests.rigs.loopback import Answer, Loopback, html
@@ -32,8 +32,8 @@ from tests.rigs.process import ROOT, Completed
 pytestmark = [
     pytest.mark.images,
     pytest.mark.skipif(
-        bool(namespaces.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64")))),
-        reason=namespaces.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))),
+        bool(disk.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64")))),
+        reason=disk.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))),
     ),
 ]
 FLEET = Path(sys.executable).with_name("fleet")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.base import Base, kept
+from fleet.images.roots import Base, kept
 from fleet.images.sources import Archive
 
 ARCHIVE = Archive(("deb http://deb.example.org/debian trixie main",), "state", 1795252270)

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.boot import Booted, Trial, boot_image
-from fleet.images.qemu import choose_accelerator
-from fleet.images.reception import Stage
-from fleet.images.stand_in import StandIn
+from fleet.images.boot import Booted, Trial, boot_image, choose_accelerator
+from fleet.images.fake_debusine import Stage, StandIn
 from tests.fakes.qemu import install_qemu, pid_of
 from tests.rigs.image_disks import needs_firmware, needs_programs
 from tests.rigs.process import ROOT, clean_environment

@@ -4,7 +4,7 @@ import os
 import tarfile
 from pathlib import Path
 
-from fleet.images.compare import compare, contents, listing
+from fleet.images.bake import compare, contents, listing
 
 
 def a_root(folder: Path, files: dict[str, str]) -> Path:

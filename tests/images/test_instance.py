@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.bake import CLEAN, READY
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
 from fleet.errors import BuildFailed
-from fleet.facts.package_list import LIST_PACKAGES, read_packages
 from fleet.images import folder
-from fleet.images.hcloud import HcloudPublisher, HcloudSite
-from fleet.images.instance import CLEAN, READY
+from fleet.images.debusine_build import LIST_PACKAGES, read_packages
 from fleet.images.role import RoleFailed
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.rigs.machines import TOLD, VERSION, MachineRig
 

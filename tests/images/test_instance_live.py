@@ -10,19 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from fleet.canonical import digest
-from fleet.facts.manifest import BuildOrder, BuildStep
-from fleet.images.base import kept
-from fleet.images.hcloud import HcloudSite
-from fleet.images.hetzner import Hetzner
-from fleet.images.instance import InstanceBuilder
+from fleet.clouds.hcloud.bake import InstanceBuilder
+from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
+from fleet.images.due import sources_of
 from fleet.images.role import Host, RoleRun, run_role
+from fleet.images.roots import kept
 from fleet.images.ssh import Door, Ssh
-from fleet.images.temporary import Entry
-from fleet.promotion.updates import sources_of
+from fleet.model.images import BuildOrder, BuildStep
+from fleet.model.values import digest
 from fleet.schema.pools import ImageRecipe
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_wire import Request
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.wire import Request
 from tests.builders import NOW
 from tests.live import chroot
 

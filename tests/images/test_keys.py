@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import PublicationRefused
-from fleet.images.keys import new_key
+from fleet.images.ssh import new_key
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 KILLED = """

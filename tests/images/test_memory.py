@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.images.memory import free_memory, in_memory_or_on_disk, work_in_memory
+from fleet.images.bake import free_memory, in_memory_or_on_disk, work_in_memory
 from fleet.images.programs import ProgramFailed
 
 GIB = 1 << 30

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import BuildFailed, FleetError
-from fleet.images import namespaces
-from fleet.images.bake import Order
-from fleet.images.messages import explained, read_messages
+from fleet.images import disk
+from fleet.images.bake import Order, explained, read_messages
 from fleet.images.programs import ENVIRONMENT, ProgramFailed, last_of, missing, need, run
 from fleet.schema.pools import ImageRecipe
 
@@ -125,12 +124,12 @@ def test_a_full_disk_is_told_with_what_to_free() -> None:
 
 
 def test_what_a_program_mounts_is_seen_by_itself_alone(tmp_path: Path) -> None:
-    if reason := namespaces.why_not():
+    if reason := disk.why_not():
         pytest.skip(reason)
     script = f"mount -t tmpfs tmpfs {tmp_path} && touch {tmp_path}/there && echo $$ $(id -u)"
 
     done = subprocess.run(
-        namespaces.isolated("sh", "-c", script), capture_output=True, text=True, check=True
+        disk.isolated("sh", "-c", script), capture_output=True, text=True, check=True
     )
 
     assert done.stdout.split() == ["1", "0"]

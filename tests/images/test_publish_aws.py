@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
+from fleet.clouds.aws.images import BLOCK, AwsPublisher
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.aws import AwsPublisher
-from fleet.images.ebs import BLOCK
 from tests.builders import NOW
 from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.facts import Listing
-from fleet.providers.hcloud import HcloudMachines
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
+from fleet.model.facts import Listing
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.ports.test_keeper import HETZNER
 from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk

@@ -6,10 +6,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from fleet.images.pass_on import PassOn
-from fleet.images.reception import Reception, Stage
-from fleet.images.stand_in import StandIn
-from fleet.web.background import BackgroundServer, LoopbackServer
+from fleet.images.fake_debusine import PassOn, Reception, Stage, StandIn
+from fleet.queues.http import BackgroundServer, LoopbackServer
 from tests.rigs.worker_client import TAGS, WorkerClient
 
 TOKEN = "a" * 64

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.keys import new_key
-from fleet.images.remote_tree import RemoteTree, open_tree
-from fleet.images.ssh import Ssh
+from fleet.images.ssh import RemoteTree, Ssh, new_key, open_tree
 from tests.rigs.sshd import Sshd
 
 

@@ -12,11 +12,10 @@ from urllib.parse import quote
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.facts.image_request import LISTED, customization_script
-from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
+from fleet.images.debusine_build import LISTED, RequestBuilder, customization_script
+from fleet.images.due import sources_of
 from fleet.images.folder import list_builds, verify
-from fleet.images.requests import RequestBuilder
-from fleet.promotion.updates import sources_of
+from fleet.model.images import BuildOrder, BuildStep, Manifest
 from fleet.schema.model import ImageRecipe
 from tests.rigs import image_disks
 from tests.rigs.debusine_builds import DISK, DebusineBuilds

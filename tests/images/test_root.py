@@ -7,7 +7,7 @@ import pytest
 
 from fleet.errors import FleetError
 from fleet.images.diskfile import Plan, lacking, newest_kernel, prepare_root
-from fleet.images.root import clean
+from fleet.images.roots import clean
 
 
 def a_root(folder: Path, *names: str) -> Path:

@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet.facts.manifest import Package
-from fleet.images.sbom import sbom_of
+from fleet.images.folder import sbom_of
+from fleet.model.images import Package
 from tests.builders.versioning import a_manifest
 
 DASH = Package(

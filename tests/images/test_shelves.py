@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.images.directory import Directory
-from fleet.images.shelves import StorePublisher
+from fleet.images.stores import Directory, StorePublisher
 from tests.builders import NOW
 from tests.rigs.publishing import VERSION, Watcher, a_build
 

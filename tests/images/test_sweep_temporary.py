@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.commands.sweep_temporary import sweep_temporary
+from fleet.cli.sweep import sweep_temporary
 from fleet.schema.model import Fleet
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.rigs.hetzner import a_server
 

@@ -2,8 +2,8 @@
 
 from datetime import date
 
-from fleet.commands.loading import check_file
-from fleet.imports.changes import Imported
+from fleet.apply.config import check_file
+from fleet.migrate.writing import Imported
 from fleet.schema.model import Fleet
 from tests.fakes.files import FakeFiles
 

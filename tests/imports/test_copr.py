@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from fleet.imports.changes import Imported
-from fleet.imports.copr import import_copr
+from fleet.migrate.from_copr import import_copr
+from fleet.migrate.writing import Imported
 from fleet.schema.model import TicketQueue
 from fleet.tagrules.names import Recorded
 from tests.imports.reading import fleet_of, said, wrong

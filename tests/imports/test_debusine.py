@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.imports.changes import Imported
-from fleet.imports.debusine import import_debusine
+from fleet.migrate.from_debusine import import_debusine
+from fleet.migrate.writing import Imported
 from fleet.schema.model import ExistingImage, HcloudProvider, Machine, Pool
 from tests.imports.reading import fleet_of, said, wrong
 from tests.rigs.process import ROOT

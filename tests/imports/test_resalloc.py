@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from fleet.imports.changes import Imported
-from fleet.imports.resalloc import import_resalloc
-from fleet.imports.resalloc_pool import OPTIONS
+from fleet.migrate.from_resalloc import OPTIONS, import_resalloc
+from fleet.migrate.writing import Imported
 from fleet.schema.model import Fleet, HooksProvider, Pool
 from tests.imports.production import pools_yaml
 from tests.imports.reading import fleet_of, said, wrong

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
-from fleet.facts import Listing, Request, Stack, Unknown, WorkerState
 from fleet.guard import guard
-from fleet.plan import Action, Create, Plan, Reason, Signature
+from fleet.model.facts import Listing, Request, Stack, Unknown, WorkerState
+from fleet.model.plan import Action, Create, Plan, Reason, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Pool
 from tests.laws.machine import QUEUE, Farm, Made, Run

@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from fleet.apply.observe import Sources, observe
+from fleet.apply.run import apply_plan
 from fleet.errors import WorkerBusy
-from fleet.facts import (
+from fleet.guard import guard
+from fleet.model.facts import (
     Listing,
     Machine,
     MachineState,
@@ -22,11 +25,8 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.guard import guard
-from fleet.operate.apply import apply_plan
-from fleet.operate.observe import Sources, observe
-from fleet.plan import Create, Plan
-from fleet.plan.outcome import Outcome
+from fleet.model.outcome import Outcome
+from fleet.model.plan import Create, Plan
 from fleet.ports import StackRef
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool

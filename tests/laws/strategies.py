@@ -5,10 +5,19 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from fleet.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
-from fleet.facts.ledger import Charge, Ledger
+from fleet.model.facts import (
+    Charge,
+    Demand,
+    Ledger,
+    QueueReading,
+    Request,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
+from fleet.planner.desk import read_desk
 from fleet.schema.model import Fleet
-from fleet.tickets.desk import read_desk
 from tests.builders import (
     NOW,
     a_listing,

@@ -10,11 +10,11 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.allocate import Allocation, allocate
-from fleet.allocate.formulation import EXACT
-from fleet.catalogue.billing import Tariff, bill
-from fleet.demand import Ordered
-from fleet.demand.choices import Fit, Group, Place, Rank, Row
+from fleet.model.prices import Tariff, bill
+from fleet.planner.allocation import Allocation, allocate
+from fleet.planner.choices import Fit, Group, Place, Rank, Row
+from fleet.planner.demand import Ordered
+from fleet.planner.formulation import EXACT
 from tests.builders.choosing import Problem, a_middling_problem
 
 _ROUNDING = 1e-6

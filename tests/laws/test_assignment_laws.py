@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.tickets import Limit, Ticket
+from fleet.model.tickets import Limit, Ticket
 from fleet.tickets.assignment import Ready, Suitable, Terms, assign
 from tests.builders import NOW, ago
 from tests.builders.ticketing import a_ticket

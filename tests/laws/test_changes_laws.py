@@ -4,13 +4,12 @@ from collections import Counter
 
 from hypothesis import given
 
-from fleet.changes import ComparedPlan
-from fleet.changes.comparing import compare
-from fleet.facts import World
+from fleet.explain.changes import ComparedPlan, compare
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.model.facts import World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
-from fleet.render.to_json import plan_to_json
+from fleet.report.json import plan_to_json
 from fleet.schema.model import Fleet
 from tests.laws.strategies import fleets, worlds
 

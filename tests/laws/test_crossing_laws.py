@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import fleet
-from fleet.facts.manifest import BuildOrder
 from fleet.images.bake import Order
+from fleet.model.images import BuildOrder
 from fleet.schema.base import Section, Written
 from fleet.schema.pools import ImageRecipe
 

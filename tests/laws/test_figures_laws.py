@@ -5,12 +5,12 @@ from decimal import Decimal
 
 from hypothesis import given
 
-from fleet.facts import World
 from fleet.guard import guard
-from fleet.handout import find_held
+from fleet.model.facts import World
 from fleet.reconcile import reconcile
-from fleet.render.budgets_shown import shown
+from fleet.report.limits import shown_budgets
 from fleet.schema.model import Fleet
+from fleet.tickets.handout import find_held
 from tests.laws.strategies import budgeted, fleets, worlds
 
 _ROUNDED = Decimal("0.02")
@@ -28,7 +28,7 @@ def test_what_is_left_of_a_budget_is_its_limit_without_the_parts_that_are_told(
     fleet, world = given
     plan = guard(fleet, reconcile(fleet, world))
 
-    rows, _ = shown(plan.budgets)
+    rows, _ = shown_budgets(plan.budgets)
     told: list[tuple[str, ...]] = [
         (row.left, row.limit.partition(" ")[0], row.spent, row.reserved, row.planned)
         for row in rows

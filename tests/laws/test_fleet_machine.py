@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fleet.facts.versions import Publication
-from fleet.promotion import promote, take_back
+from fleet.images.promote import promote, take_back
+from fleet.model.images import Publication
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from fleet.explain.forecast import Forecast
 from fleet.explain.reasons import Case
 from fleet.explain.request import explain_request, headline
-from fleet.facts import World
 from fleet.guard import guard
-from fleet.plan import Create, Plan, Signature
+from fleet.model.facts import World
+from fleet.model.plan import Create, Plan, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.schema.rules import TagRule

@@ -6,12 +6,12 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.budgets import open_accounts
-from fleet.census import take_census
-from fleet.facts import World
-from fleet.operate.handing import hand_out_all
+from fleet.apply.assign import hand_out_all
+from fleet.model.facts import World
+from fleet.model.tickets import close
+from fleet.planner.budgets import open_accounts
+from fleet.planner.inventory import take_census
 from fleet.schema.model import Fleet
-from fleet.tickets import close
 from tests.builders.ticketing import a_ticket_fleet
 from tests.laws.machine import Farm
 from tests.laws.ticket_farm import TicketFarm

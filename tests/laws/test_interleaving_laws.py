@@ -12,9 +12,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.store.database import DatabaseStore
-from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import (
+from fleet.model.tickets import (
     Given,
     Tenancy,
     Ticket,
@@ -28,6 +26,8 @@ from fleet.tickets import (
     hear,
     touch,
 )
+from fleet.state.store import DatabaseStore
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket
 from tests.ports.stores import postgres_store, postgres_url

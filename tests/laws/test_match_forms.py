@@ -14,17 +14,17 @@ from types import ModuleType
 import psycopg
 import pytest
 
-from fleet.schema.model import Fleet
-from fleet.tagrules import Ask, satisfies
-from fleet.tagrules.bulk import match
-from fleet.tagrules.debusine import WorkerRow
-from fleet.tagrules.debusine_sql import (
+from contrib.debusine.sql import Terms, terms_of
+from contrib.debusine.statements import (
     PoolOffer,
     count_waiting,
     requests_for_worker,
     workers_for_request,
 )
-from fleet.tagrules.sql import Terms, terms_of
+from fleet.schema.model import Fleet
+from fleet.tagrules import Ask, satisfies
+from fleet.tagrules.bulk import match
+from fleet.tagrules.debusine import WorkerRow
 from tests.laws.pairs import BARE, DECLARED, ask_of, draw_request, draw_worker, offer_of
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables

@@ -8,16 +8,15 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.budgets import Account, open_accounts
-from fleet.budgets.ledger import charge, periods
-from fleet.catalogue.billing import Life, Tariff
-from fleet.census import take_census
-from fleet.demand.choices import Fit, Group, Place
-from fleet.demand.durations import USUAL
-from fleet.facts import Demand, Work, Worker, World
-from fleet.facts.ledger import Charge, Entry, Ledger
 from fleet.guard import guard
-from fleet.plan import Create
+from fleet.model.facts import Charge, Demand, Entry, Ledger, Work, Worker, World
+from fleet.model.plan import Create
+from fleet.model.prices import Life, Tariff
+from fleet.planner.budgets import Account, open_accounts
+from fleet.planner.choices import Fit, Group, Place
+from fleet.planner.durations import USUAL
+from fleet.planner.inventory import take_census
+from fleet.planner.ledger import charge, periods
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -8,10 +8,10 @@ from datetime import date
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.exports.copr import CannotWrite, export_copr, pattern_for_copr
-from fleet.imports.copr import import_copr
+from fleet.migrate.from_copr import import_copr
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import BadPattern, matches_name
+from fleet.tagrules.export import CannotWrite, export_copr, pattern_for_copr
 from tests.imports.reading import fleet_of
 
 OWNERS = ("praiskup", "@copr", "@asahi")

@@ -5,9 +5,8 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.making.names import Names, worker_names
-from fleet.schema.machine_names import beginning_of
-from fleet.schema.model import Fleet
+from fleet.planner.machine_inputs import Names, worker_names
+from fleet.schema.model import Fleet, beginning_of
 from tests.builders import a_fleet, a_pool
 
 POOLS = ("a", "a-0001", "a-0001-b", "b", "hv_x86_64_01", "hv_x86_64_01_f0001")

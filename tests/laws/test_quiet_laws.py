@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.facts import Demand, Listing, Machine, QueueReading, Worker, WorkerState, World
-from fleet.plan import Create, Drain, Plan
+from fleet.model.facts import Demand, Listing, Machine, QueueReading, Worker, WorkerState, World
+from fleet.model.plan import Create, Drain, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from tests.builders import (

@@ -7,10 +7,10 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.facts import Demand, Listing, Unknown, WorkerState, World
 from fleet.guard import guard
 from fleet.guard.approvals import approval_digest
-from fleet.plan import Plan, Reason
+from fleet.model.facts import Demand, Listing, Unknown, WorkerState, World
+from fleet.model.plan import Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet, Pool

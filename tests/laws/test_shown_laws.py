@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fleet.plan import Plan
-from fleet.render.status_text import status_to_text
-from fleet.render.sweep_text import sweep_to_text
-from fleet.render.to_gitlab import plan_to_terraform_report
-from fleet.render.to_html import site
-from fleet.render.to_json import plan_to_json, status_to_json
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
+from fleet.apply.sweep import sweep_to_text
+from fleet.model.plan import Plan
+from fleet.report.json import plan_to_json, plan_to_terraform_report, status_to_json
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
+from fleet.report.site import site
+from fleet.report.status import status_to_text
 from tests.spec.test_golden_plans import FOLDERS
 
 RENDERERS: Mapping[str, Callable[[Plan], str]] = {

@@ -5,13 +5,13 @@ from datetime import date
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fleet.facts import Request, TaskHistory
+from fleet.model.facts import Request, TaskHistory
 from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer, satisfies
-from fleet.tagrules.asking import Judge, ask_of
+from fleet.tagrules.context import NOTHING, Told
 from fleet.tagrules.derive import derive, find_circle
 from fleet.tagrules.numbers import Numbers, read_minimums
-from fleet.tagrules.told import NOTHING, Told
+from fleet.tagrules.requests import Judge, ask_of
 from tests.builders import a_fleet, a_request
 
 TODAY = date(2026, 11, 21)

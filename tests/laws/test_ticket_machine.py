@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fleet.errors import StoreFailed
-from fleet.plan import Plan
-from fleet.tickets import TicketState, close, hear
-from fleet.tickets.resalloc import collected
+from fleet.model.plan import Plan
+from fleet.model.tickets import TicketState, close, collected, hear
 from tests.builders.ticketing import a_ticket_fleet
 from tests.laws.ticket_clients import Service
 from tests.laws.ticket_demand import Demand

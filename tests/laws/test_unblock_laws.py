@@ -6,14 +6,12 @@ from datetime import timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.counterfactual import Replans, edited, is_served
-from fleet.explain.edits import Edit
 from fleet.explain.forecast import forecast
-from fleet.explain.unblock import Remedy, find_remedies
-from fleet.explain.waiting import awaited
-from fleet.facts import Demand, World
+from fleet.explain.unblock import Remedy, awaited, find_remedies
+from fleet.explain.what_if import Edit, Replans, edited, is_served
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.model.facts import Demand, World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Guards, PowerfulRule
 from tests.builders import NOW

@@ -5,8 +5,8 @@ from datetime import datetime
 from xmlrpc.client import Fault
 
 from fleet.errors import StoreFailed
-from fleet.service.tickets import TicketCalls
-from fleet.tickets import Ticket
+from fleet.model.tickets import Ticket
+from fleet.tickets.service import TicketCalls
 from tests.fakes.engine import Killed
 from tests.laws.ticket_farm import TicketFarm
 

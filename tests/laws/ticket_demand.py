@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fleet.tickets import expire, is_older
+from fleet.model.tickets import expire, is_older
 from tests.laws.machine import Made
 from tests.laws.ticket_farm import TicketFarm
 

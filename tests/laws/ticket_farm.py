@@ -4,13 +4,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from fleet.apply.assign import hand_out_all
+from fleet.apply.observe import Sources
 from fleet.errors import StoreFailed, WorkerBusy
-from fleet.facts import Listing, MachineState, QueueReading, Unknown, World
-from fleet.operate.handing import hand_out_all
-from fleet.operate.observe import Sources
-from fleet.plan import Plan
+from fleet.model.facts import Listing, MachineState, QueueReading, Unknown, World
+from fleet.model.plan import Plan
+from fleet.model.tickets import Given, Leased, Tenancy, Ticket, fail, is_older, touch
 from fleet.schema.model import Fleet
-from fleet.tickets import Given, Leased, Tenancy, Ticket, fail, is_older, touch
 from tests.builders.ticketing import a_ticket
 from tests.fakes.asking import FakeAsking
 from tests.fakes.desk import FakeDesk

@@ -6,16 +6,13 @@ from typing import NamedTuple
 
 import pytest
 
-from fleet.facts import Demand, QueueReading
-from fleet.queues.debusine.asking import Asking
-from fleet.queues.debusine.connection import reading
+from fleet.model.facts import Demand, QueueReading
+from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.grants import Standing, compare, write_grants
-from fleet.queues.debusine.rest import DebusineRest
-from fleet.queues.debusine.versions import identify
-from fleet.queues.debusine.walk import Walk
+from fleet.queues.debusine.rest import Asking, DebusineRest, Walk
+from fleet.queues.http import Reader
 from fleet.schema.model import DebusineQueue, Fleet
-from fleet.web.reader import Reader
 from tests.builders import a_fleet, a_pool
 from tests.builders.alike import grouped, told
 from tests.live.debusine import Server

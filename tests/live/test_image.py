@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from fleet.images.folder import list_builds, read_manifest
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
 from tests.builders.versioning import a_version
 from tests.docs.test_documents import Shell, changed, replayed, wording
 from tests.live.chroot import archive

@@ -15,9 +15,9 @@ from typing import LiteralString
 
 import pytest
 
-from fleet.facts.manifest import BuildOrder, BuildStep
+from fleet.images.debusine_build import RequestBuilder
 from fleet.images.folder import list_builds, verify
-from fleet.images.requests import RequestBuilder
+from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.model import ImageRecipe
 from tests.live.chroot import archive
 from tests.live.journal import Journal

@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from fleet.ports import Enrolment
-from fleet.queues.debusine.channels import Channel, CommandChannel, SqlChannel
-from fleet.queues.debusine.registry import DebusineRegistry
+from fleet.queues.debusine.registry import Channel, CommandChannel, DebusineRegistry, SqlChannel
 from tests.live.debusine import Server
 from tests.live.workspace import Workspace
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import boto3
 import pytest
 
+from fleet.clouds.aws.machines import AwsMachines
+from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.engines.pulumi import Account
-from fleet.facts import WorkerInputs
-from fleet.making.launch_templates import template_of
-from fleet.providers.aws import AwsMachines
-from fleet.providers.hcloud import HcloudMachines
+from fleet.model.facts import WorkerInputs
+from fleet.planner.machine_inputs import template_of
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
 from tests.builders import a_fleet
 from tests.fakes.aws import Amazon

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from fleet.catalogue import billing_of, price_of_type
 from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.errors import FleetError
-from fleet.facts import Listing, Machine, WorkerInputs
+from fleet.model.facts import Listing, Machine, WorkerInputs
+from fleet.model.prices import billing_of, price_of_type
 from fleet.ports import Keeper, Provider, StackRef
 from fleet.schema.model import Fleet
 from tests.ports.engines import quiet

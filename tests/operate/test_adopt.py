@@ -8,14 +8,13 @@ from typing import NoReturn
 
 import pytest
 
-from fleet.adoption import Adoption, judge_adoption
+from fleet.apply.adopt import Adoption, adopt_machines, judge_adoption
+from fleet.apply.observe import Sources, observe
+from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import PlanRefused, SecretMissing, StackFailed
-from fleet.facts import WorkerInputs
-from fleet.operate.adopt import adopt_machines
-from fleet.operate.observe import Sources, observe
-from fleet.plan.outcome import StackOutcome
+from fleet.model.facts import WorkerInputs
+from fleet.model.outcome import StackOutcome
 from fleet.ports import Change, StackRef
-from fleet.providers.sim import SimCloud
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool
 from tests.fakes.asking import FakeAsking

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adoption import judge_adoption
-from fleet.operate.adopt import adopt_machines
-from fleet.operate.observe import Sources, observe
-from fleet.service.hetzner import SimulatedHetzner
+from fleet.apply.adopt import adopt_machines, judge_adoption
+from fleet.apply.observe import Sources, observe
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_fleet, a_pool
 from tests.fakes.asking import FakeAsking
 from tests.fakes.store import FakeStore, Shelf

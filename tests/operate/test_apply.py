@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
+from fleet.apply.observe import Sources
+from fleet.apply.run import apply_plan
 from fleet.errors import SourceUnreachable
-from fleet.facts import Stack, Unknown, World
-from fleet.operate.apply import apply_plan
-from fleet.operate.crew import OneByOne, Task
-from fleet.operate.observe import Sources
-from fleet.plan.guard_results import ApprovalVerdict
-from fleet.plan.outcome import Outcome
-from fleet.ports import StackRef, Step
+from fleet.model.facts import Stack, Unknown, World
+from fleet.model.outcome import Outcome
+from fleet.model.plan import ApprovalVerdict
+from fleet.ports import OneByOne, StackRef, Step, Task
 from fleet.schema.model import Fleet
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
 from tests.builders import (
     NOW,
     a_create,

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Attempt, World
-from fleet.operate.apply import apply_plan
-from fleet.operate.observe import Sources, observe
-from fleet.plan import Create, Reason
+from fleet.apply.observe import Sources, observe
+from fleet.apply.run import apply_plan
+from fleet.model.facts import Attempt, World
+from fleet.model.plan import Create, Reason
 from fleet.ports import StackRef
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
 from tests.builders import (
     NOW,
     a_create,

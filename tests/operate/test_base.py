@@ -6,14 +6,13 @@ from functools import partial
 
 import pytest
 
+from fleet.apply.observe import Sources
+from fleet.apply.selection import Order
+from fleet.apply.shared import lay_bases, lay_for_saved
 from fleet.errors import FleetError
-from fleet.facts import Listing, Unknown, World
-from fleet.facts.bases import Base
-from fleet.making.shared import parts_of
-from fleet.operate.base import lay_bases, lay_for_saved
-from fleet.operate.observe import Sources
-from fleet.operate.order import Order
-from fleet.plan.outcome import StackOutcome
+from fleet.model.facts import Base, Listing, Unknown, World
+from fleet.model.outcome import StackOutcome
+from fleet.planner.shared_stacks import parts_of
 from fleet.ports import Engine, Step
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_stack, a_world, some_inputs

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 
-from fleet.facts import Unknown
-from fleet.facts.bases import Base, BaseChange
-from fleet.making.shared import parts_of
-from fleet.operate.order import Order, ordered_part
-from fleet.plan import Plan
-from fleet.plan.saved import find_drift
+from fleet.apply.selection import Order, ordered_part
+from fleet.model.facts import Base, BaseChange, Unknown
+from fleet.model.plan import Plan
+from fleet.model.saved_plan import find_drift
+from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
-from fleet.render.to_json import plan_to_json
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
+from fleet.report.json import plan_to_json
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
 

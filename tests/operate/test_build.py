@@ -5,10 +5,9 @@ from typing import NoReturn
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.facts import manifest as manifests
-from fleet.facts.manifest import BuildOrder, Manifest
-from fleet.facts.versions import Rental, Version
-from fleet.operate.build import give_up_dead, remember_build
+from fleet.images.build import give_up_dead, remember_build
+from fleet.model import images as manifests
+from fleet.model.images import BuildOrder, Manifest, Rental, Version
 from fleet.schema.pools import ImageRecipe
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest, a_version

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.budgets.ledger import periods
-from fleet.facts import Unknown, World
-from fleet.facts.ledger import Ledger
-from fleet.operate.apply import apply_plan
-from fleet.operate.observe import Sources, observe
-from fleet.ports import Engine
-from fleet.ports.store import Since
-from fleet.store.database import DatabaseStore
+from fleet.apply.observe import Sources, observe
+from fleet.apply.run import apply_plan
+from fleet.model.facts import Ledger, Unknown, World
+from fleet.planner.ledger import periods
+from fleet.ports import Engine, Since
+from fleet.state.store import DatabaseStore
 from tests.builders import (
     NOW,
     a_plan,

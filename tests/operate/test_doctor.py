@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fleet.doctor import Diagnosis, Finding, Machinery, Wait
+from fleet.apply.doctor import Asked, examine
+from fleet.apply.observe import Sources
 from fleet.errors import EngineAbsent, SourceUnreachable, StoreMissing
+from fleet.explain.doctor import Diagnosis, Finding, Machinery, Wait
 from fleet.explain.reasons import Case
-from fleet.facts import Demand, QueueReading, Sample, Unknown, World
-from fleet.operate.doctor import Asked, examine
-from fleet.operate.observe import Sources
-from fleet.ports import Engine, Server
-from fleet.ports.store import Store
+from fleet.model.facts import Demand, QueueReading, Sample, Unknown, World
+from fleet.ports import Engine, Server, Store
 from fleet.reconcile import reconcile
-from fleet.render.doctor_text import diagnosis_to_text
+from fleet.report.answers import diagnosis_to_text
 from fleet.schema.model import Fleet
-from fleet.store.secrets import HostSecrets
+from fleet.state.secrets import HostSecrets
 from tests.builders import (
     NOW,
     a_fleet,

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fleet.apply.forget import Forgotten, forget_machine
+from fleet.apply.observe import Sources
 from fleet.errors import PlanRefused, SourceUnreachable
-from fleet.facts import Unknown, World
-from fleet.operate.forget import Forgotten, forget_machine
-from fleet.operate.observe import Sources
-from fleet.store.database import DatabaseStore
+from fleet.model.facts import Unknown, World
+from fleet.state.store import DatabaseStore
 from tests.builders import (
     NOW,
     a_listing,

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fleet.facts import Listing, Stack, Unknown, World
-from fleet.operate.handing import hand_out_all
-from fleet.operate.observe import Sources
+from fleet.apply.assign import hand_out_all
+from fleet.apply.observe import Sources
+from fleet.model.facts import Listing, Stack, Unknown, World
+from fleet.model.tickets import Given, Leased, TicketState, close
 from fleet.ports import Engine
-from fleet.tickets import Given, Leased, TicketState, close
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 from tests.fakes.asking import FakeAsking

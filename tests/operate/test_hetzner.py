@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from fleet.apply.observe import Sources, observe
+from fleet.apply.run import apply_plan
+from fleet.apply.shared import lay_bases
 from fleet.engines.pulumi_base import PulumiBase
-from fleet.facts import World
 from fleet.guard import guard
-from fleet.making.user_data import read_user_data
-from fleet.operate.apply import apply_plan
-from fleet.operate.base import lay_bases
-from fleet.operate.observe import Sources, observe
-from fleet.plan.outcome import Outcome
+from fleet.model.facts import World
+from fleet.model.outcome import Outcome
+from fleet.planner.machine_inputs import read_user_data
 from fleet.reconcile import reconcile
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_request
 from tests.fakes.asking import FakeAsking
 from tests.fakes.queue import FakeQueue

@@ -2,12 +2,12 @@
 
 import pytest
 
+from fleet.apply.journal import journalled
+from fleet.apply.observe import Sources
 from fleet.errors import StoreFailed
-from fleet.facts.bases import Part
-from fleet.operate.journal import journalled
-from fleet.operate.observe import Sources
+from fleet.model.facts import Part
 from fleet.ports import Enrolment, StackRef
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
 from tests.builders import NOW, some_inputs
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine

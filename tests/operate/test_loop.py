@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fleet.apply.loop import Rhythm, Run, find_on_the_way, keep_applying
 from fleet.errors import FleetError, Locked, StoreMissing
-from fleet.facts import World
 from fleet.guard import guard
-from fleet.operate.loop import Rhythm, Run, find_on_the_way, keep_applying
-from fleet.plan import Estimate, Release
+from fleet.model.facts import World
+from fleet.model.plan import Estimate, Release
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_plan, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from fleet.commands.asking import Together
+from fleet.apply.observe import Sources, observe
+from fleet.apply.parallel import Together
 from fleet.errors import SourceUnreachable
-from fleet.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
-from fleet.operate.observe import Sources, observe
-from fleet.plan.outcome import Outcome, StackOutcome
-from fleet.ports import Provider, StackRef
-from fleet.ports.store import StackRecord
-from fleet.queues.tickets import TicketDesk
-from fleet.store.database import DatabaseStore
-from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Given, Ticket
+from fleet.model.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
+from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.tickets import Given, Ticket
+from fleet.ports import Provider, StackRecord, StackRef
+from fleet.state.store import DatabaseStore
+from fleet.tickets.queue import TicketDesk
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.asking import FakeAsking

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts.versions import State, Version
-from fleet.operate.promoting import promote_all
-from fleet.plan import Promotion, Reason
+from fleet.apply.promote import promote_all
+from fleet.model.images import State, Version
+from fleet.model.plan import Promotion, Reason
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_plan, a_pool, a_sim_fleet, a_sim_world
 from tests.builders.versioning import a_version

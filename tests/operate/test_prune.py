@@ -1,10 +1,16 @@
 """What is pruned is deleted everywhere, or stays remembered until it is."""
 
 from fleet.errors import FileUnreadable, FleetError, PublicationRefused, SourceUnreachable
-from fleet.facts.versions import Publication, State, Upload, Version
-from fleet.operate.prune import Shears, delete_forgotten, list_uploads, prune_versions
-from fleet.ports.images import Publisher
-from fleet.promotion.pruning import Forgotten, PrunedVersion
+from fleet.images.prune import (
+    Forgotten,
+    PrunedVersion,
+    Shears,
+    delete_forgotten,
+    list_uploads,
+    prune_versions,
+)
+from fleet.model.images import Publication, State, Upload, Version
+from fleet.ports import Publisher
 from tests.builders import NOW
 from tests.builders.versioning import a_version
 from tests.fakes.publisher import Account, FakePublisher

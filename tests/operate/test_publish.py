@@ -1,7 +1,7 @@
 """What is remembered of a publication, and when it counts as whole."""
 
-from fleet.facts.versions import Publication, Rental
-from fleet.operate.publish import remember_publication
+from fleet.images.publish import remember_publication
+from fleet.model.images import Publication, Rental
 from tests.builders import NOW, ago
 from tests.builders.versioning import a_manifest, a_version
 from tests.fakes.store import FakeStore, Shelf

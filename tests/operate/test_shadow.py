@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from fleet.operate.shadow import Mirror
-from fleet.render.shadow import days_to_text
-from fleet.shadow import Look, Seen, SeenTicket, Side, days_of, look_of
-from fleet.store.database import DatabaseStore
-from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import fail
+from fleet.migrate.shadow import (
+    Look,
+    Mirror,
+    Seen,
+    SeenTicket,
+    Side,
+    days_of,
+    days_to_text,
+    look_of,
+)
+from fleet.model.tickets import fail
+from fleet.state.store import DatabaseStore
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW, a_plan, a_pool_verdict
 
 FIRST = SeenTicket(id=71, tags=("big",), sandbox="ada/x--ben", waits=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.facts import Stack, Unknown, Worker
-from fleet.operate.spending import used_so_far
+from fleet.apply.spending import used_so_far
+from fleet.model.facts import Stack, Unknown, Worker
 from tests.builders import a_stack, a_worker, some_inputs
 
 DARK = Unknown(unknown="no answer")

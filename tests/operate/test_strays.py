@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from fleet.operate.observe import Sources
-from fleet.operate.strays import with_orphans
-from fleet.plan import Reason
-from fleet.plan.outcome import StackOutcome
+from fleet.apply.observe import Sources
+from fleet.apply.unrecorded import with_orphans
+from fleet.model.outcome import StackOutcome
+from fleet.model.plan import Reason
 from tests.builders import (
     a_delete,
     a_listing,

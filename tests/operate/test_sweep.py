@@ -2,12 +2,11 @@
 
 import pytest
 
-from fleet.facts import Listing, Unknown, Worker, World
+from fleet.apply.observe import Sources
+from fleet.apply.sweep import sweep, sweep_machines
 from fleet.guard import guard
-from fleet.operate.observe import Sources
-from fleet.operate.sweep import sweep_machines
-from fleet.plan.outcome import Outcome
-from fleet.sweep import sweep
+from fleet.model.facts import Listing, Unknown, Worker, World
+from fleet.model.outcome import Outcome
 from tests.builders import NOW, a_sim_fleet, a_sim_world, a_stack, a_worker, ago
 from tests.builders.deciding import FIRST, SECOND, with_machines
 from tests.fakes.asking import FakeAsking

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from fleet.errors import FleetError, VersionMoved
-from fleet.facts.versions import Publication, Version
-from fleet.operate.versions import change_version
+from fleet.images.promote import change_version
+from fleet.model.images import Publication, Version
 from tests.builders import NOW
 from tests.builders.versioning import a_version
 from tests.fakes.store import FakeStore, Shelf

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.render.to_html import site
-from fleet.web.background import BackgroundServer
+from fleet.queues.http import BackgroundServer
+from fleet.report.site import site
 from tests.builders.telling import a_lively_plan
 
 pytestmark = pytest.mark.pages

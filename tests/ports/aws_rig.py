@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from fleet.clouds.aws.machines import AwsMachines, AwsShared
 from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.engines.pulumi_base import PulumiBase
 from fleet.errors import StackFailed
-from fleet.facts import Listing, Machine, Stack, Unknown, WorkerInputs
+from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Engine, Progress, StackRef, Step
-from fleet.providers.aws import AwsMachines
-from fleet.providers.aws_shared import AwsShared
 from tests.fakes.aws import PROVIDER, Amazon, install_double, note_calls
 from tests.ports.engines import (
     a_sim_worker,

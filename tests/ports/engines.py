@@ -15,16 +15,16 @@ from typing import ClassVar, Protocol
 
 import pytest
 
+from fleet.clouds.hooks.machines import HookMachines, Surroundings
+from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.sim.file import Menu, load
+from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
-from fleet.facts import Listing, Stack, Unknown, WorkerInputs
+from fleet.model.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, Provider, StackRef
-from fleet.providers.hooks import HookMachines, Surroundings
-from fleet.providers.local import LocalMachines
-from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import Menu, load
 from fleet.schema.model import Faults, HooksProvider
 from tests.builders import NOW
 from tests.fakes.engine import FakeEngine, FixedClock, Killed

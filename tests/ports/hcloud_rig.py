@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.engines.pulumi import Account, PulumiEngine
-from fleet.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs
 from fleet.ports import Engine
-from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import HcloudProvider
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_wire import Request
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.wire import Request
 from tests.ports.engines import (
     REF,
     id_in,

@@ -12,8 +12,7 @@ import psycopg
 import pytest
 
 from fleet.ports import Enroller, Enrolment, Registry
-from fleet.queues.debusine.channels import Channel, CommandChannel, SqlChannel
-from fleet.queues.debusine.registry import DebusineRegistry
+from fleet.queues.debusine.registry import Channel, CommandChannel, DebusineRegistry, SqlChannel
 from tests.fakes.debusine_admin import run_here
 from tests.fakes.registry import FakeRegistry
 from tests.rigs.debusine_tables import Tables

@@ -7,8 +7,8 @@ from typing import Protocol
 import pytest
 import sqlalchemy as sa
 
-from fleet.ports.store import Store
-from fleet.store.database import DatabaseStore
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
 from tests.fakes.store import FakeStore, Shelf
 from tests.rigs import postgres
 

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.exports.delivering import Delivery
-from fleet.facts import Unknown
-from fleet.facts.rules import HeldRules, QueueRule
-from fleet.operate.deliver import deliver
+from fleet.migrate.delivery import Delivery, deliver
+from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.debusine.task_rules import TaskRules
 from fleet.schema.model import DebusineQueue
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.engines.absence import Absences
-from fleet.facts import Listing, Unknown
+from fleet.engines.ownership import Absences
+from fleet.model.facts import Listing, Unknown
 from tests.builders import a_listing, a_machine
 from tests.ports.engines import a_sim_worker
 

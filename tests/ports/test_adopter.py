@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.sim.file import Menu
+from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import SourceUnreachable
-from fleet.facts import Found, WorkerInputs
+from fleet.model.facts import Found, WorkerInputs
 from fleet.ports import Adopter
-from fleet.providers.hcloud import HcloudMachines
-from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import Menu
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_machine, some_inputs
 from tests.fakes.adopter import FakeAdopter
 from tests.fakes.engine import FixedClock

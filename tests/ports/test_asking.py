@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.commands.asking import Together
+from fleet.apply.parallel import Together
 from fleet.errors import SourceUnreachable
-from fleet.facts import Unknown
+from fleet.model.facts import Unknown
 from fleet.ports import Asking
 from tests.fakes.asking import FakeAsking
 

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.backend_file import drop_cut_notes
-from fleet.engines.backends import open_objects
-from fleet.engines.objects import Objects, file_root, place_of
-from fleet.engines.pulumi_locks import break_dead_locks, drop_locks, find_locks
-from fleet.engines.pulumi_state import read_checkpoint
+from fleet.engines.pulumi_backends import (
+    Objects,
+    drop_cut_notes,
+    file_root,
+    open_objects,
+    place_of,
+)
+from fleet.engines.pulumi_state import break_dead_locks, drop_locks, find_locks, read_checkpoint
 from fleet.errors import Locked, StoreFailed
 from tests.fakes.aws import CREDENTIALS
 from tests.rigs.backends import backend, backend_url, postgres_url

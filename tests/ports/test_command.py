@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fleet.store.command import Call, CommandFailed, run
+from fleet.state.command import Call, CommandFailed, run
 from tests.rigs.local_machines import until
 
 SECRET = "s3cr/et+of=the test"

@@ -8,12 +8,12 @@ from typing import Protocol
 
 import pytest
 
-from fleet.facts import Demand, Worker, WorkerState
-from fleet.ports.tickets import Desk
-from fleet.queues.tickets import TicketDesk
-from fleet.store.database import DatabaseStore
-from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Given, Leased, Ticket, close, hear
+from fleet.model.facts import Demand, Worker, WorkerState
+from fleet.model.tickets import Given, Leased, Ticket, close, hear
+from fleet.ports import Desk
+from fleet.state.store import DatabaseStore
+from fleet.tickets.queue import TicketDesk
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.desk import FakeDesk

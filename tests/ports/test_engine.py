@@ -6,13 +6,12 @@ from typing import cast
 
 import pytest
 
-from fleet.engines.apart import Turns
-from fleet.engines.aside import EngineAside
 from fleet.engines.embedded import EmbeddedEngine
+from fleet.engines.parallel import EngineAside, Turns
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
-from fleet.making.user_data import write_user_data
+from fleet.planner.machine_inputs import write_user_data
 from fleet.ports import Step
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.ports.aws_rig import AwsContractRig, an_aws_rig
 from tests.ports.engines import (
     EmbeddedRig,

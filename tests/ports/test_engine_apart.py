@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.apart import Call, EngineApart, Helpers, Turns
-from fleet.engines.helper_process import HelperProcess
+from fleet.engines.parallel import Call, EngineApart, HelperProcess, Helpers, Turns
 from fleet.errors import PlanRefused, StackFailed
 from fleet.ports import Change, StackRef, Step
 from fleet.schema.model import Fleet

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.census.failures import classify
 from fleet.errors import StackFailed
-from fleet.facts.bases import Base
-from fleet.making.shared import parts_of
+from fleet.model.facts import Base
+from fleet.planner.failures import classify
+from fleet.planner.shared_stacks import parts_of
 from fleet.ports import Step
 from tests.builders import NOW, a_fleet
 from tests.fakes.aws import PROVIDER, tag_list

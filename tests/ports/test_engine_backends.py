@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.backends import open_objects
-from fleet.engines.objects import Objects
+from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.pulumi import Account, PulumiEngine
-from fleet.engines.pulumi_locks import find_locks
-from fleet.engines.pulumi_state import STACKS
+from fleet.engines.pulumi_backends import Objects, open_objects
+from fleet.engines.pulumi_state import STACKS, find_locks
 from fleet.errors import Locked
-from fleet.facts import Stack, WorkerInputs
+from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import StackRef, Step
-from fleet.providers.sim import SimCloud
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import (

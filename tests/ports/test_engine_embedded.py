@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineMismatch, FleetError, Locked, PlanRefused, StackFailed
-from fleet.facts import Listing, Stack, Unknown, WorkerInputs
+from fleet.model.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import StackRef, Step
-from fleet.providers.sim import SimCloud
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock, Killed
 from tests.ports.engines import MENU, REF, EmbeddedRig, a_sim_worker, names_in, quiet, read

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.sim.file import Menu
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import StackFailed
-from fleet.facts import WorkerInputs
-from fleet.making.user_data import write_user_data
+from fleet.model.facts import WorkerInputs
+from fleet.planner.machine_inputs import write_user_data
 from fleet.ports import Step
-from fleet.providers.sim_file import Menu
 from tests.ports.engines import REF, PulumiRig, a_sim_worker, quiet, skip_without_cli
 
 pytestmark = pytest.mark.engine

@@ -15,12 +15,11 @@ from pulumi import automation
 from fleet.engines.projects import stacks_folder
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import StackFailed
-from fleet.facts import Stack
-from fleet.facts.bases import Base
+from fleet.model.facts import Base, Stack
 from fleet.ports import Step
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
-from fleet.service.hetzner_servers import act_on_server
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.servers import act_on_server
 from tests.ports.engines import a_sim_worker, id_in, quiet, read, sha256_of
 from tests.ports.hcloud_rig import NOTES, HcloudRig, skip_without_plugin
 from tests.ports.test_sharer import PARTS, hetzner_base

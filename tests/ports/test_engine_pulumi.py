@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
-from fleet.facts import Listing, Unknown, WorkerInputs
+from fleet.model.facts import Listing, Unknown, WorkerInputs
 from fleet.ports import Step
-from fleet.providers.sim import SimCloud
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import (

@@ -11,7 +11,7 @@ import pytest
 
 from fleet.errors import FileUnreadable
 from fleet.ports import Files
-from fleet.store.files import LocalFiles, replace_file
+from fleet.state.files import LocalFiles, replace_file
 from tests.fakes.files import FakeFiles
 
 Make = Callable[[dict[str, str]], Files]
@@ -175,7 +175,7 @@ def test_a_file_may_have_as_long_a_name_as_the_disk_takes(tmp_path: Path, name: 
 def test_a_disk_that_is_full_half_way_is_told_with_the_file_s_name(tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path;"
-        "from fleet.store.files import replace_file;"
+        "from fleet.state.files import replace_file;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
         "sys.excepthook = lambda _, error, __: print(error.filename);"
         "replace_file(Path(sys.argv[1]), bytes(200))"

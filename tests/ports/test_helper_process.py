@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.helper_process import HelperProcess
+from fleet.engines.parallel import HelperProcess
 
 _SET_CHILD_SUBREAPER = 36
 """See prctl(2)."""

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from fleet.errors import FileUnreadable
-from fleet.store.history import Appended, Observed, RecordedFiles, append, read_moment
+from fleet.state.history import Appended, Observed, RecordedFiles, append, read_moment
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MARK_BYTES = 32
@@ -150,7 +150,7 @@ def test_a_damaged_moment_is_an_error_and_no_traceback(path: str) -> None:
 
 def test_two_that_add_at_once_wait_for_each_other(path: str) -> None:
     code = (
-        "import sys; from datetime import UTC, datetime; from fleet.store.history import append; "
+        "import sys; from datetime import UTC, datetime; from fleet.state.history import append; "
         "[append(sys.argv[1], '{}\\n' * 1000, datetime.now(UTC)) for _ in range(20)]"
     )
     both = [subprocess.Popen([sys.executable, "-c", code, path]) for _ in range(2)]

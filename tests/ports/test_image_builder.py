@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import BuildFailed, Locked
-from fleet.facts.manifest import BuildOrder, BuildStep
-from fleet.images import diskfile, folder, namespaces
+from fleet.images import disk, diskfile, folder
+from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder, locked
 from fleet.images.programs import missing
-from fleet.images.requests import RequestBuilder
 from fleet.images.role import RoleFailed
-from fleet.ports.images import ImageBuilder
+from fleet.model.images import BuildOrder, BuildStep
+from fleet.ports import ImageBuilder
 from fleet.schema.pools import ImageRecipe
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.fakes.builder import FakeImageBuilder
 from tests.rigs.debusine_builds import DebusineBuilds
@@ -69,7 +69,7 @@ print(json.dumps({"error": why, "code": 1} if why else {"baked": baked}))
 
 
 def disk_way(_: ExitStack, images: Path) -> Way:
-    if lacking := namespaces.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))):
+    if lacking := disk.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))):
         pytest.skip(f"the way that bakes disks is NOT TESTED: {lacking}")
     reason = images.parent / "reason"
     reason.touch()

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Listing
+from fleet.clouds.aws.machines import AwsMachines
+from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.sim.file import Menu
+from fleet.clouds.sim.machines import SimCloud
+from fleet.model.facts import Listing
 from fleet.ports import Keeper
-from fleet.providers.aws import AwsMachines
-from fleet.providers.hcloud import HcloudMachines
-from fleet.providers.local import LocalMachines
-from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import Menu
 from fleet.schema.model import HcloudProvider
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, some_inputs
 from tests.fakes.aws import PROVIDER, Amazon
 from tests.fakes.engine import FixedClock

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.backend_file import FileObjects
 from fleet.engines.projects import load_project
-from fleet.engines.pulumi_kept import Kept
-from fleet.engines.pulumi_state import read_checkpoint, stack_key
+from fleet.engines.pulumi_backends import FileObjects
+from fleet.engines.pulumi_state import Kept, read_checkpoint, stack_key
 from fleet.errors import Locked, StoreFailed
 from tests.builders import some_inputs
 
@@ -150,7 +149,7 @@ def test_a_file_that_finds_no_room_leaves_the_one_before_it_and_no_draft(tmp_pat
     file.write_text("before")
     script = (
         "import resource, signal, sys; from pathlib import Path;"
-        "from fleet.store.files import replace_file;"
+        "from fleet.state.files import replace_file;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
         "replace_file(Path(sys.argv[1]), bytes(200), mode=0o600)"
     )

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.apart import Turns
-from fleet.engines.aside import LenderAside
-from fleet.facts import Listing, Machine
-from fleet.ports.tickets import Cleaned, Lender
+from fleet.engines.parallel import LenderAside, Turns
+from fleet.model.facts import Listing, Machine
+from fleet.ports import Cleaned, Lender
 from tests.builders import a_machine
 from tests.fakes.lender import FakeLender
 from tests.ports.engines import a_sim_worker

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.facts import Unknown
+from fleet.model.facts import Unknown
 from fleet.ports import Members
-from fleet.store.members import FileMembers
+from fleet.state.files import FileMembers
 from tests.fakes.files import FakeFiles
 from tests.fakes.members import FakeMembers
 

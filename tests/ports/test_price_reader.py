@@ -5,15 +5,15 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.catalogue.tables import table
+from fleet.clouds.hcloud.prices import HcloudPrices
 from fleet.errors import SourceUnreachable
-from fleet.facts.prices import PriceList, Quote
+from fleet.model.facts import PriceList, Quote
+from fleet.model.prices import table
 from fleet.ports import PriceReader
-from fleet.providers.hcloud_prices import HcloudPrices
 from fleet.schema.base import EnvSecret
 from fleet.schema.model import HcloudProvider
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.fakes.price_reader import FakePriceReader
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from fleet.clouds.ready import TcpProber
 from fleet.ports import Prober
-from fleet.providers.ready import TcpProber
 from tests.fakes.prober import FakeProber
 from tests.rigs.booting import Greeter
 from tests.rigs.loopback import free_ports

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import MachineState
-from fleet.providers.local import LocalMachines
-from fleet.store.processes import end, is_alive
+from fleet.clouds.local.machines import LocalMachines
+from fleet.model.facts import MachineState
+from fleet.state.processes import end, is_alive
 from tests.rigs.local_machines import (
     FOREVER,
     NAME,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
+from fleet.clouds.aws.machines import AwsMachines
+from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.sim.file import Menu
+from fleet.clouds.sim.machines import SimCloud
+from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Provider
-from fleet.providers.aws import AwsMachines
-from fleet.providers.hcloud import HcloudMachines
-from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import Menu
 from fleet.schema.model import AwsProvider, HcloudProvider
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.aws import PROVIDER, Amazon
 from tests.fakes.engine import FixedClock
 from tests.fakes.queue import FakeProvider

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleet.census.failures import classify
-from fleet.engines.pulumi_events import Events
+from fleet.engines.pulumi_automation import Events
+from fleet.planner.failures import classify
 from fleet.ports import Step
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fleet.engines.pulumi_gate import Gate
+from fleet.engines.pulumi_automation import Gate
 from fleet.errors import StackFailed
 from tests.ports.engines import REF
 

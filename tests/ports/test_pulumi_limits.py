@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_stack import Command, Overdue
-from fleet.store.processes import marked
+from fleet.engines.pulumi_automation import Command, Overdue
+from fleet.state.processes import marked
 
 LOOP = "trap 'echo cancelled > ended; exit {}' INT; while :; do sleep 0.01; done"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_locks import is_alive, is_inner, is_over
+from fleet.engines.pulumi_state import is_alive, is_inner, is_over
 
 NOTHING_PENDING = "Name:\tpulumi\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from fleet.engines.backend_file import FileObjects
 from fleet.engines.projects import load_project
+from fleet.engines.pulumi_backends import FileObjects
 from fleet.engines.pulumi_state import drop_init_errors, read_checkpoint, read_deployment
 from fleet.errors import EngineMismatch, StoreFailed
-from fleet.facts import Stack
+from fleet.model.facts import Stack
 from tests.ports.engines import REF, a_sim_worker
 
 ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")

@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fleet.facts import Demand, Unknown
+from fleet.model.facts import Demand, Unknown
 from fleet.ports import Queue
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
-from fleet.queues.world import WorldQueue, read_world
+from fleet.queues.recorded import WorldQueue, read_world
 from fleet.schema import model
 from tests.builders import a_fleet
 from tests.fakes.queue import FakeFiles, FakeQueue

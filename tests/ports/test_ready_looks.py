@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Listing, Machine, Unknown
+from fleet.clouds.aws.machines import AwsMachines
+from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.ready import Memory, ReadyLooks
+from fleet.model.facts import Listing, Machine, Unknown
 from fleet.ports import Provider
-from fleet.providers.aws import AwsMachines
-from fleet.providers.hcloud import HcloudMachines
-from fleet.providers.hook_livechecks import Memory
-from fleet.providers.ready import ReadyLooks
 from fleet.schema.model import Fleet, HcloudProvider
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.store.database import DatabaseStore
+from fleet.state.store import DatabaseStore
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_listing, a_machine, a_pool
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.aws import PROVIDER, Amazon

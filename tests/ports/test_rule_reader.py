@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from fleet.errors import PlanRefused
-from fleet.exports.delivering import Delivery
-from fleet.facts import Unknown
-from fleet.facts.rules import HeldRules, QueueRule
-from fleet.operate.deliver import deliver
+from fleet.migrate.copr_rules import CoprAllowList
+from fleet.migrate.delivery import Delivery, deliver
+from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.ports import RuleReader
-from fleet.queues.copr_rules import CoprAllowList
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl
 from tests.fakes.files import FakeFiles
 from tests.fakes.rule_reader import FakeRuleReader

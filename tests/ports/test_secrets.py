@@ -8,7 +8,7 @@ import pytest
 
 from fleet.errors import SecretMissing
 from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
-from fleet.store.secrets import HostSecrets
+from fleet.state.secrets import HostSecrets
 
 
 def _read(reference: object, folder: Path, **environment: str) -> str:

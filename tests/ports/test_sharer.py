@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.hcloud.shared import HcloudShared
 from fleet.engines.pulumi import Account
 from fleet.engines.pulumi_base import PulumiBase
 from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
-from fleet.facts.bases import Base, Part
+from fleet.model.facts import Base, Part
 from fleet.ports import Sharer, StackRef, Step
-from fleet.providers.hcloud import HcloudMachines
-from fleet.providers.hcloud_shared import HcloudShared
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.sharer import FakeSharer
 from tests.ports.engines import quiet
 from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.sim.file import Menu
+from fleet.clouds.sim.machines import SimCloud, menu_of
 from fleet.errors import CreationRefused, SourceUnreachable, WorkerBusy
-from fleet.facts import Listing, MachineState, Unknown, Worker, WorkerState
-from fleet.providers.sim import SimCloud, menu_of
-from fleet.providers.sim_file import Menu
+from fleet.model.facts import Listing, MachineState, Unknown, Worker, WorkerState
 from tests.builders import NOW, a_fleet
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import a_sim_worker

@@ -8,9 +8,9 @@ import pytest
 from pulumi.provider.experimental import provider as api
 from pulumi.provider.experimental.property_value import PropertyValue
 
+from fleet.clouds.sim.machines import SimCloud
+from fleet.clouds.sim.plugin import SimProvider
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.providers.sim import SimCloud
-from fleet.providers.sim_plugin import SimProvider
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import MENU, a_sim_worker, names_in

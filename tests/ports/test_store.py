@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
-from fleet.facts.prices import PriceList
-from fleet.ports.store import StackRecord, Store
-from fleet.store.database import DatabaseStore
-from fleet.store.tables import ABOUT
+from fleet.model.facts import PriceList
+from fleet.ports import StackRecord, Store
+from fleet.state.store import DatabaseStore
+from fleet.state.tables import ABOUT
 from tests.builders import NOW, ago, an_attempt
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 from tests.rigs import postgres

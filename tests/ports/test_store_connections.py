@@ -7,11 +7,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from fleet.ports.store import Store
-from fleet.store.database import DatabaseStore
-from fleet.store.tables import TENANCIES, TICKETS
-from fleet.store.tickets import DatabaseTickets
-from fleet.store.upgrading import make_tables
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
+from fleet.state.tables import TENANCIES, TICKETS, make_tables
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders.ticketing import a_ticket
 from tests.ports.stores import opener, postgres_store, postgres_url, store
 

@@ -6,10 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing, VersionMoved
-from fleet.facts.manifest import Package
-from fleet.facts.versions import Move, Publication
-from fleet.ports.store import Store
-from fleet.store.database import DatabaseStore
+from fleet.model.images import Move, Package, Publication
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest, a_version
 from tests.ports.stores import Opener, opener, postgres_url, store

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
-from fleet.facts.ledger import Charge, Entry, Ledger
-from fleet.ports.store import Charging, Since, Store
-from fleet.store.database import DatabaseStore
+from fleet.model.facts import Charge, Entry, Ledger
+from fleet.ports import Charging, Since, Store
+from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_url, store
 

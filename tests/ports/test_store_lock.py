@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import Locked
-from fleet.ports.store import Store
-from fleet.store.database import DatabaseStore
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 from tests.rigs import pgbouncer
@@ -125,7 +125,7 @@ def test_the_lock_is_held_by_one_through_a_pooler_too(
 def kill_holder(url: str, owner: str) -> None:
     """Have a process that holds the lock of fleet debian be killed."""
     script = (
-        "import sys, datetime; from fleet.store.database import DatabaseStore\n"
+        "import sys, datetime; from fleet.state.store import DatabaseStore\n"
         "with DatabaseStore(sys.argv[1], 'debian').lock(sys.argv[2], datetime.datetime.now()):\n"
         "    print(flush=True); sys.stdin.read()"
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from fleet.ports.store import Store
-from fleet.store.database import DatabaseStore
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
 from tests.builders import an_attempt
 from tests.ports.stores import opener, postgres_url, store
 from tests.ports.test_store import a_record

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.commands.bell import Bell
-from fleet.commands.signals import Signals
+from fleet.apply.signals import Signals
+from fleet.apply.timer import Bell
 from fleet.ports import Waiter
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fleet.clouds.aws.machines import AwsMachines
 from fleet.errors import SourceUnreachable
-from fleet.facts import Listing, Machine, MachineState, Unknown
-from fleet.providers.aws import AwsMachines
+from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from fleet.schema.model import AwsProvider
 from tests.fakes.aws import PROVIDER, SECRET, Amazon, LyingAmazon, page, refusal, tag_list
 from tests.rigs.loopback import Answer, html

@@ -1,6 +1,6 @@
 """Sessions of boto3 share what is known of AWS's services, and leave it as it was."""
 
-from fleet.store.aws_session import new_session
+from fleet.state.s3 import new_session
 
 
 def loader_of(session: object) -> object:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import boto3
 import pytest
 
+from fleet.clouds.aws.machines import AwsShared
 from fleet.errors import SourceUnreachable
-from fleet.providers.aws_shared import AwsShared
 from tests.fakes.aws import PROVIDER, Amazon, LyingAmazon, refusal, tag_list
 from tests.rigs.loopback import Answer
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import SourceUnreachable
-from fleet.facts import Listing, Machine, MachineState, Unknown
-from fleet.providers.hcloud import HcloudMachines
+from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from fleet.schema.model import HcloudProvider
-from fleet.service.hetzner import TOKEN, SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import TOKEN, SimulatedHetzner
 from tests.rigs.hetzner import a_server
 from tests.rigs.loopback import Answer, Loopback, html, redirect
 

@@ -1,7 +1,7 @@
 """What servers of a Hetzner Cloud project share is listed whole, however much there is."""
 
-from fleet.providers.hcloud_shared import HcloudShared
-from fleet.service.hetzner import SimulatedHetzner
+from fleet.clouds.hcloud.shared import HcloudShared
+from simulators.hetzner.server import SimulatedHetzner
 
 PARTS = 120
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Listing, MachineState, Unknown
+from fleet.model.facts import Listing, MachineState, Unknown
 from tests.builders import NOW
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_over, write_hooks

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hooks.log import MOST_BYTES, MOST_MACHINES, HookLog, tidy
 from fleet.errors import CreationRefused
-from fleet.facts import Listing, Unknown
-from fleet.providers.hook_log import MOST_BYTES, MOST_MACHINES, HookLog, tidy
+from fleet.model.facts import Listing, Unknown
 from tests.builders import NOW
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import a_hook_cloud, hooks_among, write_hooks

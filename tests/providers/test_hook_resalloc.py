@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
+from fleet.clouds.hooks.machines import HookMachines
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.facts import Listing, Machine, MachineState, Unknown
-from fleet.providers.hooks import HookMachines
+from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from tests.builders import NOW
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_among, write_hooks

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hooks.machines import HookMachines
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.facts import Listing, Machine, Unknown
-from fleet.providers.hooks import HookMachines
+from fleet.model.facts import Listing, Machine, Unknown
 from tests.builders import NOW
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import a_hook_cloud, hooks_among, hooks_over, write_hooks

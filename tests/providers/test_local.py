@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.local.machines import LocalMachines
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.facts import MachineState, Unknown
-from fleet.making.user_data import write_user_data
-from fleet.providers.local import LocalMachines
+from fleet.model.facts import MachineState, Unknown
+from fleet.planner.machine_inputs import write_user_data
 from fleet.schema.model import Faults
-from fleet.store.processes import end, is_alive
+from fleet.state.processes import end, is_alive
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.rigs.local_machines import (

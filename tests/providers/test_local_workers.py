@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.local.machines import LocalWorkers
 from fleet.errors import SourceUnreachable, WorkerBusy
-from fleet.facts import Listing, Worker, WorkerState
-from fleet.providers.local_workers import LocalWorkers
+from fleet.model.facts import Listing, Worker, WorkerState
 from fleet.schema.model import Faults
-from fleet.store.processes import end
+from fleet.state.processes import end
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.rigs.local_machines import ENVIRONMENT, NAME, a_worker, folder, process_of

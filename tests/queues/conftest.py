@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from fleet.demand.runs import Made
-from fleet.facts import Demand, Unknown, Worker
+from fleet.model.facts import Demand, Unknown, Worker
+from fleet.planner.durations import Made
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.grants import write_grants
 from fleet.schema.model import DebusineQueue, Fleet

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from fleet.facts import Demand, QueueReading, Request, Unknown, Work, Worker, WorkerState
+from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker, WorkerState
+from fleet.model.tickets import Given, bounded, close
 from fleet.queues.copr import BUILD, LIST, CoprFrontend
-from fleet.queues.tickets import TicketDesk
 from fleet.schema.model import CoprQueue
-from fleet.store.database import DatabaseStore
-from fleet.store.tickets import DatabaseTickets
+from fleet.state.store import DatabaseStore
 from fleet.tagrules.names import names_of
-from fleet.tickets import Given, close
-from fleet.tickets.resalloc import bounded
+from fleet.tickets.queue import TicketDesk
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FixedClock
 from tests.rigs.debusine import NOW

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.facts import Demand, Request
+from fleet.model.facts import Demand, Request
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.rows import Row
 from fleet.schema.model import DebusineQueue, Fleet

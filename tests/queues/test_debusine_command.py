@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import SourceUnreachable, WorkerBusy
-from fleet.queues.debusine.channels import SENT, CommandChannel
 from fleet.queues.debusine.command import ask_command
-from fleet.queues.debusine.registry import DebusineRegistry
+from fleet.queues.debusine.registry import SENT, CommandChannel, DebusineRegistry
 from tests.ports.registries import WORKER, DebusinePlace, an_enrolment, tables
 from tests.ports.stores import postgres_url
 from tests.rigs.debusine_tables import Tables

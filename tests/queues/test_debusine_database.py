@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.facts import Attempt, Demand, TaskHistory, Unknown
+from fleet.model.facts import Attempt, Demand, TaskHistory, Unknown
 from fleet.queues.debusine import marks
 from tests.builders import a_fleet, a_pool
 from tests.queues.conftest import READER, Debusine

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from fleet.facts import Unknown
+from fleet.model.facts import Unknown
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from tests.rigs.debusine import (

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.facts import WorkerState
+from fleet.model.facts import WorkerState
 from fleet.queues.debusine.connection import reading
 from tests.ports.registries import WORKER, tables
 from tests.ports.stores import postgres_url

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.imports.changes import LIMIT, Imported
-from fleet.imports.debusine import import_debusine
+from fleet.migrate.from_debusine import import_debusine
+from fleet.migrate.writing import LIMIT, Imported
 from fleet.queues.debusine.pools import list_by_command, list_by_sql
 from fleet.schema.model import DebusineQueue, Pool
 from fleet.tagrules.debusine import WorkerRow

@@ -10,8 +10,7 @@ import pytest
 from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.queues.debusine import marks
 from fleet.queues.debusine.changes import drained, undrained
-from fleet.queues.debusine.channels import SqlChannel
-from fleet.queues.debusine.registry import DebusineRegistry
+from fleet.queues.debusine.registry import DebusineRegistry, SqlChannel
 from fleet.tagrules.debusine import WorkerRow
 from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
 from tests.ports.stores import postgres_url

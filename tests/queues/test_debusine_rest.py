@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.facts import Demand, Request
+from fleet.model.facts import Demand, Request
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from fleet.tagrules.derive import at_path
@@ -211,7 +211,7 @@ def test_every_scope_is_walked_once_with_its_own_header() -> None:
 
 
 def test_the_http_library_is_loaded_only_when_something_is_read() -> None:
-    modules = "fleet.queues.debusine.rest, fleet.queues.world, fleet.providers.hcloud"
+    modules = "fleet.queues.debusine.rest, fleet.queues.recorded, fleet.clouds.hcloud.machines"
     code = f"import sys, {modules}; print('httpx' in sys.modules)"
 
     printed = subprocess.run(

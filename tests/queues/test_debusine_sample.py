@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable
 from itertools import chain, count, repeat
 
-from fleet.facts import Demand, QueueReading, Sample
-from fleet.queues.debusine.rest import DebusineRest
-from fleet.queues.debusine.walk import OLDEST
+from fleet.model.facts import Demand, QueueReading, Sample
+from fleet.queues.debusine.rest import OLDEST, DebusineRest
 from fleet.schema.model import DebusineQueue
 from tests.rigs.debusine import LIST, METRICS, NO_ROWS, NOW, one_page, row, serving
 from tests.rigs.loopback import Answer, Received

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.facts import Demand
+from fleet.model.facts import Demand
 from tests.rigs.debusine import (
     LIST,
     METRICS,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
-from fleet.queues.debusine.channels import Call, Channel
+from fleet.queues.debusine.registry import Call, Channel
 from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
 from tests.ports.stores import postgres_url
 from tests.rigs.debusine_tables import Tables

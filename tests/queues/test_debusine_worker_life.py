@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fleet.facts import QueueReading, Worker, WorkerState
+from fleet.model.facts import QueueReading, Worker, WorkerState
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.schema.model import DebusineQueue
 from tests.builders import NOW, a_fleet

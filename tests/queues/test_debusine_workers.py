@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.facts import Unknown, WorkerState
+from fleet.model.facts import Unknown, WorkerState
 from fleet.queues.debusine import marks
 from tests.builders import a_fleet
 from tests.queues.conftest import Debusine

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.facts import World
+from fleet.model.facts import World
 from fleet.queues.debusine.rest import DebusineRest
+from fleet.queues.http import Reader
 from fleet.schema.model import DebusineQueue
-from fleet.store.secrets import HostSecrets
-from fleet.web.reader import Reader
+from fleet.state.secrets import HostSecrets
 from tests.rigs.debusine import serving
 from tests.rigs.loopback import Answer, Loopback
 from tests.rigs.replay import PENDING, RECORDED, Replay, read_exchange

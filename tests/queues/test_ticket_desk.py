@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from fleet.facts import Attempt, Demand
-from fleet.queues.tickets import TicketDesk
-from fleet.store.database import DatabaseStore
-from fleet.store.tickets import DatabaseTickets
-from fleet.tagrules.names import SOURCE_CHROOT
-from fleet.tickets import Given, Ticket, close
+from fleet.model.facts import Attempt, Demand
+from fleet.model.tickets import Given, Ticket, close
+from fleet.schema.rules import SOURCE_CHROOT
+from fleet.state.store import DatabaseStore
+from fleet.tickets.queue import TicketDesk
+from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from fleet.errors import FileUnreadable
-from fleet.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
-from fleet.queues.world import WorldQueue, read_world
+from fleet.model.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
+from fleet.queues.recorded import WorldQueue, read_world
 from fleet.schema import model
 from tests.fakes.queue import FakeFiles
 

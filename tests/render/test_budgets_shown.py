@@ -3,14 +3,13 @@
 import json
 from decimal import Decimal
 
-from fleet.plan import Plan
-from fleet.plan.money import BudgetVerdict
-from fleet.render.budgets_shown import shown
-from fleet.render.status_text import status_to_text
-from fleet.render.to_html import site
-from fleet.render.to_json import plan_to_json, status_to_json
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
+from fleet.model.plan import BudgetVerdict, Plan
+from fleet.report.json import plan_to_json, status_to_json
+from fleet.report.limits import shown_budgets
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
+from fleet.report.site import site
+from fleet.report.status import status_to_text
 from tests.builders import a_plan
 from tests.builders.budgeting import a_budget_verdict
 
@@ -33,7 +32,7 @@ def plan_with(*budgets: BudgetVerdict) -> Plan:
 
 
 def names(*budgets: BudgetVerdict, most: int = 12) -> list[tuple[str, str]]:
-    return [(row.budget, row.when) for row in shown(budgets, most)[0]]
+    return [(row.budget, row.when) for row in shown_budgets(budgets, most)[0]]
 
 
 def test_the_text_of_a_plan_tells_what_is_spent_reserved_planned_and_left() -> None:
@@ -89,7 +88,7 @@ def test_of_many_budgets_the_tightest_are_told_in_the_order_of_fleet_yaml() -> N
     def of(name: str, spent: int) -> BudgetVerdict:
         return a_budget_verdict(path=("budgets", name, "per_day"), spent=Decimal(spent))
 
-    found, hidden = shown([of("a", 7), of("b", 1), of("c", 5), of("d", 2)], most=2)
+    found, hidden = shown_budgets([of("a", 7), of("b", 1), of("c", 5), of("d", 2)], most=2)
 
     assert [row.budget for row in found] == ["budgets.a.per_day", "budgets.c.per_day"]
     assert hidden == 2

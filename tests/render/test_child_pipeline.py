@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.operate.publish import LEFT_AFTER
-from fleet.promotion.due import DueImage, DueReport
-from fleet.render.child_pipeline import to_child_pipeline
+from fleet.images.due import DueImage, DueReport
+from fleet.images.publish import LEFT_AFTER
+from fleet.images.text import to_child_pipeline
 from tests.builders import NOW
 from tests.rigs.process import ROOT, clean_environment, run_process
 

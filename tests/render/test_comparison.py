@@ -2,10 +2,11 @@
 
 from decimal import Decimal
 
-from fleet.changes import (
+from fleet.explain.changes import (
     ActionsChange,
     Changes,
     ComparedPlan,
+    ConfigChange,
     Difference,
     GuardChange,
     OutdatedChange,
@@ -13,12 +14,11 @@ from fleet.changes import (
     RequestsChange,
     Rest,
 )
-from fleet.changes.config import ConfigChange
-from fleet.facts import Unknown
-from fleet.plan import Plan, Reason
-from fleet.render.to_json import plan_to_json, value_to_json
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
+from fleet.model.facts import Unknown
+from fleet.model.plan import Plan, Reason
+from fleet.report.json import plan_to_json, value_to_json
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
 from tests.builders import a_plan
 
 TEXT = """\

@@ -1,7 +1,7 @@
 """This module holds how an explanation reads."""
 
 from fleet.explain import ExplainedReason
-from fleet.render.explain_text import explanation_to_text
+from fleet.report.answers import explanation_to_text
 from tests.builders.telling import an_explanation
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fleet.render.findings import to_gitlab, to_json, to_summary, to_text
+from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
 from fleet.schema.findings import Finding
 from fleet.schema.source import Document, read_document
 from tests.fakes.files import FakeFiles

@@ -1,7 +1,7 @@
 """This module holds what a merge request's terraform widget reads."""
 
-from fleet.facts.bases import BaseChange
-from fleet.render.to_gitlab import plan_to_terraform_report
+from fleet.model.facts import BaseChange
+from fleet.report.json import plan_to_terraform_report
 from tests.builders import a_create, a_delete, a_drain, a_plan
 
 

@@ -1,6 +1,6 @@
 """This module holds how the runs of a store read."""
 
-from fleet.render.journal import run_to_text, run_to_value, said_of_begun
+from fleet.report.outcome import run_to_text, run_to_value, said_of_begun
 from tests.builders import a_stack_outcome, an_outcome
 
 _TIMES = {"started": "2026-11-21T08:00:00+00:00", "ended": "2026-11-21T08:00:07+00:00"}

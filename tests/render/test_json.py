@@ -5,10 +5,10 @@ from datetime import timedelta, timezone
 from decimal import Decimal
 
 from fleet.explain import Explanation
-from fleet.plan import Plan
-from fleet.plan.outcome import Outcome
-from fleet.render.status import Status
-from fleet.render.to_json import plan_to_json, status_to_json, value_to_json
+from fleet.model.outcome import Outcome
+from fleet.model.plan import Plan
+from fleet.report.json import plan_to_json, status_to_json, value_to_json
+from fleet.report.status import Status
 from tests.builders import (
     NOW,
     a_create,

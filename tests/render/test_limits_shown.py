@@ -1,10 +1,9 @@
 """How many machines somebody may have is told wherever a plan is read."""
 
-from fleet.plan import Plan
-from fleet.plan.limits import LimitVerdict
-from fleet.render.limits_shown import shown
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
+from fleet.model.plan import LimitVerdict, Plan
+from fleet.report.limits import shown_limits
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
 from tests.builders import a_plan
 
 PER_SUBMITTER = ("tags", "extra_powerful", "limits", "per", "submitter")
@@ -48,12 +47,14 @@ def test_of_many_those_are_told_that_somebody_waits_for_and_then_the_tightest() 
     wide = a_limit("wide", limit=9)
     waited_for = a_limit("waited-for", limit=99, waiting=1)
 
-    rows, hidden = shown([wide, a_limit("tight"), a_limit("tightest", given=1), waited_for], 3)
+    rows, hidden = shown_limits(
+        [wide, a_limit("tight"), a_limit("tightest", given=1), waited_for], 3
+    )
 
     assert ([row.whose for row in rows], hidden) == (["tight", "tightest", "waited-for"], 1)
 
 
 def test_whoever_is_not_known_is_called_so() -> None:
-    (row,) = shown([a_limit(None)])[0]
+    (row,) = shown_limits([a_limit(None)])[0]
 
     assert row.whose == "not known"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.plan import Release
-from fleet.render.markdown import code, sentence
-from fleet.render.to_markdown import plan_to_markdown
+from fleet.model.plan import Release
+from fleet.report.markdown import code, sentence
+from fleet.report.plan_markdown import plan_to_markdown
 from tests.builders import a_create, a_plan
 from tests.builders.telling import a_blind_plan, a_telling_plan
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import WorkerInputs
-from fleet.plan import Plan
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
+from fleet.model.facts import WorkerInputs
+from fleet.model.plan import Plan
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
 from tests.builders import a_create, a_plan, some_inputs
 
 PLANS = Path(__file__).parents[1] / "plans"

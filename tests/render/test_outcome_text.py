@@ -1,6 +1,6 @@
 """This module holds how the outcome of an apply reads."""
 
-from fleet.render.outcome_text import outcome_to_text
+from fleet.report.outcome import outcome_to_text
 from tests.builders import a_create, a_guard_result, a_plan, a_stack_outcome, an_outcome
 
 

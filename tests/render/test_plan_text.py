@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from fleet.render.to_text import plan_to_text
+from fleet.report.plan_text import plan_to_text
 from tests.builders import (
     a_create,
     a_drain,

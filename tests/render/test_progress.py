@@ -1,6 +1,6 @@
 """How far an apply is: a bar over all steps, and the pools that have some left."""
 
-from fleet.render.progress import Progress
+from fleet.report.outcome import Progress
 from tests.builders import a_create, a_drain, a_plan
 
 PLAN = a_plan(

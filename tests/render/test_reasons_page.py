@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fleet.plan import Reason
+from fleet.model.plan import Reason
 
 _PAGE = Path(__file__).parents[2] / "docs" / "reference" / "reasons.md"
 

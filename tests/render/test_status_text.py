@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 
-from fleet.render.status_text import status_to_text
+from fleet.report.status import status_to_text
 from tests.builders import (
     a_plan,
     a_pool_verdict,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.render.terminal import Span, Style, clean, line, lines_to_text, table
+from fleet.report.terminal import Span, Style, clean, line, lines_to_text, table
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from fleet.apply.doctor import Asked, examine
+from fleet.apply.observe import Sources
 from fleet.explain.reasons import Case
-from fleet.facts.versions import ImageVersion
-from fleet.operate.doctor import Asked, examine
-from fleet.operate.observe import Sources
+from fleet.model.images import ImageVersion
 from fleet.reconcile import reconcile
-from fleet.render.doctor_text import diagnosis_to_text
-from fleet.render.status_text import status_to_text
-from fleet.render.to_gitlab import plan_to_terraform_report
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
-from fleet.store.secrets import HostSecrets
+from fleet.report.answers import diagnosis_to_text
+from fleet.report.json import plan_to_terraform_report
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
+from fleet.report.status import status_to_text
+from fleet.state.secrets import HostSecrets
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, ago
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine

@@ -5,9 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.plan import Unserved
-from fleet.plan.money import Optimum
-from fleet.render import words
+from fleet.model.plan import Optimum, Unserved
+from fleet.report import words
 from tests.builders import NOW, a_create, a_drain, a_plan, a_signature, ago
 
 

@@ -11,8 +11,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from fleet.errors import FleetError
+from fleet.images.boot import find_firmware
 from fleet.images.programs import missing
-from fleet.images.qemu import find_firmware
 from tests.live.chroot import Impossible, archive, why_not
 
 ABSENT = 3

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Self
 
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_wire import Request
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.wire import Request
 from tests.rigs.loopback import free_ports
 
 BOOT = timedelta(seconds=40)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from fleet.facts import Demand, Unknown
+from fleet.model.facts import Demand, Unknown
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from tests.rigs.loopback import Answer, Loopback, Received

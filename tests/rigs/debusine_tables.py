@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 
+from contrib.debusine.sql import Sql
 from fleet.tagrules.debusine import WorkerRow
-from fleet.tagrules.sql import Sql
 from tests.rigs.process import ROOT
 
 SCHEMA = ROOT / "tests" / "fixtures" / "debusine-0.16.2" / "schema.sql"

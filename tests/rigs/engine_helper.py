@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fleet.engines.apart import serve
-from fleet.engines.running import running
+from fleet.engines.parallel import running, serve
 from fleet.errors import PlanRefused, StackFailed
-from fleet.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs
 from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, Step
 from tests.fakes.engine import FakeEngine
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_servers import create_server
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.servers import create_server
 
 DEMO = {"fleet": "demo", "pool": "builders"}
 

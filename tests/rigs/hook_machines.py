@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from fleet.providers.hooks import HookMachines, Surroundings
+from fleet.clouds.hooks.machines import HookMachines, Surroundings
 from fleet.schema.model import HooksProvider
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FleetError
-from fleet.images.qemu import find_firmware
+from fleet.images.boot import find_firmware
 
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _MIB = 1 << 20

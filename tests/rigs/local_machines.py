@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Listing, Machine, MachineState, WorkerInputs
-from fleet.providers.local import LocalMachines
+from fleet.clouds.local.machines import LocalMachines
+from fleet.model.facts import Listing, Machine, MachineState, WorkerInputs
 from fleet.schema.model import Faults
-from fleet.store.processes import Process, end, find
+from fleet.state.processes import Process, end, find
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import a_sim_worker

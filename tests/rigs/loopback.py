@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qsl, urlsplit
 
-from fleet.web.background import BackgroundServer, LoopbackServer
+from fleet.queues.http import BackgroundServer, LoopbackServer
 
 
 @dataclass(frozen=True)

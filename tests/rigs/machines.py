@@ -6,18 +6,15 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
 
+from fleet.clouds.hcloud.bake import CLEAN, InstanceBuilder
+from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
 from fleet.errors import SourceUnreachable
-from fleet.facts.manifest import BuildOrder, BuildStep
-from fleet.facts.package_list import LIST_PACKAGES
-from fleet.images.hcloud import HcloudSite
-from fleet.images.hetzner import Hetzner
-from fleet.images.instance import CLEAN, InstanceBuilder
-from fleet.images.keys import KeyPair
+from fleet.images.debusine_build import LIST_PACKAGES
 from fleet.images.role import Host, RoleRun
-from fleet.images.ssh import Ssh
-from fleet.images.temporary import Entry
+from fleet.images.ssh import KeyPair, Ssh
+from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.pools import ImageRecipe
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.builders.image_trees import ImageTree
 from tests.rigs.rescue import RescueRig

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.aws.images import AwsPublisher
 from fleet.errors import SourceUnreachable
-from fleet.facts.manifest import File, Manifest
-from fleet.facts.versions import Publication, Transfer
-from fleet.images.aws import AwsPublisher
-from fleet.images.directory import Directory
-from fleet.images.s3 import Bucket
-from fleet.images.shelves import StorePublisher
-from fleet.ports.images import Publisher
-from fleet.service.hetzner import SimulatedHetzner
+from fleet.images.stores import Bucket, Directory, StorePublisher
+from fleet.model.images import File, Manifest, Publication, Transfer
+from fleet.ports import Publisher
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount

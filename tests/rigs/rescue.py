@@ -7,12 +7,10 @@ rescue system and no longer; a snapshot holds what the file held when it was tak
 from functools import partial
 from pathlib import Path
 
-from fleet.images.hcloud import HcloudPublisher, HcloudSite
-from fleet.images.remote_disk import Writing
-from fleet.images.ssh import Ssh
-from fleet.images.temporary import Entry
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_wire import Request
+from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite
+from fleet.images.ssh import Ssh, Writing
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.wire import Request
 from tests.rigs.sshd import Sshd
 
 STOCK = b"what Hetzner's own image holds\n" * 100_000

@@ -4,13 +4,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+from fleet.model.tickets import Given, fail
 from fleet.schema.model import Fleet
-from fleet.service.tickets import TicketCalls
-from fleet.service.xml_rpc import XmlRpcServer
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
-from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Given, fail
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from fleet.tickets.service import TicketCalls
+from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.xml_rpc import XmlRpcServer
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.engine import FixedClock

@@ -15,13 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fleet.cli import main
-from fleet.facts import Listing
-from fleet.facts.versions import Version
-from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import SimMachine, load
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
+from fleet.cli.console import main
+from fleet.clouds.sim.file import SimMachine, load
+from fleet.clouds.sim.machines import SimCloud
+from fleet.model.facts import Listing
+from fleet.model.images import Version
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
 from tests.fakes.engine import FixedClock
 
 BUILDERS = (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.store.database import DatabaseStore
-from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Ticket, TicketState
+from fleet.model.tickets import Ticket, TicketState
+from fleet.state.store import DatabaseStore
+from fleet.tickets.tables import DatabaseTickets
 from tests.rigs.process import clean_environment, fleet_command
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.trial import Trial, fleet_yaml

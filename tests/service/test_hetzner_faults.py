@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_faults import Fault
-from fleet.service.hetzner_wire import Request
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.wire import Request
 from tests.rigs.hetzner import a_server
 
 SERVER = {"name": "one", "server_type": "ccx13", "image": "debian-13"}

@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.faults.hostile import HOSTILE, NUMBERS, TIMES
 
 JUNK: tuple[object, ...] = (None, True, [], {}, [[]], [1], *NUMBERS, *HOSTILE, *TIMES)

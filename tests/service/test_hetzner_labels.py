@@ -3,8 +3,8 @@
 import pytest
 from hcloud.helpers.labels import LabelValidator
 
-from fleet.service.hetzner_labels import check_labels, read_selector
-from fleet.service.hetzner_wire import Refused
+from simulators.hetzner.labels import check_labels, read_selector
+from simulators.hetzner.wire import Refused
 
 LABELS = {"fleet": "demo", "pool": "builders", "empty": ""}
 

@@ -9,7 +9,7 @@ from hcloud.server_types import ServerType
 from hcloud.servers import BoundServer
 from hcloud.ssh_keys import BoundSSHKey
 
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG1hZGUgdXAgZm9yIHRlc3RzLCBvcGVucyBub3RoaW5n me"
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from fleet.errors import StoreFailed
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 
 SERVER = {"name": "one", "server_type": "ccx13", "image": "debian-13", "user_data": "canary"}
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fleet.commands.credentials import load_tls
-from fleet.service.xml_rpc import XmlRpcServer
+from fleet.cli.serve import load_tls
+from fleet.tickets.xml_rpc import XmlRpcServer
 from tests.builders import NOW
 from tests.rigs.resalloc_client import AGAIN, OldClient
 

@@ -7,8 +7,8 @@ from xmlrpc.client import Fault
 
 import pytest
 
-from fleet.facts import Unknown
-from fleet.tickets import TicketState, find_fault
+from fleet.model.facts import Unknown
+from fleet.model.tickets import TicketState, find_fault
 from tests.builders.ticketing import a_ticket_fleet
 from tests.rigs.ticket_service import TicketService
 

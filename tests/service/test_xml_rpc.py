@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.service.xml_rpc import MOST_BYTES, Bounds, XmlRpcServer, find_client, read_call
+from fleet.tickets.xml_rpc import MOST_BYTES, Bounds, XmlRpcServer, find_client, read_call
 from tests.rigs.resalloc_client import OldClient
 
 BOMB = """<?xml version="1.0"?>

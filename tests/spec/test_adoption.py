@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.adoption import Adoption, judge_adoption
+from fleet.apply.adopt import Adoption, judge_adoption
 from fleet.errors import PlanRefused
-from fleet.facts import Found, Listing, MachineState, Unknown, WorkerState, World
+from fleet.model.facts import Found, Listing, MachineState, Unknown, WorkerState, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker, some_inputs

@@ -5,9 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.allocate import Proof
-from fleet.allocate.components import components
-from fleet.demand.choices import Fit, Row
+from fleet.planner.allocation import Proof
+from fleet.planner.choices import Fit, Row
+from fleet.planner.formulation import components
 from tests.builders.choosing import (
     CHEAP,
     DEAR,

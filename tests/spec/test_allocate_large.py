@@ -7,9 +7,9 @@ from decimal import Decimal
 import pytest
 
 from bench.worlds import Size, scene_of, world_of
-from fleet.allocate import Allocation, allocate
-from fleet.demand import Ordered
-from fleet.demand.choices import Fit, Group, Place, Row
+from fleet.planner.allocation import Allocation, allocate
+from fleet.planner.choices import Fit, Group, Place, Row
+from fleet.planner.demand import Ordered
 from fleet.reconcile import reconcile
 
 EQUAL = "also/m/on-demand"

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.demand.choices import Group, Row
+from fleet.planner.choices import Group, Row
 from tests.builders.choosing import (
     CHEAP,
     DEAR,

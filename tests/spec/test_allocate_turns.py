@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.allocate.programme import Programme
+from fleet.planner.programme import Programme
 from tests.builders.choosing import a_middling_problem
 
 WHOLE, LARGE = 10**6, 0

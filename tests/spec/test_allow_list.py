@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from fleet.facts import Demand, Request, Unknown
+from fleet.model.facts import Demand, Request, Unknown
 from fleet.schema.model import Fleet
 from fleet.tagrules.allow import (
     AllowList,

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from fleet.facts import Unknown, World
 from fleet.guard import guard
 from fleet.guard.approvals import approval_digest
-from fleet.plan import Plan
+from fleet.model.facts import Unknown, World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.tickets import Limit, Ticket
+from fleet.model.tickets import Limit, Ticket
 from fleet.tickets.assignment import (
     NO_MACHINE,
     Assignment,

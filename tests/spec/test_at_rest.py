@@ -1,8 +1,8 @@
 """What a change costs for good: once nothing waits, and nothing is replaced any more."""
 
-from fleet.changes.at_rest import find_rest
-from fleet.facts import World
+from fleet.explain.changes import find_rest
 from fleet.guard import guard
+from fleet.model.facts import World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker

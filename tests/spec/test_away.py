@@ -4,11 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.census import take_census
-from fleet.census.registrations import DISCONNECTED_GRACE
-from fleet.census.units import State
-from fleet.facts import Unknown, Worker, WorkerState, World
-from fleet.plan import Delete, Drain, Plan, Reason
+from fleet.model.facts import Unknown, Worker, WorkerState, World
+from fleet.model.plan import Delete, Drain, Plan, Reason
+from fleet.planner.inventory import take_census
+from fleet.planner.units import DISCONNECTED_GRACE, State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration

@@ -1,10 +1,9 @@
 """What is bought at AWS: spot first, on demand where there is none, nothing while nothing asks."""
 
-from fleet.facts import Attempt, AttemptResult, Listing, World
-from fleet.facts.bases import Base
 from fleet.guard import guard
-from fleet.making.shared import parts_of
-from fleet.plan import Create, Plan
+from fleet.model.facts import Attempt, AttemptResult, Base, Listing, World
+from fleet.model.plan import Create, Plan
+from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool, a_reading, a_request, a_world

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.catalogue.billing import Life, Tariff, bill, paid_until, tariff_at, tariff_of
+from fleet.model.prices import Life, Tariff, bill, paid_until, tariff_at, tariff_of
 from fleet.schema.model import Fleet, Pool
 from tests.builders import NOW, a_fleet, a_pool, a_sim_fleet
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from decimal import Decimal
 
-from fleet.budgets import judge_budgets
+from fleet.planner.budgets import judge_budgets
 from tests.builders import NOW, a_worker
 from tests.builders.budgeting import (
     FREE,

@@ -4,9 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.budgets.spending_limits import HOURS
-from fleet.facts import Unknown
-from fleet.facts.ledger import Ledger
+from fleet.model.facts import Ledger, Unknown
+from fleet.planner.budgets import HOURS
 from tests.builders import a_pool, a_worker, ago
 from tests.builders.budgeting import (
     HOUR,

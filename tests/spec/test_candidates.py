@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from fleet.explain.candidates import candidates, describe
+from fleet.explain.unblock import candidates, describe
 from fleet.schema.model import Fleet
 from tests.builders import (
     a_guard_result,

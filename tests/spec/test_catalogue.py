@@ -4,11 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.catalogue import find_types, price_per_hour
-from fleet.catalogue.listed import with_price_lists
-from fleet.catalogue.tables import table
-from fleet.facts.prices import PriceList, Quote
-from fleet.plan.digests import config_digest, world_digest
+from fleet.model.digests import config_digest, world_digest
+from fleet.model.facts import PriceList, Quote
+from fleet.model.prices import find_types, price_per_hour, table, with_price_lists
 from tests.builders import NOW, a_fleet, a_pool, a_world
 from tools.refresh_catalogue import on_demand
 

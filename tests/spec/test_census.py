@@ -2,16 +2,8 @@
 
 import pytest
 
-from fleet.facts import (
-    Listing,
-    Machine,
-    QueueReading,
-    Unknown,
-    Worker,
-    WorkerState,
-    World,
-)
-from fleet.plan import Create, Plan, Reason
+from fleet.model.facts import Listing, Machine, QueueReading, Unknown, Worker, WorkerState, World
+from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_listing,

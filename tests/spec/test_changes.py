@@ -2,12 +2,11 @@
 
 from decimal import Decimal
 
-from fleet.changes import Changes
-from fleet.changes.comparing import compare, find_unseen
-from fleet.facts import Demand, Unknown, World
+from fleet.explain.changes import Changes, compare, find_unseen
 from fleet.guard import guard
-from fleet.plan import Create, Plan, Reason
-from fleet.plan.digests import config_digest
+from fleet.model.digests import config_digest
+from fleet.model.facts import Demand, Unknown, World
+from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.changes.config import find_config_changes
+from fleet.explain.changes import find_config_changes
 from tests.builders import a_pool, a_sim_fleet
 from tests.builders.deciding import fleet_with
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.promotion.debian_versions import version_key
+from fleet.images.due import version_key
 from tests.rigs.process import clean_environment, run_process
 
 # From deb-version(7) and the tests of dpkg: each is older than the next.

@@ -2,9 +2,7 @@
 
 from datetime import timedelta
 
-from fleet.census import take_census
-from fleet.census.units import State
-from fleet.facts import (
+from fleet.model.facts import (
     Demand,
     Listing,
     Machine,
@@ -15,12 +13,14 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.handout import hand_out
-from fleet.plan import Drain, Reason
+from fleet.model.plan import Drain, Reason
+from fleet.model.tickets import Tenancy, Ticket
+from fleet.planner.desk import attend, read_desk
+from fleet.planner.inventory import take_census
+from fleet.planner.lifecycle.begin import begin
+from fleet.planner.units import State
 from fleet.reconcile import reconcile
-from fleet.steps.drafting import begin
-from fleet.tickets import Tenancy, Ticket
-from fleet.tickets.desk import attend, read_desk
+from fleet.tickets.handout import hand_out
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
 

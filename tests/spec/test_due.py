@@ -4,11 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.facts import Unknown
-from fleet.facts.recipes import recipe_digest
-from fleet.facts.versions import Publication, Rental, Version
-from fleet.promotion.due import DueImage, News, find_due
-from fleet.promotion.updates import Update
+from fleet.images.due import DueImage, News, Update, find_due
+from fleet.model.facts import Unknown
+from fleet.model.images import Publication, Rental, Version, recipe_digest
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW, a_fleet, ago
 from tests.builders.versioning import a_version

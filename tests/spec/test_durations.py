@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.demand.durations import Durations, Kind, Timing, kind_at
 from fleet.explain import explain_request
 from fleet.guard import guard
-from fleet.plan import Create, Plan
+from fleet.model.plan import Create, Plan
+from fleet.planner.durations import Durations, Kind, Timing, kind_at
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago

@@ -2,15 +2,14 @@
 
 from fleet.explain.forecast import forecast
 from fleet.explain.pool import explain_pool
-from fleet.facts import Demand, Request, Sample, Worker, World
-from fleet.plan import Plan, Reason
+from fleet.model.facts import Demand, Request, Sample, Worker, World
+from fleet.model.plan import Plan, Reason
 from fleet.reconcile import reconcile
-from fleet.render.status import status_of
-from fleet.render.status_text import status_to_text
-from fleet.render.to_html import site
-from fleet.render.to_json import plan_to_json
-from fleet.render.to_markdown import plan_to_markdown
-from fleet.render.to_text import plan_to_text
+from fleet.report.json import plan_to_json
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
+from fleet.report.site import site
+from fleet.report.status import status_of, status_to_text
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,

@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleet.census.expiry import expired_at, extended, find_due
-from fleet.facts import Listing, Machine, Unknown, Worker, World
+from fleet.apply.sweep import sweep
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.model.facts import Listing, Machine, Unknown, Worker, World
+from fleet.model.plan import Plan
+from fleet.planner.inventory import expired_at, extended, find_due
 from fleet.schema.model import Fleet
-from fleet.sweep import sweep
 from tests.builders import (
     NOW,
     a_listing,

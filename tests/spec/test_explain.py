@@ -4,16 +4,11 @@ from datetime import date
 
 import pytest
 
-from fleet.explain import (
-    Explanation,
-    explain_pool,
-    explain_request,
-    explain_worker,
-)
-from fleet.explain.later import later
-from fleet.facts import Unknown, World
+from fleet.explain import Explanation, explain_pool, explain_request, explain_worker
+from fleet.explain.what_if import later
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.model.facts import Unknown, World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

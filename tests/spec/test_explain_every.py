@@ -1,9 +1,9 @@
 """The answer for everything that waits: groups of requests that fare the same."""
 
 from fleet.explain import each_request, explain_every
-from fleet.facts import World
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.model.facts import World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world

@@ -1,8 +1,8 @@
 """What explain says of figures that nobody knows: never a zero."""
 
 from fleet.explain import explain_pool, explain_worker
-from fleet.facts import Unknown
-from fleet.plan import NotKnown
+from fleet.model.facts import Unknown
+from fleet.model.plan import NotKnown
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_fleet,

@@ -3,8 +3,8 @@
 import pytest
 
 from fleet.explain import Explanation, explain_pool
-from fleet.facts import Worker, World
 from fleet.guard import guard
+from fleet.model.facts import Worker, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fleet.census import take_census
-from fleet.census.units import State
-from fleet.facts import MachineState, WorkerState, World
 from fleet.guard import guard
-from fleet.plan import Cause, Delete, Plan, Reason
+from fleet.model.facts import MachineState, WorkerState, World
+from fleet.model.plan import Cause, Delete, Plan, Reason
+from fleet.planner.inventory import take_census
+from fleet.planner.units import State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_request, a_sim_world, a_worker, ago

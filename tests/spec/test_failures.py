@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.census import take_census
-from fleet.census.failures import BASE, CAP, RESET, classify, recall, settle, why_failing
-from fleet.facts import Attempt, Unknown, WorkerState, World
+from fleet.model.facts import Attempt, Unknown, WorkerState, World
+from fleet.planner.failures import BASE, CAP, RESET, classify, recall, settle, why_failing
+from fleet.planner.inventory import take_census
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fleet.commands.loading import check_file
+from fleet.apply.config import check_file
 from fleet.guard import guard
-from fleet.plan import Plan
-from fleet.queues.world import read_world
+from fleet.model.plan import Plan
+from fleet.queues.recorded import read_world
 from fleet.reconcile import reconcile
-from fleet.render.to_json import plan_to_json
-from fleet.render.to_text import plan_to_text
+from fleet.report.json import plan_to_json
+from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
-from fleet.store.files import LocalFiles
+from fleet.state.files import LocalFiles
 from tests.builders import NOW, rekeyed
 
 FOLDERS = sorted(

@@ -3,9 +3,9 @@
 from decimal import Decimal
 
 from fleet.guard import guard
-from fleet.plan import Cause, Reason
+from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
-from fleet.render.words import waiting
+from fleet.report.words import waiting
 from tests.builders import (
     a_create,
     a_delete,

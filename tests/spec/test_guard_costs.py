@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from fleet.guard import guard
-from fleet.plan import Cause, Plan, Reason
+from fleet.model.plan import Cause, Plan, Reason
 from tests.builders import (
     a_plan,
     a_pool,

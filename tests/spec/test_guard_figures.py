@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.guard import guard
-from fleet.plan import Cause, Plan, Reason
+from fleet.model.plan import Cause, Plan, Reason
 from tests.builders import (
     a_delete,
     a_plan,

@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from fleet.demand.choices import Row
-from fleet.draft.headroom import Headroom, Stopped
+from fleet.planner.choices import Row
+from fleet.planner.pool_plan import Headroom, Stopped
 
 PLACE, OTHER = "builders/ccx33/on-demand", "arm/cax41/on-demand"
 

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import pytest
 
-from fleet.facts import Unknown
+from fleet.model.facts import Unknown
+from fleet.planner.assembly import judge_heartbeat
 from fleet.reconcile import reconcile
-from fleet.verdicts.heartbeats import judge_heartbeat
 from tests.builders import NOW, a_sim_fleet, a_sim_world, ago
 
 TENTH = a_sim_fleet(cadence="10m")

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from fleet.explain import explain_request
-from fleet.facts import Request
-from fleet.plan.digests import world_digest
+from fleet.model.digests import world_digest
+from fleet.model.facts import Request
 from fleet.reconcile import reconcile
 from tests.builders import a_reading, a_request, a_sim_fleet, a_sim_world
 

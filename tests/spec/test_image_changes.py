@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleet.changes.images import ImageChange, find_image_changes
-from fleet.facts.versions import ImageVersion, Rental
-from fleet.making.rebuilds import describe_rebuild
-from fleet.plan import PoolVerdict, Replaced
+from fleet.explain.changes import ImageChange, find_image_changes
+from fleet.model.images import ImageVersion, Rental
+from fleet.model.plan import PoolVerdict, Replaced
+from fleet.planner.images import describe_rebuild
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_plan, a_pool, a_sim_fleet, a_sim_world
 

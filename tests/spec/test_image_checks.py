@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.facts.image_checks import check_image
+from fleet.images.checks import check_image
 from tests.builders.image_trees import ImageTree, a_recipe
 
 WANTED = "/etc/systemd/system/multi-user.target.wants/debusine-worker.service"

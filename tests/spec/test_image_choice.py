@@ -2,13 +2,13 @@
 
 import pytest
 
-from fleet.census import take_census
-from fleet.census.failures import recall
-from fleet.facts import Unknown, World
-from fleet.facts.versions import ImageVersion
-from fleet.making import Option, new_inputs
-from fleet.making.image_choice import ImageChoice, choose_image
-from fleet.plan import Create, Reason
+from fleet.model.facts import Unknown, World
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Create, Reason
+from fleet.planner.failures import recall
+from fleet.planner.images import ImageChoice, choose_image
+from fleet.planner.inventory import take_census
+from fleet.planner.machine_inputs import Option, new_inputs
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -2,17 +2,15 @@
 
 import pytest
 
-from fleet.facts import manifest
-from fleet.facts.image_tests import VersionTests, after_tests
+from fleet.model import images
+from fleet.model.images import VersionTests, after_tests
 from tests.builders import NOW, ago
 from tests.builders.versioning import a_version
 
-PASSED = manifest.Test(kind="offline", at=NOW, seconds=3)
-FAILED = manifest.Test(kind="offline", at=NOW, seconds=3, problems=("/etc/a is wrong", "b"))
-BOOTED = manifest.Test(kind="boot", at=NOW, seconds=100, provides=("worker:type:external",))
-DIED = manifest.Test(
-    kind="boot", at=NOW, seconds=100, problems=("it died",), provides=("worker:x",)
-)
+PASSED = images.Test(kind="offline", at=NOW, seconds=3)
+FAILED = images.Test(kind="offline", at=NOW, seconds=3, problems=("/etc/a is wrong", "b"))
+BOOTED = images.Test(kind="boot", at=NOW, seconds=100, provides=("worker:type:external",))
+DIED = images.Test(kind="boot", at=NOW, seconds=100, problems=("it died",), provides=("worker:x",))
 
 
 @pytest.mark.parametrize("state", ["built", "failed"])

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts import Machine, MachineState, Stack, World
 from fleet.guard import guard
-from fleet.plan import Create, Plan, Reason
+from fleet.model.facts import Machine, MachineState, Stack, World
+from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_listing,

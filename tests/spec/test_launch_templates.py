@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from fleet.facts import Unknown
-from fleet.facts.bases import Base
-from fleet.making.launch_templates import settings_of, template_of
-from fleet.making.shared import made_without, parts_of, shared_settings, wanted_parts
+from fleet.model.facts import Base, Unknown
+from fleet.planner.machine_inputs import settings_of, template_of
+from fleet.planner.shared_stacks import made_without, parts_of, shared_settings, wanted_parts
 from fleet.schema.model import Fleet, Pool
 from tests.builders import a_fleet, a_listing, a_pool, a_stack, a_world, some_inputs
 

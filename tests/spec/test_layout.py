@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts import Request, Work, World
-from fleet.plan import Plan
+from fleet.model.facts import Request, Work, World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago

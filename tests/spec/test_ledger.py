@@ -6,10 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.budgets.ledger import charge, gap_of, periods
-from fleet.census import take_census
-from fleet.facts import Ended, Machine, Unknown, Work, Worker, World
-from fleet.facts.ledger import Entry, Ledger
+from fleet.model.facts import Ended, Entry, Ledger, Machine, Unknown, Work, Worker, World
+from fleet.planner.inventory import take_census
+from fleet.planner.ledger import charge, gap_of, periods
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,

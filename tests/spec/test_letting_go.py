@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.facts import Unknown, Worker
-from fleet.plan import Delete, Plan, Reason
+from fleet.model.facts import Unknown, Worker
+from fleet.model.plan import Delete, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.facts import Demand, QueueReading, Request, Worker, World
-from fleet.plan import Create, Plan
+from fleet.model.facts import Demand, QueueReading, Request, Worker, World
+from fleet.model.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago

@@ -1,8 +1,7 @@
 """A plan tells of each limit who has how many machines, who gets one now, and who waits."""
 
-from fleet.facts import Request, Worker
-from fleet.plan import Plan
-from fleet.plan.limits import LimitVerdict
+from fleet.model.facts import Request, Worker
+from fleet.model.plan import LimitVerdict, Plan
 from fleet.reconcile import reconcile
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
 

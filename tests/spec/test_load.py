@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from fleet.schema.base import Section
-from fleet.schema.load import Loaded, load
+from fleet.schema.load import Loaded, branches, fields_of, follow, load
 from fleet.schema.model import (
     CommandSecret,
     EnvSecret,
@@ -19,7 +19,6 @@ from fleet.schema.model import (
     Pool,
     State,
 )
-from fleet.schema.shape import branches, fields_of, follow
 from tests.fakes.files import FakeFiles
 from tests.rigs.process import ROOT
 

@@ -2,9 +2,9 @@
 
 from decimal import Decimal
 
-from fleet.catalogue import find_types, known_types
-from fleet.facts import WorkerInputs
-from fleet.plan import Create
+from fleet.model.facts import WorkerInputs
+from fleet.model.plan import Create
+from fleet.model.prices import find_types, known_types
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from tests.builders import a_fleet, a_pool, a_reading, a_request, a_world

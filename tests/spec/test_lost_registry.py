@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.facts import Attempt, Listing, MachineState, Request, World
 from fleet.guard import guard
-from fleet.plan import Cause, Delete, Plan, Reason
+from fleet.model.facts import Attempt, Listing, MachineState, Request, World
+from fleet.model.plan import Cause, Delete, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import a_request, a_sim_world, a_worker, ago, an_attempt
 from tests.builders.deciding import FIRST, fleet_with, reason_of, with_machines

@@ -4,14 +4,11 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.allocate import allocate
-from fleet.allocate.answer import Answer
-from fleet.allocate.components import components
-from fleet.allocate.formulation import Model
-from fleet.allocate.neighbourhood import improve
-from fleet.allocate.programme import Programme
-from fleet.demand import Ordered
-from fleet.demand.choices import Fit, Group, Place
+from fleet.planner.allocation import allocate, improve
+from fleet.planner.choices import Fit, Group, Place
+from fleet.planner.demand import Ordered
+from fleet.planner.formulation import Answer, Model, components
+from fleet.planner.programme import Programme
 
 FREE = {f"free{n:02}": Place(f"free{n:02}", "free", makes=False, room=1.0) for n in range(20)}
 MADE = {

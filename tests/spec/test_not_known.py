@@ -1,7 +1,7 @@
 """What could not be read counts as zero in no verdict: each says which of its figures are none."""
 
-from fleet.facts import MachineState, Unknown
-from fleet.plan import Plan, PoolVerdict
+from fleet.model.facts import MachineState, Unknown
+from fleet.model.plan import Plan, PoolVerdict
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_fleet,

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts import Attempt
-from fleet.facts.versions import ImageVersion
-from fleet.plan import Create, Plan
+from fleet.model.facts import Attempt
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tagrules import offer_of_pool

@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from fleet.explain.later import later
 from fleet.explain.request import explain_request
 from fleet.explain.values import Explanation
-from fleet.facts import Demand, World
+from fleet.explain.what_if import later
 from fleet.guard import guard
+from fleet.model.facts import Demand, World
 from fleet.reconcile import reconcile
-from fleet.render.tags_text import tag_notes
+from fleet.report.plan_text import tag_notes
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
 

@@ -3,10 +3,10 @@
 from decimal import Decimal
 
 from fleet.explain import Explanation, explain_request
-from fleet.facts import Worker, World
-from fleet.facts.versions import ImageVersion
 from fleet.guard import guard
-from fleet.making.image_choice import images_by_pool
+from fleet.model.facts import Worker, World
+from fleet.model.images import ImageVersion
+from fleet.planner.images import images_by_pool
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt

@@ -5,13 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.catalogue.prices import (
-    PriceCheck,
-    PriceReport,
-    compare_prices,
-    used_types,
-)
-from fleet.facts.prices import PriceList, Quote
+from fleet.model.facts import PriceList, Quote
+from fleet.report.prices import PriceCheck, PriceReport, compare_prices, used_types
 from tests.builders import NOW, a_fleet, a_pool
 
 TODAY = date(2026, 11, 21)

@@ -3,8 +3,8 @@
 import pytest
 
 from fleet.errors import PromotionRefused
-from fleet.facts.versions import BOOTABLE, Move, State, Version
-from fleet.promotion import declared_version, newest_promotable, promote, take_back
+from fleet.images.promote import declared_version, newest_promotable, promote, take_back
+from fleet.model.images import BOOTABLE, Move, State, Version
 from tests.builders import NOW
 from tests.builders.versioning import a_version
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.facts import Unknown
-from fleet.handout.prospects import judge, why_all_wait, why_waits
+from fleet.model.facts import Unknown
 from fleet.schema.model import Fleet
+from fleet.tickets.handout import judge, why_all_wait, why_waits
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 

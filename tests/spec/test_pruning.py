@@ -4,10 +4,10 @@ from datetime import date
 
 import pytest
 
-from fleet.facts import Unknown, World
-from fleet.facts.versions import Publication, Upload, Version
-from fleet.plan import Plan
-from fleet.promotion.pruning import PRUNED, find_forgotten, find_unreferenced, places_of
+from fleet.images.prune import PRUNED, find_forgotten, find_unreferenced, places_of
+from fleet.model.facts import Unknown, World
+from fleet.model.images import Publication, Upload, Version
+from fleet.model.plan import Plan
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,

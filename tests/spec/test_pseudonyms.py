@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.facts import Demand, QueueReading, World
-from fleet.facts.pseudonyms import pseudonymise
+from fleet.model.facts import Demand, QueueReading, World, pseudonymise
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_fleet, a_request
 

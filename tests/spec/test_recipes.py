@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from fleet.facts.recipes import PREFIX, recipe_digest, role_variables
+from fleet.model.images import PREFIX, recipe_digest, role_variables
 from fleet.schema.model import ImageRecipe
 from tests.rigs.process import ROOT
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.facts import MachineState
-from fleet.plan import Create, Plan, Reason
+from fleet.model.facts import MachineState
+from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
     NOW,

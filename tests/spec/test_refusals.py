@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from fleet.guard import guard
-from fleet.plan import Cause, Reason
+from fleet.model.plan import Cause, Reason
 from tests.builders import (
     a_delete,
     a_drain,

@@ -1,8 +1,8 @@
 """Releases are held to the limit for deletions where their workers may be at work, unseen."""
 
-from fleet.facts import World
 from fleet.guard import guard
-from fleet.plan import Cause, Plan, Release
+from fleet.model.facts import World
+from fleet.model.plan import Cause, Plan, Release
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_plan, a_pool_verdict, a_request, a_sim_fleet
 from tests.builders.guarding import an_approval, drains, said, with_guards

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.facts import Unknown, Worker, WorkerState, World
-from fleet.plan import Reason
+from fleet.model.facts import Unknown, Worker, WorkerState, World
+from fleet.model.plan import Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -2,10 +2,8 @@
 
 import pytest
 
-from fleet.changes import Changes
-from fleet.changes.comparing import compare
-from fleet.changes.renames import find_renames, rename_pools
-from fleet.facts import World
+from fleet.explain.changes import Changes, compare, find_renames, rename_pools
+from fleet.model.facts import World
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_sim_fleet
 from tests.spec.test_changes import (

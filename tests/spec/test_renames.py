@@ -1,8 +1,8 @@
 """What a renamed pool takes over of what was spent and of what failed, before the first apply."""
 
-from fleet.census import take_census
-from fleet.census.failures import recall, settle, why_failing
-from fleet.facts import World
+from fleet.model.facts import World
+from fleet.planner.failures import recall, settle, why_failing
+from fleet.planner.inventory import take_census
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, a_stack, a_worker, ago, an_attempt
 from tests.builders.budgeting import a_budgeted_fleet, a_charge, a_spent_world, accounts, these

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.facts import Unknown, Worker, WorkerState, World
-from fleet.plan import Cause, Create, Plan, Reason
+from fleet.model.facts import Unknown, Worker, WorkerState, World
+from fleet.model.plan import Cause, Create, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_listing,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.facts import World
-from fleet.plan import Reason
+from fleet.model.facts import World
+from fleet.model.plan import Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_pool,

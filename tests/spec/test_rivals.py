@@ -1,10 +1,10 @@
 """What a queue's own provisioner would make too is withheld, until a person says otherwise."""
 
+from fleet.apply.run import rivalry
 from fleet.explain.request import explain_request
-from fleet.facts import World
 from fleet.guard import guard
-from fleet.operate.apply import rivalry
-from fleet.plan import Drain, Plan
+from fleet.model.facts import World
+from fleet.model.plan import Drain, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from fleet.allocate import allocate
-from fleet.allocate.answer import Answer
-from fleet.allocate.components import Component
-from fleet.allocate.formulation import Model
-from fleet.demand import Ordered
-from fleet.demand.choices import Fit, Group, Row
+from fleet.planner.allocation import allocate
+from fleet.planner.choices import Fit, Group, Row
+from fleet.planner.demand import Ordered
+from fleet.planner.formulation import Answer, Component, Model
 from tests.builders.choosing import CHEAP, FREE, a_place, free_workers
 
 

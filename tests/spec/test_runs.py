@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.demand.runs import Run, by_type
-from fleet.facts import Attempt, TaskRuns
+from fleet.model.facts import Attempt, TaskRuns
+from fleet.planner.durations import Run, by_type
 from tests.builders import NOW, ago
 
 

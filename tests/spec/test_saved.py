@@ -3,10 +3,10 @@
 import pytest
 
 from fleet.errors import FileUnreadable, PlanOutdated
-from fleet.plan import Digests, Plan
-from fleet.plan.digests import seal
-from fleet.plan.saved import find_drift, read_plan
-from fleet.render.to_json import plan_to_json
+from fleet.model.digests import seal
+from fleet.model.plan import Digests, Plan
+from fleet.model.saved_plan import find_drift, read_plan
+from fleet.report.json import plan_to_json
 from tests.builders import (
     a_create,
     a_delete,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.render.findings import to_gitlab, to_json, to_text
+from fleet.report.findings import to_gitlab, to_json, to_text
 from fleet.schema.load import load
 from tests.fakes.files import FakeFiles
 

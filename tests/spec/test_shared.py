@@ -1,10 +1,9 @@
 """What the machines of a provider share: asked for in fleet.yaml, given to new machines."""
 
-from fleet.facts import Unknown, World
-from fleet.facts.bases import Base
 from fleet.guard import guard
-from fleet.making.shared import parts_of, shared_settings, wanted_parts
-from fleet.plan import Create, Plan
+from fleet.model.facts import Base, Unknown, World
+from fleet.model.plan import Create, Plan
+from fleet.planner.shared_stacks import parts_of, shared_settings, wanted_parts
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -1,7 +1,7 @@
 """What is said of requests that get no machine: each limit once, with the line that decides."""
 
-from fleet.facts import World
-from fleet.plan import Unserved
+from fleet.model.facts import World
+from fleet.model.plan import Unserved
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.demand.durations import Durations, Kind
-from fleet.demand.speedups import LEAST_RUNS, Fitted, fit
 from fleet.explain import explain_request
-from fleet.facts import TaskRuns, World
 from fleet.guard import guard
-from fleet.plan import Create
+from fleet.model.facts import TaskRuns, World
+from fleet.model.plan import Create
+from fleet.planner.durations import LEAST_RUNS, Durations, Fitted, Kind, fit
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_request, a_sim_world, a_worker, ago

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.facts.versions import ImageVersion
-from fleet.making.image_standing import Standing, find_standing
+from fleet.model.images import ImageVersion
+from fleet.planner.images import Standing, find_standing
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW, ago
 

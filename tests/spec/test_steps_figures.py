@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.facts import MachineState, WorkerState
-from fleet.plan import Create, Delete, Reason
+from fleet.model.facts import MachineState, WorkerState
+from fleet.model.plan import Create, Delete, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, StaticPool
 from tests.builders import (

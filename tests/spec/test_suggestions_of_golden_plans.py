@@ -6,17 +6,16 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.commands.loading import check_file
-from fleet.explain.counterfactual import Replans, edited, is_served
-from fleet.explain.unblock import Change, find_remedies
-from fleet.explain.waiting import awaited
-from fleet.facts import World
+from fleet.apply.config import check_file
+from fleet.explain.unblock import Change, awaited, find_remedies
+from fleet.explain.what_if import Replans, edited, is_served
 from fleet.guard import guard
-from fleet.plan import Plan
-from fleet.queues.world import read_world
+from fleet.model.facts import World
+from fleet.model.plan import Plan
+from fleet.queues.recorded import read_world
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.store.files import LocalFiles
+from fleet.state.files import LocalFiles
 from tests.builders import NOW
 from tests.spec.test_golden_plans import FOLDERS
 

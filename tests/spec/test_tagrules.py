@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.facts.versions import ImageVersion
-from fleet.plan import Create
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Create
 from fleet.reconcile import reconcile
 from fleet.tagrules import newest_version, offer_of_pool, offer_of_tags
 from tests.builders import a_fleet, a_pool, a_request, a_sim_fleet, a_sim_world

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.commands.loading import Checked, check_file
-from fleet.render.resolved import to_yaml
-from fleet.store.files import LocalFiles
+from fleet.apply.config import Checked, check_file
+from fleet.cli.validate import to_yaml
+from fleet.state.files import LocalFiles
 from tests.builders import NOW
 from tests.fakes.files import FakeFiles
 from tests.rigs.process import ROOT

@@ -4,9 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.facts import Request
-from fleet.schema.model import Reuse
-from fleet.tickets import (
+from fleet.model.facts import Request
+from fleet.model.tickets import (
     MOST_LETTERS,
     MOST_TAGS,
     Given,
@@ -21,6 +20,7 @@ from fleet.tickets import (
     to_request,
     why_spent,
 )
+from fleet.schema.model import Reuse
 from tests.builders import NOW, ago
 from tests.builders.ticketing import a_tenancy, a_ticket, used
 

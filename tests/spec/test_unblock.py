@@ -4,14 +4,11 @@ from datetime import date
 
 import pytest
 
-from fleet.explain.counterfactual import Replans, edited, is_served
-from fleet.explain.edits import apply_edits
-from fleet.explain.unblock import Remedy, find_remedies
-from fleet.explain.waiting import awaited
-from fleet.facts import Attempt, World
-from fleet.facts.ledger import Ledger
+from fleet.explain.unblock import Remedy, awaited, find_remedies
+from fleet.explain.what_if import Replans, apply_edits, edited, is_served
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.model.facts import Attempt, Ledger, World
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name

@@ -1,8 +1,8 @@
 """Machines that are merely unseen may be about to serve what waits: it is not bought again."""
 
-from fleet.facts import Unknown, Worker, World
 from fleet.guard import guard
-from fleet.plan import Create, Plan, Reason
+from fleet.model.facts import Unknown, Worker, World
+from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

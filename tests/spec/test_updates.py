@@ -1,7 +1,7 @@
 """What an image's sources have newer: the worker, and whatever a security fix mends."""
 
-from fleet.facts.manifest import Package
-from fleet.promotion.updates import Source, find_updates, sources_of
+from fleet.images.due import Source, find_updates, sources_of
+from fleet.model.images import Package
 from tests.builders.versioning import a_manifest
 
 MAIN = Source("http://deb.example.org/debian", "trixie", "main", "amd64")

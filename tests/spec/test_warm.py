@@ -1,6 +1,6 @@
 """What a pool says of its warm capacity where a limit keeps it from making a machine."""
 
-from fleet.facts import World
+from fleet.model.facts import World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_request, a_sim_world, a_worker

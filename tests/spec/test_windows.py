@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.windows import parse_window, why_closed
+from fleet.planner.lifecycle.replace import parse_window, why_closed
 
 BERLIN = "Europe/Berlin"
 

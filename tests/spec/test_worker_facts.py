@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from fleet.explain import explain_worker
 from fleet.explain.worker_facts import WorkerFacts, facts_of_workers
-from fleet.facts import Work, Worker, World
+from fleet.model.facts import Work, Worker, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_reading, a_worker, a_world, ago

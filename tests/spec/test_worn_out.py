@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.plan import Cause, Reason
+from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_sim_world, ago

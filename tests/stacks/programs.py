@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.engines.evaluate import Resource, evaluate
-from fleet.engines.projects import load_project
+from fleet.engines.projects import Resource, evaluate, load_project
 
 
 def declared(project: str, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:

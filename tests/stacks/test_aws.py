@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from fleet.engines.evaluate import Resource
-from fleet.engines.projects import load_project
+from fleet.engines.projects import Resource, load_project
 from fleet.errors import PlanRefused
-from fleet.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs
 from tests.stacks.programs import a_worker_of, accepted, declared
 
 SETTINGS = {"template": "debian-amazon-0123"}

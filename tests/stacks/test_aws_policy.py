@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.providers.aws import AwsMachines
+from fleet.clouds.aws.machines import AwsMachines
 from tests.builders import NOW
 from tests.fakes.aws import PROVIDER, Amazon, note_calls
 from tests.ports.aws_rig import REF, AwsRig, a_worker

@@ -7,8 +7,7 @@ import sys
 import pytest
 from pulumi.runtime.config import set_all_config
 
-from fleet.engines.evaluate import Resource, evaluate
-from fleet.engines.projects import stacks_folder
+from fleet.engines.projects import Resource, evaluate, stacks_folder
 from fleet.errors import PlanRefused
 from tests.stacks.programs import a_worker_of, accepted
 

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.engines.projects import load_project
 from fleet.errors import PlanRefused
-from fleet.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs
 from tests.stacks.programs import a_worker_of, accepted, declared
 
 OURS = {"fleet": "debian"}

@@ -9,10 +9,10 @@ import pulumi_hcloud
 import pytest
 from pulumi import automation
 
+from fleet.engines.pulumi_automation import Home
 from fleet.engines.pulumi_cli import find_cli
-from fleet.engines.workspace import Home
 from fleet.errors import EngineAbsent
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG1hZGUgdXAgZm9yIHRlc3RzLCBvcGVucyBub3RoaW5n me"
 pytestmark = pytest.mark.engine

@@ -9,7 +9,7 @@ import yaml
 
 from fleet.engines.projects import load_project, stacks_folder
 from fleet.errors import FleetError, PlanRefused
-from fleet.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs
 from tests.stacks.programs import a_worker_of, accepted, declared
 
 PROJECTS = sorted(path.parent.name for path in stacks_folder().glob("*/Pulumi.yaml"))

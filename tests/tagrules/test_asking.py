@@ -4,10 +4,10 @@ from datetime import date
 
 import pytest
 
-from fleet.facts import Demand, Request, TaskHistory, Unknown
+from fleet.model.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
-from fleet.tagrules.asking import Asking, Difference, Judge, Memberships, ask_of
-from fleet.tagrules.told import Told, told_of
+from fleet.tagrules.context import Told, told_of
+from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, ask_of
 from tests.builders import NOW, a_fleet, a_request
 
 TODAY = date(2026, 11, 21)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleet.facts import Request
+from fleet.model.facts import Request
 from fleet.schema.model import DeriveRule
+from fleet.tagrules.context import Told, find_differing_records
 from fleet.tagrules.derive import derive, find_circle, is_placeholder, placeholders
-from fleet.tagrules.told import Told, find_differing_records
 from tests.builders import a_fleet, a_request
 
 LOOKUP = "debian/match:codename=trixie:architecture=arm64"

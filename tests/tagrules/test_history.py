@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleet.facts import Demand, Request, TaskHistory
+from fleet.model.facts import Demand, Request, TaskHistory
 from fleet.schema.model import Fleet
+from fleet.tagrules.context import Told, told_of
 from fleet.tagrules.derive import derive
-from fleet.tagrules.told import Told, told_of
 from tests.builders import NOW, a_fleet, a_request
 
 NUMBERS = {"memory_gib": {"kind": "number"}, "disk_gib": {"kind": "number"}}

@@ -5,7 +5,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.tagrules.ladder import RUNGS, ladder, rung_of_minimum, rungs_for
+from fleet.tagrules.debusine import RUNGS, ladder, rung_of_minimum, rungs_for
 
 numbers = st.decimals(min_value=0, max_value=Decimal(999999999999), places=6)
 

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
+from contrib.debusine.expression import Subset, holds
 from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies, serves_queue
 from fleet.tagrules.bulk import match
-from fleet.tagrules.expression import Subset, holds
 from tests.builders import a_pool
 
 BIG = Offer(

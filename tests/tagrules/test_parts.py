@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.tagrules.allow import compile_pattern
-from fleet.tagrules.parts import (
+from fleet.tagrules.patterns import (
     NotFinite,
     alternatives,
     never_takes,

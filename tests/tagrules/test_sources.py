@@ -4,11 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts.versions import ImageVersion
+from fleet.model.images import ImageVersion
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import find_doubts, offer_of_pool, offer_of_worker
-from fleet.tagrules.sizes import figures_of
-from fleet.tagrules.sources import Doubt, pool_sources
+from fleet.tagrules.sources import Doubt, figures_of, pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 from tests.builders import a_fleet, a_pool, a_worker
 

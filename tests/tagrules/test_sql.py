@@ -5,15 +5,15 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.tagrules import Ask, Offer
-from fleet.tagrules.debusine import TaskLists
-from fleet.tagrules.debusine_sql import (
+from contrib.debusine.sql import Sql, Terms, terms_of
+from contrib.debusine.statements import (
     PoolOffer,
     count_waiting,
     requests_for_worker,
     workers_for_request,
 )
-from fleet.tagrules.sql import Sql, Terms, terms_of
+from fleet.tagrules import Ask, Offer
+from fleet.tagrules.debusine import TaskLists
 from tests.builders import a_fleet
 
 HOSTILE = "'; DROP TABLE db_worker; -- %s {} \\"

@@ -9,18 +9,16 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleet.facts.manifest import BuildOrder, Manifest, Package, Test
-from fleet.facts.recipes import recipe_digest
-from fleet.images.folder import QCOW2, finish_build, open_build, version_at
-from fleet.images.indexes import read_index
-from fleet.images.manifests import manifest_of
+from fleet.images.build import remember_build
+from fleet.images.due import Source
+from fleet.images.folder import QCOW2, finish_build, manifest_of, open_build, version_at
 from fleet.images.role import role_digest
-from fleet.operate.build import remember_build
-from fleet.promotion.updates import Source
+from fleet.images.sources import read_index
+from fleet.model.images import BuildOrder, Manifest, Package, Test, recipe_digest
 from fleet.schema.load import load
 from fleet.schema.pools import ImageRecipe
-from fleet.store.database import DatabaseStore
-from fleet.store.files import LocalFiles
+from fleet.state.files import LocalFiles
+from fleet.state.store import DatabaseStore
 
 
 class Clock:

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from fleet.images.aws import AwsPublisher
+from fleet.clouds.aws.images import AwsPublisher
 from fleet.images.folder import read_manifest
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount
 from tests.images.mirrors import mirror_options

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.queues.copr import BUILD, LIST
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.walks.test_tickets_at_hetzner import api, booting, servers, settled
 from tests.walks.walking import Walk

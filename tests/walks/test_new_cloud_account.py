@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fleet.service.hetzner import SimulatedHetzner
+from simulators.hetzner.server import SimulatedHetzner
 from tests.rigs.booting import BootingServers
 from tests.walks.conftest import Play
 from tests.walks.test_tickets_at_hetzner import api, booting, servers, settled

@@ -19,12 +19,12 @@ import pytest
 import time_machine
 import yaml
 
-from fleet.commands.clock import SystemClock
-from fleet.commands.loading import check_file
-from fleet.service.tickets import TicketCalls
-from fleet.store.database import DatabaseStore
-from fleet.store.places import sqlite_url
-from fleet.store.tickets import DatabaseTickets
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import check_file
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from fleet.tickets.service import TicketCalls
+from fleet.tickets.tables import DatabaseTickets
 from tests.imports.production import pools_yaml
 from tests.rigs.resalloc_server import ResallocServer
 from tests.rigs.trial import Trial

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from fleet.service.hetzner import SimulatedHetzner
-from fleet.service.hetzner_wire import Request
+from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.wire import Request
 from tests.docs.test_documents import steady
 from tests.ports.hcloud_rig import skip_without_plugin
 from tests.rigs.booting import BootingServers

@@ -6,7 +6,7 @@ from http.server import SimpleHTTPRequestHandler
 
 import pytest
 
-from fleet.web.background import BackgroundServer, LoopbackServer
+from fleet.queues.http import BackgroundServer, LoopbackServer
 
 
 def test_it_answers_while_somebody_is_inside() -> None:

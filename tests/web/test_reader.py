@@ -10,7 +10,7 @@ from itertools import count, repeat
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.web.reader import Limits, Reader, TooSlow
+from fleet.queues.http import Limits, Reader, TooSlow
 from tests.rigs.loopback import Answer, Loopback
 
 PLAIN = {"Content-Type": "text/plain"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import certifi
 import pytest
 
-from fleet.web.trust import trusted
+from fleet.queues.http import trusted
 
 
 @pytest.fixture

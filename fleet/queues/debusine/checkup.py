@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from fleet.doctor import Finding, Machinery, Summary, judge_clock
+from fleet.explain.doctor import Finding, Machinery, Summary, judge_clock
 from fleet.schema.model import DebusineQueue
 
 if TYPE_CHECKING:
-    from fleet.queues.debusine.asking import Asking
+    from fleet.queues.debusine.rest import Asking
 
 _WHO = "/api/1.0/whoami/"
 _NO_ARCHITECTURE = "None"
@@ -62,8 +62,8 @@ class DebusineServer:
 
     def summary(self) -> Summary:
         """Return what it tells anyone of its time, its workers and their work."""
-        from fleet.queues.debusine.witness import STATUS
-        from fleet.web.reader import read_date
+        from fleet.queues.debusine.rest import STATUS
+        from fleet.queues.http import read_date
 
         with self._asking() as asking:
             reply = asking.anyone(STATUS)
@@ -87,7 +87,7 @@ class DebusineServer:
 
     def counts(self) -> Mapping[str, int]:
         """Return how much work for workers is pending, by scope, without a token."""
-        from fleet.queues.debusine.witness import counts_by_scope
+        from fleet.queues.debusine.rest import counts_by_scope
 
         with self._asking() as asking:
             counted = counts_by_scope(asking.anyone)
@@ -96,8 +96,8 @@ class DebusineServer:
     @contextmanager
     def _asking(self) -> "Iterator[Asking]":
         # httpx is slow to load, and most commands ask nobody.
-        from fleet.queues.debusine.asking import Asking
-        from fleet.web.reader import Reader
+        from fleet.queues.debusine.rest import Asking
+        from fleet.queues.http import Reader
 
         with Reader(self._queue.url) as reader:
             yield Asking(reader, self._token)
@@ -117,9 +117,8 @@ def check_database(
 
     Raises SourceUnreachable where it cannot be asked.
     """
-    from fleet.queues.debusine.connection import reading
+    from fleet.queues.debusine.connection import identify, reading
     from fleet.queues.debusine.grants import compare
-    from fleet.queues.debusine.versions import identify
 
     with reading(dsn) as connection:
         version = identify(connection)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleet.errors import SourceUnreachable
-from fleet.store.command import Call, CommandFailed, run
+from fleet.state.command import Call, CommandFailed, run
 
 _MOST_BYTES = 64 * 1024 * 1024
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
-from fleet.demand.runs import Made, by_type
 from fleet.errors import SourceUnreachable
-from fleet.facts import Demand, QueueReading, Unknown, Worker
+from fleet.model.facts import Demand, QueueReading, Unknown, Worker
+from fleet.planner.durations import Made, by_type
 from fleet.schema.model import DebusineQueue, Fleet
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
-    from fleet.queues.debusine.earlier import Seconds
+    from fleet.queues.debusine.packages import Seconds
     from fleet.queues.debusine.workers import Row
 
 _Read = TypeVar("_Read")
@@ -36,8 +36,7 @@ class DebusineDatabase:
     def read(self, now: datetime) -> QueueReading:
         """Return what waits, by groups that this fleet.yaml treats alike, and every worker."""
         # psycopg is slow to load, and most commands read nothing.
-        from fleet.queues.debusine.connection import reading
-        from fleet.queues.debusine.versions import identify
+        from fleet.queues.debusine.connection import identify, reading
 
         try:
             with reading(self._dsn) as connection:
@@ -48,7 +47,7 @@ class DebusineDatabase:
             return QueueReading(demand=unknown, workers=unknown)
 
     def _reading(self, connection: "Connection", now: datetime) -> QueueReading:
-        from fleet.queues.debusine.earlier import Seconds
+        from fleet.queues.debusine.packages import Seconds
         from fleet.queues.debusine.pools import launching_pools
         from fleet.queues.debusine.workers import read_rows
 
@@ -71,9 +70,13 @@ class DebusineDatabase:
     def _demand(
         self, connection: "Connection", now: datetime, workers: "tuple[Row, ...]"
     ) -> "tuple[Demand, Seconds]":
-        from fleet.queues.debusine.earlier import read_runs, read_seconds, running_packages
-        from fleet.queues.debusine.looks import looks_of
-        from fleet.queues.debusine.packages import read_packages
+        from fleet.queues.debusine.packages import (
+            looks_of,
+            read_packages,
+            read_runs,
+            read_seconds,
+            running_packages,
+        )
         from fleet.queues.debusine.waiting import check_scopes, read_environments, read_groups
 
         check_scopes(connection, self._scopes)

@@ -2,22 +2,30 @@
 
 What the lists hold is compared with the server's own counts, work already given to a worker
 included. REST has no list of workers, so a reading's registry is None.
+
+The newest come first. Of a list that is too long the rest of the time is for its other end: those
+who have waited longest are served before all who came later with as high a priority.
+
+A list proves nothing by itself: Debusine answers 200 and leaves out, with no error, what the
+token's user may not look at, and lists nothing to a missing scope header or a task type in lower
+case. `open-metrics` counts what is pending by scope; `service-status` for the whole server.
 """
 
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Demand, QueueReading, Sample, Unknown
+from fleet.model.facts import Demand, QueueReading, Sample, Unknown
+from fleet.queues.debusine.rows import Page, Row
+from fleet.queues.http import Reader, Reply, TooSlow
 from fleet.schema.model import DebusineQueue
-
-if TYPE_CHECKING:
-    from fleet.queues.debusine.rows import Page, Row
-    from fleet.queues.debusine.walk import Walk
-    from fleet.web.reader import Reader
 
 _LISTING = 0.6
 """Share of the time in which lists are read; what is not listed by then is counted only."""
@@ -54,7 +62,7 @@ class DebusineRest:
     def read(self, now: datetime) -> QueueReading:
         """Return the requests that wait without a worker, in the order Debusine serves them."""
         # httpx is slow to load, and most commands read nothing.
-        from fleet.web.reader import Limits, Reader
+        from fleet.queues.http import Limits, Reader
 
         limits = Limits(silence=self._silence, total=self._max_age)
         try:
@@ -78,10 +86,6 @@ class DebusineRest:
 
     def _rows(self, reader: "Reader") -> "tuple[tuple[Row, ...], Sample | None]":
         """Return what is pending in every scope, and what is known of the rest."""
-        from fleet.queues.debusine.asking import Asking
-        from fleet.queues.debusine.walk import walk_in_turn
-        from fleet.queues.debusine.witness import count_pending
-
         asking = Asking(reader, self._token)
         over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
@@ -110,9 +114,6 @@ class _Again:
         Raises SourceUnreachable where more is missing, or too much, than moved between two
         whole looks at the list, the server having counted in between.
         """
-        from fleet.queues.debusine.walk import walk_in_turn
-        from fleet.queues.debusine.witness import contradicted
-
         first = frozenset(walk.rows)
         if not walk.done:
             return max(1, pending - len(first))
@@ -154,3 +155,258 @@ def _environments(rows: "Sequence[Row]") -> dict[str, dict[str, str]]:
 def _order(row: "Row") -> tuple[int, datetime, int]:
     """Return the sorting key of Debusine's scheduler: priority, then age."""
     return (-row.priority_base - row.priority_adjustment, row.created_at, row.id)
+
+
+OLDEST = "cj0x"
+"""The cursor of Django REST framework's that begins at the end of a list: `r=1`, in base64."""
+
+
+@dataclass
+class Walk:
+    """How far one scope's list was read; a row that moved to another page counts as last seen."""
+
+    scope: str
+    rows: dict[int, Row] = field(default_factory=dict)
+    cursor: str | None = None
+    asked: set[str | None] = field(default_factory=set)
+    done: bool = False
+    """Its last page was read, or both ends met."""
+    newest: frozenset[int] | None = None
+    """What was listed before it turned around; None where it did not."""
+
+    def turn_around(self) -> None:
+        """Go on from the other end of the list."""
+        if self.newest is None:
+            self.newest, self.cursor = frozenset(self.rows), OLDEST
+
+    def take(self, page: Page) -> None:
+        """Add a page."""
+        self.asked.add(self.cursor)
+        self.rows |= {row.id: row for row in page.results}
+        if self.newest is None:
+            self.cursor = page.cursor()
+            self.done = self.cursor is None
+        else:
+            self.cursor = page.cursor_back()
+            # A whole page: those that were made at one time are in no certain order.
+            self.done = self.cursor is None or self.newest.issuperset(r.id for r in page.results)
+
+
+def walk_in_turn(
+    scopes: Iterable[str],
+    next_page: Callable[[Walk], Page],
+    is_over: Callable[[], bool],
+    is_late: Callable[[], bool] = lambda: False,
+) -> tuple[Walk, ...]:
+    """Return how far each scope's list was read until time was over, its first page at least.
+
+    A page of each in turn, so that of every long list both ends are known; what is not at its
+    end when it is late goes on from the other one.
+    """
+    walks = tuple(map(Walk, scopes))
+    for walk in walks:
+        walk.take(next_page(walk))
+    while not (is_over() or all(walk.done for walk in walks)):
+        for walk in walks:
+            if not (walk.done or is_over()):
+                if is_late():
+                    walk.turn_around()
+                walk.take(next_page(walk))
+    return walks
+
+
+LIST = "/api/1.0/work-request/"
+# The task type is written as Debusine writes it: `worker` would list nothing, with status 200.
+_ASKED = {"status": "pending", "task_type": "Worker"}
+_MAX_PAGES = 10_000
+_REFUSED = (401, 403)
+
+
+class Asking:
+    """One reading's questions; the token goes only where it is needed."""
+
+    def __init__(self, reader: Reader, token: str | None) -> None:
+        self._reader = reader
+        self._token = token
+
+    def page(self, walk: Walk) -> Page:
+        """Return the next page of a scope's list, once it is sure to be of that list."""
+        if walk.cursor in walk.asked or len(walk.asked) >= _MAX_PAGES:
+            because = "leads in a circle" if walk.cursor in walk.asked else "does not end"
+            raise SourceUnreachable(
+                f"{self._reader.base}{LIST}: the list of scope {walk.scope} {because} (after "
+                f"{len(walk.asked)} pages and {len(walk.rows)} requests); is a proxy or cache "
+                "answering instead of Debusine?"
+            )
+        query = _ASKED | ({} if walk.cursor is None else {"cursor": walk.cursor})
+        with _in_time():
+            reply = self._reader.get(LIST, query, self._of(walk.scope))
+        page = self._checked(reply, walk.scope).parse(Page)
+        self._check(page, walk.scope)
+        return page
+
+    def _check(self, page: Page, scope: str) -> None:
+        for row in page.results:
+            given = {"status": row.status, "task_type": row.task_type, "scope": row.scope}
+            if given != _ASKED | {"scope": scope}:
+                raise SourceUnreachable(
+                    f"{self._reader.base}{LIST} listed request {row.id}, which is not pending "
+                    f"work for workers in scope {scope}; is a proxy or cache answering for "
+                    "another address?"
+                )
+
+    def anyone(self, path: str, *, only: bytes = b"", silence: float | None = None) -> Reply:
+        """Return what the server tells anyone, without a token; `only` lines that begin so."""
+        with _in_time():
+            reply = self._reader.get(path, {}, {}, only=only, silence=silence)
+        return self._checked(reply, None)
+
+    def with_token(self, path: str, scope: str) -> Reply:
+        """Return what the server tells of the token's user."""
+        with _in_time():
+            reply = self._reader.get(path, {}, self._of(scope))
+        return self._checked(reply, scope)
+
+    def _of(self, scope: str) -> dict[str, str]:
+        secret = {} if self._token is None else {"Token": self._token}
+        return {"X-Debusine-Scope": scope, **secret}
+
+    def _checked(self, reply: Reply, scope: str | None) -> Reply:
+        if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
+            return reply
+        advice = self._advice(reply.status, scope)
+        raise SourceUnreachable(f"{reply.place} answered with status {reply.status}: {advice}")
+
+    def _advice(self, status: int, scope: str | None) -> str:
+        match status:
+            case _ if status in _REFUSED:
+                return self._refused(scope)
+            case 404 if scope is not None:
+                return f"it knows no scope {scope}, or is not a Debusine server"
+            case 404:
+                return "is it a Debusine server?"
+            case 400:
+                return "it refuses the question; is its version supported (0.16)?"
+            case _:
+                return "the trouble is the server's; try again, then look at its log"
+
+    def _refused(self, scope: str | None) -> str:
+        if scope is None:
+            return "Debusine tells this to anyone; is it a proxy before it that does not?"
+        if self._token is None:
+            return "it tells nothing without a token; give this queue a `token` in fleet.yaml"
+        return (
+            "the token is wrong, disabled or expired, or not a user's; "
+            "`debusine-admin create_token USER` makes one"
+        )
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    try:
+        yield
+    except TooSlow as error:
+        raise TooSlow(
+            f"{error}: reading was given up, because demand older than guards.demand_max_age is "
+            "not acted upon. Raise that limit, or find out why the server is so slow"
+        ) from error
+
+
+METRICS = "/api/1.0/open-metrics/"
+STATUS = "/api/1.0/service-status/"
+_PATIENCE = 120
+"""Seconds without a byte: the metrics of a large server are made for each question, slowly."""
+_FAMILY = b"work_requests{"
+_SAMPLE = re.compile(
+    r"work_requests\{(?P<labels>[^\n]*)\} (?P<value>\d{1,15}(?:\.\d+)?(?:e\+?\d\d?)?)$",
+    re.MULTILINE,
+)
+_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+class Ask(Protocol):
+    """Asks the server for one path, without a token."""
+
+    def __call__(self, path: str, *, only: bytes = b"", silence: float | None = None) -> Reply:
+        """Return the answer, whose status is 200: lines that begin with `only`."""
+
+
+class _Count(BaseModel):
+    model_config = ConfigDict(strict=True)
+    pending: int
+
+
+class _Tasks(BaseModel):
+    Worker: _Count
+
+
+class ServiceStatus(BaseModel):
+    """The part of service-status that counts work."""
+
+    tasks: _Tasks
+
+
+def count_pending(listed: Mapping[str, int], ask: Ask) -> Mapping[str, int]:
+    """Return how many requests for workers are pending in each scope, as the server counts them.
+
+    `listed` are the rows of every scope that was read, those with a worker included, as the
+    server counts them too. Where only the total can be had, and it is no more than what was
+    listed, nothing was left out.
+    """
+    try:
+        counted = counts_by_scope(ask)
+        missing = sorted(listed.keys() - counted)
+        if not missing:
+            return {scope: counted[scope] for scope in listed}
+        because = f"{METRICS} does not count scope {missing[0]}"
+    except TooSlow:
+        raise
+    except SourceUnreachable as error:
+        because = str(error)
+    total = ask(STATUS).parse(ServiceStatus).tasks.Worker.pending
+    if total <= sum(listed.values()):
+        return listed
+    raise SourceUnreachable(
+        f"{sum(listed.values())} pending requests for workers were listed, but the server has "
+        f"{total}, and how many of them are in {_named(listed)} cannot be told ({because}). "
+        "Debusine leaves out of its list, without an error, what the token's user may not look "
+        f"at. Let this computer read {METRICS}, and compare the scope's spelling with the server's"
+    )
+
+
+def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
+    """Return what to say of a list that does not hold what the server counts."""
+    if listed > pending:
+        return SourceUnreachable(
+            f"scope {scope} was listed with {listed} pending requests for workers, but the server "
+            f"counts {pending}; is a proxy or cache answering with an old list?"
+        )
+    held = "as empty" if not listed else f"with {listed} pending requests for workers"
+    return SourceUnreachable(
+        f"scope {scope} was listed {held}, but the server counts {pending} pending requests for "
+        "workers in that scope. Debusine leaves out of its list, without an error, what the "
+        "token's user may not look at: give that user the role viewer on each workspace of scope "
+        f"{scope} (`debusine-admin workspace grant_role {scope}/WORKSPACE viewer GROUP`)"
+    )
+
+
+def counts_by_scope(ask: Ask) -> dict[str, int]:
+    """Return how much work for workers each scope has pending; it lists every scope it has."""
+    reply = ask(METRICS, only=_FAMILY, silence=_PATIENCE)
+    counted: dict[str, int] = {}
+    text = reply.body.decode("utf-8", errors="replace")
+    for sample in _SAMPLE.finditer(text):
+        labels = dict(_LABEL.findall(sample["labels"]))
+        scope = labels.get("scope")
+        if scope is None:
+            continue
+        # Debusine lists every scope it has, with zeros: a scope not named here is not empty.
+        counted.setdefault(scope, 0)
+        if labels.get("status") == "pending" and labels.get("task_type") == "Worker":
+            counted[scope] += int(float(sample["value"]))
+    return counted
+
+
+def _named(scopes: Mapping[str, int]) -> str:
+    names: Sequence[str] = sorted(scopes)
+    return f"scope{'s' if names[1:] else ''} {', '.join(names)}"

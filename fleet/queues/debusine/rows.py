@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Request
-from fleet.facts.values import Tags
+from fleet.model.facts import Request
+from fleet.model.values import Tags
 from fleet.tagrules.derive import at_path
 
 TASK_FIELDS = (

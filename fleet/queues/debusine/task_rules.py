@@ -12,11 +12,10 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field
 
 from fleet.errors import SourceUnreachable
-from fleet.exports.in_force import rule_of_entry
-from fleet.facts import Unknown
-from fleet.facts.rules import HeldRules, QueueRule
+from fleet.model.facts import HeldRules, QueueRule, Unknown
+from fleet.queues.http import Body, Limits, Reader, Reply
 from fleet.schema.model import DebusineQueue, DebusineRules
-from fleet.web.reader import Body, Limits, Reader, Reply
+from fleet.tagrules.export import rule_of_entry
 
 _OK = 200
 _CATEGORY = "debusine:task-configuration"

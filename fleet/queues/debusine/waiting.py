@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Request
-from fleet.queues.debusine.looks import NAMED_PATHS, Looks
-from fleet.queues.debusine.packages import Packages
+from fleet.model.facts import Request
+from fleet.queues.debusine.packages import NAMED_PATHS, Looks, Packages
 from fleet.queues.debusine.rows import (
     LONGEST,
     PACKAGE_TAG,

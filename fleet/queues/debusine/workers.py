@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from fleet.facts import Request, Work, Worker, WorkerState
+from fleet.model.facts import Request, Work, Worker, WorkerState
 from fleet.queues.debusine import marks
-from fleet.queues.debusine.earlier import Seconds
-from fleet.queues.debusine.looks import NAMED_PATHS
+from fleet.queues.debusine.packages import NAMED_PATHS, Seconds
 from fleet.queues.debusine.rows import keep, package_of
 from fleet.queues.debusine.waiting import data_at
 from fleet.tagrules.debusine import WorkerRow

@@ -1,0 +1,415 @@
+"""This module judges which machines that exist can be taken into a pool as they are.
+
+What is taken is recorded with what it was made from, so that no later plan mistakes it for
+something to be made anew. Whatever speaks against one machine speaks against all: nothing is
+taken by halves.
+
+Neither step starts, stops, renames or replaces anything. Nothing is marked before the engine has
+shown that it can record. A run that was killed in between leaves marked machines that no stack
+knows, which nothing deletes; the same command finishes it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fleet.apply.observe import Sources
+from fleet.checks.pools import LONGEST
+from fleet.errors import PlanRefused, StackFailed
+from fleet.model.facts import (
+    Found,
+    Listing,
+    Machine,
+    MachineState,
+    Stack,
+    Unknown,
+    WorkerInputs,
+    World,
+)
+from fleet.model.outcome import StackOutcome
+from fleet.model.plan import Plan
+from fleet.model.prices import type_names
+from fleet.model.values import Value, digest
+from fleet.planner.failures import recall
+from fleet.planner.images import ImageChoice, choose_image
+from fleet.planner.inventory import take_census
+from fleet.planner.machine_inputs import Option, market_of, new_inputs
+from fleet.planner.units import State
+from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step, Tell
+from fleet.reconcile import reconcile
+from fleet.report.terminal import Line, Span, Style, line, lines_to_text
+from fleet.report.words import many
+from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_count
+from fleet.tagrules import serves_queue, static_names
+
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9.-]{{0,{LONGEST - 1}}}")
+_CAPACITY = (State.IDLE, State.BUSY, State.ASSUMED, State.DISCONNECTED)
+_WHY_NOT = {
+    State.STARTING: "no queue of the pool knows a worker of its name, so that it would be taken "
+    "for one that does not boot; register its worker under the machine's name first",
+    State.DISABLED: "its worker is disabled, so that the next apply would delete it",
+    State.DRAINING: "its worker is drained, so that the next apply would delete it",
+    State.DEAF: "its queue knows no tags of its worker, so that the next apply would delete it",
+    State.FAILED: "its provider says that it does not work",
+}
+
+
+class Adopted(Value):
+    """One machine that is taken into a pool, as it is."""
+
+    machine: Machine
+    inputs: WorkerInputs
+    differs: tuple[str, ...] = ()
+    """In which ways it is not what the pool makes today; it is outdated then."""
+    next: str = ""
+    """What the next apply does with it, and why."""
+
+
+class Adoption(Value):
+    """What is taken into a pool, and what was taken before."""
+
+    fleet: str
+    pool: str
+    provider: str
+    machines: tuple[Adopted, ...] = ()
+    already: tuple[str, ...] = ()
+
+
+@dataclass
+class _Case:
+    """Machines, judged one by one."""
+
+    fleet: Fleet
+    world: World
+    pool: str
+    declared: Pool
+    choice: ImageChoice
+    stack: Stack | None
+    outdated_too: bool
+    taken: list[tuple[Found, Adopted]] = field(default_factory=list)
+    already: list[str] = field(default_factory=list)
+    against: list[str] = field(default_factory=list)
+
+
+def judge_adoption(
+    fleet: Fleet, world: World, pool: str, found: Sequence[Found], *, outdated_too: bool
+) -> Adoption:
+    """Return what is taken into a pool; PlanRefused where anything speaks against it."""
+    declared = pool_to_adopt(fleet, pool)
+    censuses = take_census(fleet, world)
+    census = censuses[pool]
+    unheard = [*census.blind, *_unheard(world, declared)]
+    if unheard:
+        raise _refusal(f"what pool {pool} has is not known: {'; '.join(unheard)}")
+    choice = choose_image(fleet, world, recall(fleet, world, censuses), pool)
+    case = _Case(fleet, world, pool, declared, choice, census.stack, outdated_too)
+    for each in sorted(found, key=lambda one: one.machine.name):
+        _judge(case, each)
+    names = {taken.machine.name for _, taken in case.taken}
+    others = sum(unit.name not in names for unit in census.units)
+    if others + len(names) > declared.workers.max:
+        case.against.append(
+            f"pool {pool} holds {others} and workers.max is {declared.workers.max}: "
+            f"{write_count(len(names), 'more machine')} would be too many; raise it first"
+        )
+    after = _world_after(case)
+    if not case.against:
+        _judge_workers(case, after)
+    if case.against:
+        raise _refusal("; ".join(case.against))
+    plan = reconcile(fleet, after)
+    return Adoption(
+        fleet=fleet.fleet,
+        pool=pool,
+        provider=declared.provider,
+        machines=tuple(_with_next(each, plan) for _, each in case.taken),
+        already=tuple(case.already),
+    )
+
+
+def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
+    """Return the pool of this name; PlanRefused where none is that can take machines."""
+    declared = fleet.pools.get(pool)
+    if isinstance(declared, Pool):
+        if declared.mode == "apply":
+            return declared
+        raise _refusal(f"pool {pool} has mode: {declared.mode}; it takes no machine")
+    known = ", ".join(sorted(n for n, each in fleet.pools.items() if isinstance(each, Pool)))
+    what = "is not in fleet.yaml" if declared is None else "is none whose machines fleet makes"
+    raise _refusal(f"pool {pool} {what}; those are: {known or 'none'}")
+
+
+def _unheard(world: World, declared: Pool) -> Iterator[str]:
+    """Yield which registries of a pool could not be read."""
+    listing = world.providers.get(declared.provider)
+    at_provider = isinstance(listing, Listing) and listing.workers is not None
+    for queue, reading in sorted(world.queues.items()):
+        is_asked = not at_provider and serves_queue(declared, queue)
+        if is_asked and isinstance(reading.workers, Unknown):
+            yield f"workers of queue {queue} are unknown: {reading.workers.unknown}"
+
+
+def _judge(case: _Case, found: Found) -> None:
+    machine, stack = found.machine, case.stack
+    if stack is not None and stack.ids.get(machine.name) == machine.id:
+        case.already.append(machine.name)
+        return
+    differs = tuple(_differences(case, found))
+    why = next(_obstacles(case, found), "")
+    if not why and differs and not case.outdated_too:
+        why = (
+            f"{'; '.join(differs)}: it would be outdated, and replaced in its turn; to take it "
+            "all the same add --outdated"
+        )
+    if why:
+        case.against.append(f"{machine.name}: {why}")
+    else:
+        inputs = _inputs(case, found)
+        case.taken.append((found, Adopted(machine=machine, inputs=inputs, differs=differs)))
+
+
+def _obstacles(case: _Case, found: Found) -> Iterator[str]:
+    """Yield what speaks against taking a machine, whatever a person allows."""
+    machine, owner = found.machine, found.labels.get("fleet")
+    if owner not in (None, case.fleet.fleet):
+        yield f"it is marked as a machine of fleet {owner}"
+    if owner is not None and found.labels.get("pool") != case.pool:
+        yield f"it is marked as a machine of pool {found.labels.get('pool')} of this fleet"
+    if not _NAME.fullmatch(machine.name):
+        yield f"a worker's name has at most {LONGEST} letters, digits, hyphens and dots"
+    if machine.name in static_names(case.fleet):
+        yield "it is counted as a static worker; take it out of `static` first"
+    if machine.name in {each.machine.name for _, each in case.taken}:
+        yield "two machines of this name were found"
+    if machine.state is not MachineState.RUNNING:
+        yield f"it does not run: its provider says that it is {machine.state}"
+    if not machine.image:
+        yield "its provider does not tell which image it booted, and that is recorded"
+    yield from _taken_elsewhere(case, machine)
+
+
+def _taken_elsewhere(case: _Case, machine: Machine) -> Iterator[str]:
+    """Yield where else a machine of this name is known."""
+    stacks = {} if isinstance(case.world.stacks, Unknown) else case.world.stacks
+    for pool, stack in sorted(stacks.items()):
+        if isinstance(stack, Unknown):
+            yield f"the stack of pool {pool} is unknown, and may hold it: {stack.unknown}"
+        elif machine.name in {*stack.ids, *(worker.name for worker in stack.workers)}:
+            yield f"the stack of pool {pool} holds one of this name; see `fleet status`"
+    for provider, listing in sorted(case.world.providers.items()):
+        names = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
+        if provider != case.declared.provider and machine.name in names:
+            yield f"provider {provider} lists a machine of this name"
+
+
+def _differences(case: _Case, found: Found) -> Iterator[str]:
+    """Yield in which ways a machine is not what its pool makes today."""
+    machine, today = found.machine, _as_made(case, found)
+    types, images = type_names(case.declared) or ("own",), case.choice.ids
+    if machine.type not in types:
+        yield f"its machine type is {machine.type}, the pool makes {' or '.join(types)}"
+    if machine.image not in images:
+        yield f"it boots image {machine.image}, the pool's is {case.choice.id or 'not published'}"
+    if found.architecture != today.architecture:
+        yield f"its architecture is {found.architecture}, the pool's is {today.architecture}"
+    for key, value in sorted(today.settings.items()):
+        if found.settings.get(key) != value:
+            yield f"its {key} is {found.settings.get(key) or 'not known'}, the pool's is {value}"
+
+
+def _as_made(case: _Case, found: Found) -> WorkerInputs:
+    """Return what a machine would be made from if the pool made this type with this image now."""
+    machine = found.machine
+    known = WorkerInputs(name="", type="", image="", settings=found.settings)
+    image = machine.image or ""
+    option = Option(case.pool, machine.type, market_of(known), image, price=None)
+    return new_inputs(case.fleet, option, machine.name)
+
+
+def _inputs(case: _Case, found: Found) -> WorkerInputs:
+    """Return what is recorded of a machine: what it really was made from."""
+    made = _as_made(case, found)
+    is_alike = made.architecture == found.architecture and all(
+        found.settings.get(key) == value for key, value in made.settings.items()
+    )
+    really = {"type": made.type, "image": made.image, "architecture": found.architecture}
+    known = digest({**really, "settings": found.settings})[:16]
+    marks = made.labels if is_alike else {**made.labels, "digest": known}
+    return made.model_copy(
+        update={
+            "architecture": found.architecture,
+            "settings": found.settings,
+            "labels": {**found.labels, **marks},
+        }
+    )
+
+
+def _world_after(case: _Case) -> World:
+    """Return the world as it is when these machines are marked and in the pool's stack."""
+    provider, world = case.declared.provider, case.world
+    listing, stacks = world.providers[provider], world.stacks
+    if isinstance(listing, Unknown) or isinstance(stacks, Unknown):
+        raise TypeError(provider)  # a pool of which that is not known is blind
+    taken = [each for _, each in case.taken]
+    names = {each.machine.name for each in taken}
+    before = case.stack or Stack(engine="embedded", provider=provider, serial=0)
+    after = before.model_copy(
+        update={
+            "workers": (*before.workers, *(each.inputs for each in taken)),
+            "ids": {**before.ids, **{each.machine.name: each.machine.id for each in taken}},
+        }
+    )
+    marked = [
+        each.machine.model_copy(update={"pool": case.pool, "digest": each.inputs.labels["digest"]})
+        for each in taken
+    ]
+    others = [each for each in listing.machines if each.name not in names]
+    workers = listing.workers
+    if workers is not None:
+        known = {each.name for each in workers}
+        brought = [each.worker for each, _ in case.taken if each.worker is not None]
+        workers = (*workers, *(each for each in brought if each.name not in known))
+    update = {"machines": (*others, *marked), "workers": workers}
+    return world.model_copy(
+        update={
+            "providers": {**world.providers, provider: listing.model_copy(update=update)},
+            "stacks": {**stacks, case.pool: after},
+        }
+    )
+
+
+def _judge_workers(case: _Case, after: World) -> None:
+    """Refuse machines that the next apply would let go of because of their workers."""
+    units = {unit.name: unit for unit in take_census(case.fleet, after)[case.pool].units}
+    for _, each in case.taken:
+        state = units[each.machine.name].state
+        if state not in _CAPACITY:
+            why = _WHY_NOT.get(state, _WHY_NOT[State.STARTING])
+            case.against.append(f"{each.machine.name}: {why}")
+
+
+def _with_next(adopted: Adopted, plan: Plan) -> Adopted:
+    verdict = next(each for each in plan.workers if each.worker == adopted.machine.name)
+    return adopted.model_copy(
+        update={"next": f"{verdict.verdict}: {verdict.because} [{verdict.reason}]"}
+    )
+
+
+def _refusal(because: str) -> PlanRefused:
+    return PlanRefused(f"refused, nothing was changed: {because}")
+
+
+def adopt_machines(
+    ref: StackRef, adoption: Adoption, adopter: Adopter, sources: Sources, tell: Tell
+) -> StackOutcome:
+    """Mark and record machines; PlanRefused where the engine would do anything but record them."""
+    engine = sources.engine_of(adoption.provider)
+    before = _read(engine, ref)
+    sources.store.record_stack(_record(ref, engine, before))
+    if before is None:
+        # What exists is looked for only beside a stack that does.
+        engine.up(ref, (), lambda _: None)
+    recorded = before.workers if before else ()
+    workers = sorted((*recorded, *(a.inputs for a in adoption.machines)), key=lambda w: w.name)
+    names = tuple(each.machine.name for each in adoption.machines)
+    _check_preview(engine.preview(ref, workers), names, "nothing was marked")
+    for each in adoption.machines:
+        adopter.mark(each.machine.id, each.inputs)
+        tell(f"{adoption.pool}: marked {each.machine.name}")
+    _check_marked(adoption, sources)
+    # Nothing is given to them, so that the engine makes none that is gone by now.
+    given = dict.fromkeys(names, "")
+    with engine.prepare(ref, workers) as change:
+        _check_preview(change.steps, names, "the machines are marked and not recorded")
+        change.make(lambda step: tell(f"{adoption.pool}: recorded {step.worker}"), given)
+    after = _read(engine, ref)
+    sources.store.record_stack(_record(ref, engine, after))
+    _check_recorded(after, adoption.machines)
+    return StackOutcome(pool=adoption.pool, result="applied", adopted=names)
+
+
+def _read(engine: Engine, ref: StackRef) -> Stack | None:
+    stack = engine.read(ref)
+    if isinstance(stack, Unknown):
+        raise PlanRefused(f"refused, nothing was changed: stack {ref.name}: {stack.unknown}")
+    return stack
+
+
+def _check_marked(adoption: Adoption, sources: Sources) -> None:
+    """Refuse unless the provider lists every machine as marked: else another might be made."""
+    listing = sources.providers[adoption.provider].list(adoption.fleet)
+    listed = listing.machines if isinstance(listing, Listing) else ()
+    marks = {(each.name, each.id, each.pool, each.digest) for each in listed}
+    for adopted in adoption.machines:
+        machine, digest = adopted.machine, adopted.inputs.labels["digest"]
+        if (machine.name, machine.id, adoption.pool, digest) not in marks:
+            said = f": {listing.unknown}" if isinstance(listing, Unknown) else ""
+            raise PlanRefused(
+                f"provider {adoption.provider} does not list {machine.name} as marked{said}; it "
+                "was not recorded; run the same command again to go on"
+            )
+
+
+def _check_preview(steps: Sequence[Step], names: Sequence[str], left: str) -> None:
+    """Refuse unless the engine is about to record these machines and nothing else."""
+    planned = {(name, "create") for name in names}
+    previewed = {(step.worker, step.operation) for step in steps}
+    if previewed != planned:
+        said = ", ".join(f"{what} {name}" for name, what in sorted(previewed - planned))
+        lacking = ", ".join(name for name, _ in sorted(planned - previewed))
+        raise PlanRefused(
+            f"the engine would {said or 'do nothing'}"
+            f"{f' and not record {lacking}' if lacking else ''}; {left}; `fleet apply` first, "
+            "then run the same command again"
+        )
+
+
+def _record(ref: StackRef, engine: Engine, stack: Stack | None) -> StackRecord:
+    return StackRecord(
+        name=ref.name,
+        pool=ref.pool,
+        provider=ref.provider,
+        project=ref.project,
+        engine=engine.name,
+        serial=stack.serial if stack else 0,
+    )
+
+
+def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
+    """See that what was recorded are these machines and not others of their names."""
+    ids = stack.ids if stack else {}
+    for each in machines:
+        if ids.get(each.machine.name) != each.machine.id:
+            raise StackFailed(
+                f"{each.machine.name}: the stack holds {ids.get(each.machine.name) or 'none'} "
+                f"in place of {each.machine.id}; look at both at the provider"
+            )
+
+
+def adoption_to_text(adoption: Adoption, *, applies: bool, colour: bool) -> str:
+    """Return the machines that are taken, how they differ, and what becomes of them next."""
+    return lines_to_text(list(_lines(adoption, applies=applies)), colour=colour)
+
+
+def _lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
+    count = many(len(adoption.machines), "machine")
+    what = f"{'Adopting' if applies else 'Would adopt'} {count} of {adoption.provider}"
+    headline = f"{what} into pool {adoption.pool}" if adoption.machines else "Nothing to adopt"
+    yield line(Span(headline, Style.BOLD))
+    for each in adoption.machines:
+        yield from _machine(each)
+    if adoption.already:
+        yield line(f"  in the pool already: {', '.join(adoption.already)}")
+
+
+def _machine(adopted: Adopted) -> Iterator[Line]:
+    machine = adopted.machine
+    yield line(
+        "  ",
+        Span("+ adopt", Style.GREEN),
+        f"  {machine.name}  {machine.type}, image {machine.image}, id {machine.id}",
+    )
+    for difference in adopted.differs:
+        yield line("      ", Span(f"! outdated: {difference}", Style.YELLOW))
+    yield line(f"      next apply: {adopted.next}")

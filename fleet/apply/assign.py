@@ -1,0 +1,242 @@
+"""This module gives free machines to tickets before a run decides what to make or to let go.
+
+It is done under the fleet's lock, by one run at a time; what clients do meanwhile is seen by the
+store, which gives nothing to a ticket that no longer waits. A machine that a ticket gave back is
+cleaned first, whatever becomes of it; one that livechecks found to be broken fails its ticket.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from fleet.apply.observe import Sources
+from fleet.model.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
+from fleet.model.plan import Plan
+from fleet.model.tickets import Given, Ticket, fill
+from fleet.planner.bystanders import known_machines
+from fleet.ports import Crew, Desk, Lender, Task, Tell
+from fleet.schema.model import Fleet, TicketQueue
+from fleet.tickets.handout import find_held, hand_out
+
+
+def _unnoted(_: str) -> None:
+    """Write into no journal."""
+
+
+def hand_out_all(
+    fleet: Fleet, world: World, sources: Sources, tell: Tell, note: Tell = _unnoted
+) -> World:
+    """Give out what is free, and return the world as it is then; `note` hears of each step first.
+
+    That is the journal: who dies in the middle of a step leaves a trace of it.
+    """
+    if not sources.desks:
+        return world
+    # A listing may omit a machine once: one that a stack records is not forgotten for that.
+    known = known_machines(world)
+    there = None if known is None else frozenset(known)
+    listed = _listed(world)
+    broken = {name for name, (_, each) in listed.items() if each.state is MachineState.FAILED}
+    open_tickets = {
+        queue: desk.settle(world.time, there, broken)
+        for queue, desk in sorted(sources.desks.items())
+    }
+    _clean(listed, sources, tell, note)
+    giver = _Giver(fleet, sources, listed, tell, note)
+    has_moved = bool(broken or sources.lenders)
+    for queue, tickets in open_tickets.items():
+        world = _with_workers(world, sources) if has_moved else world
+        if got := giver.give(world, queue, tickets):
+            reading = _without(world.queues[queue], {str(number) for number in got})
+            world = world.model_copy(update={"queues": {**world.queues, queue: reading}})
+            has_moved = True
+    return _with_workers(world, sources) if has_moved else world
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run saw and did, by which machines are given out while the next one looks again."""
+
+    fleet: Fleet
+    world: World
+    sources: Sources
+    besides: Collection[str]
+    """Machines that get no ticket: it let go of them, or something was being done to them."""
+    started: datetime
+
+    def hand_out(self, crew: Crew, now: datetime, tell: Tell, note: Tell) -> bool:
+        """Give machines that were free then, and still are, to tickets that wait now, if any."""
+        has_given = False
+        sources = replace(self.sources, crew=crew)
+        giver = _Giver(self.fleet, sources, _listed(self.world), tell, note)
+        desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
+        queues = {**self.world.queues, **desks}
+        world = self.world.model_copy(update={"time": now, "queues": queues})
+        for queue, reading in desks.items():
+            if isinstance(reading.demand, Unknown) or not reading.demand.requests:
+                continue
+            tickets = sources.desks[queue].settle(now, None, ())
+            if giver.give(world, queue, tickets, self.besides):
+                world, has_given = _with_workers(world, sources), True
+        return has_given
+
+
+class _Giver(NamedTuple):
+    """Gives the machines that are listed to tickets."""
+
+    fleet: Fleet
+    sources: Sources
+    listed: "_Listed"
+    tell: Tell
+    note: Tell
+
+    def give(
+        self,
+        world: World,
+        queue: str,
+        tickets: Iterable[Ticket],
+        besides: Collection[str] = (),
+    ) -> frozenset[int]:
+        """Return which of a queue's tickets got a machine."""
+        listed = self.listed
+        withheld = {*_withheld(listed, self.sources), *besides}
+        assigned = hand_out(self.fleet, world, queue, tickets, besides=withheld)
+        given = [
+            replace(
+                _given(self.fleet, queue, lease.ticket, listed[lease.machine], self.sources),
+                tags=assigned.tags[lease.ticket],
+                note=assigned.notes.get(lease.ticket, ""),
+            )
+            for lease in assigned.leases
+            if lease.machine in listed
+        ]
+        for each in given:
+            self.note(f"queue {queue}: give {each.machine} to ticket {each.ticket}")
+        return _lease(queue, given, world, self.sources, self.tell)
+
+
+def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:
+    """Write down what of the plan holds tickets back, for who asks for them to be told."""
+    for queue, desk in sources.desks.items():
+        desk.note(find_held(fleet, world, plan, queue))
+
+
+_Listed = Mapping[str, tuple[str, Machine]]
+"""Machines by name, each with its provider."""
+
+
+def _listed(world: World) -> _Listed:
+    return {
+        machine.name: (provider, machine)
+        for provider, listing in world.providers.items()
+        if isinstance(listing, Listing)
+        for machine in listing.machines
+    }
+
+
+def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
+    """Clean what tickets gave back."""
+    if not sources.lenders:
+        return
+
+    def clean(machine: Machine, desk: Desk, lender: Lender) -> None:
+        note(f"provider {listed[machine.name][0]}: release {machine.name}")
+        trouble, begun = lender.clean(machine)
+        if begun:
+            desk.clean(machine.name, trouble)
+        if trouble:
+            until = "" if begun else " before it is cleaned"
+            tell(f"{machine.pool}: {machine.name} gets no other ticket{until}: {trouble}")
+
+    dirty = {name: desk for desk in sources.desks.values() for name in desk.released()}
+    sources.crew.run(
+        [
+            Task(f"release {name}", at, [name], partial(clean, machine, desk, sources.lenders[at]))
+            for name, desk in dirty.items()
+            if name in listed
+            for at, machine in [listed[name]]
+            if at in sources.lenders and machine.state is MachineState.RUNNING
+        ]
+    )
+
+
+def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
+    """Return which machines get no ticket now: those in doubt, and those that are not ready.
+
+    These are dirty, or are being made, cleaned or deleted.
+    """
+    going = {name for names in sources.crew.under_way.values() for name in names}
+    if not sources.lenders:
+        return going
+    doubted = {name for lender in sources.lenders.values() for name in lender.doubted()}
+    dirty = {name for desk in sources.desks.values() for name in desk.released()}
+    return going | doubted | {n for n in dirty if n in listed and listed[n][0] in sources.lenders}
+
+
+def _with_workers(world: World, sources: Sources) -> World:
+    """Return the world with the workers as the desks know them now.
+
+    What a machine ran last is still to be charged, also where it was just given to another.
+    """
+    queues = {}
+    for queue, reading in world.queues.items():
+        queues[queue] = reading
+        if queue in sources.desks:
+            known = () if isinstance(reading.workers, Unknown) else reading.workers or ()
+            ended = {worker.name: worker.ended for worker in known if worker.ended}
+            workers = tuple(
+                worker.model_copy(update={"ended": worker.ended or ended.get(worker.name)})
+                for worker in sources.desks[queue].workers(world.time)
+            )
+            queues[queue] = reading.model_copy(update={"workers": workers})
+    return world.model_copy(update={"queues": queues})
+
+
+def _given(
+    fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: Sources
+) -> Given:
+    provider, machine = listed
+    lender = sources.lenders.get(provider)
+    desk = fleet.queues[queue]
+    return Given(
+        ticket=ticket,
+        machine=machine.name,
+        pool=machine.pool,
+        answer=fill(
+            desk.answer if isinstance(desk, TicketQueue) else "",
+            {
+                "name": machine.name,
+                "host": machine.address or machine.name,
+                "pool": machine.pool,
+                **(lender.particulars(machine) if lender else {}),
+            },
+        ),
+        created_at=machine.created_at,
+    )
+
+
+def _lease(
+    queue: str, given: Iterable[Given], world: World, sources: Sources, tell: Tell
+) -> frozenset[int]:
+    """Give machines to tickets, and return which tickets got theirs."""
+    given = [*given]
+    leased = sources.desks[queue].lease(given, world.time)
+    for each in given:
+        if each.ticket in leased.tickets:
+            tell(f"{each.pool}: {each.machine} is given to ticket {each.ticket}")
+        elif each.ticket in leased.refused:
+            because = leased.refused[each.ticket]
+            tell(f"{each.pool}: ticket {each.ticket} waits on, as {because}")
+    return frozenset(leased.tickets)
+
+
+def _without(reading: QueueReading, ids: Collection[str]) -> QueueReading:
+    """Return what still waits."""
+    if isinstance(reading.demand, Unknown):
+        return reading
+    left = tuple(each for each in reading.demand.requests if each.id not in ids)
+    return reading.model_copy(
+        update={"demand": reading.demand.model_copy(update={"requests": left})}
+    )

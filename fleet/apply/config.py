@@ -1,0 +1,143 @@
+"""This module loads fleet.yaml for every command: read, validated, checked across its keys."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from posixpath import dirname
+from typing import TYPE_CHECKING
+
+from fleet.apply.clocks import SystemClock
+from fleet.checks import check_all
+from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
+from fleet.model.plan import Warning_
+from fleet.ports import Console
+from fleet.report.findings import to_summary, to_text
+from fleet.schema.findings import Finding, has_errors, in_order
+from fleet.schema.load import Loaded, load
+from fleet.schema.model import Fleet
+from fleet.schema.source import Document, Files
+from fleet.schema.units import read_duration
+from fleet.state.files import LocalFiles
+from fleet.state.places import find_places
+
+if TYPE_CHECKING:
+    from fleet.tagrules.names import Recorded
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A fleet.yaml and all that is wrong with it; no fleet where anything is an error."""
+
+    fleet: Fleet | None
+    document: Document
+    findings: tuple[Finding, ...]
+
+
+def check_file(
+    name: str,
+    today: date,
+    files: Files | None = None,
+    recorded: "Recorded | None" = None,
+) -> Checked:
+    """Return everything that is to be said about a file, and a recorded queue if one is given."""
+    loaded = load(name, files or LocalFiles(within=dirname(name)))
+    found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today, recorded))]
+    findings = in_order(found, name)
+    return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)
+
+
+def _across(loaded: Loaded, today: date, recorded: "Recorded | None") -> Iterator[Finding]:
+    """Yield what the checks say; of a file that is partly wrong, what surely holds of the rest."""
+    if loaded.rest is None:
+        return
+    for finding in check_all(loaded.rest, today, recorded):
+        is_sure = finding.severity == "error" and not _may_be_there(loaded, finding)
+        if loaded.fleet is not None or is_sure:
+            yield finding
+
+
+def _may_be_there(loaded: Loaded, finding: Finding) -> bool:
+    """Say whether what a finding misses is written, only not rightly."""
+    if not finding.rule.startswith("unknown-"):
+        return False
+    if finding.rule == "unknown-currency":
+        return any(other.path[:1] == ("money",) for other in loaded.findings)
+    value = loaded.document.value
+    names = {
+        name
+        for section in (value.values() if isinstance(value, dict) else ())
+        if isinstance(section, dict)
+        for name in section
+    }
+    for step in finding.path:
+        value = _at(value, step)
+    return finding.path[-1] in names or (isinstance(value, str) and value in names)
+
+
+def _at(value: object, step: str | int) -> object:
+    if isinstance(value, dict):
+        return value.get(step)
+    if isinstance(value, list) and isinstance(step, int) and step < len(value):
+        return value[step]
+    return None
+
+
+@dataclass(frozen=True)
+class Config:
+    """A valid fleet.yaml, where each key of it stands, and what it warns of."""
+
+    fleet: Fleet
+    document: Document
+    warnings: tuple[Warning_, ...]
+
+
+def load_config(args: argparse.Namespace, console: Console) -> Config:
+    """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
+    checked = check_file(args.file, SystemClock().now().date())
+    config = to_config(checked)
+    if config is None:
+        console.note(to_text(checked.findings, checked.document))
+        raise ConfigInvalid(to_summary(checked.findings, checked.document))
+    return config
+
+
+def to_config(checked: Checked) -> Config | None:
+    """Return what was loaded with what it warns of; None where it is invalid."""
+    if checked.fleet is None:
+        return None
+    warnings = tuple(
+        Warning_(
+            rule=finding.rule,
+            message=finding.message,
+            place=checked.document.place(finding.path, finding.at),
+        )
+        for finding in checked.findings
+    )
+    return Config(checked.fleet, checked.document, warnings)
+
+
+def refuse_throwaway_state(fleet: Fleet, config: str) -> None:
+    """Refuse state that a CI job would lose with its checkout."""
+    checkout = os.environ.get("CI_PROJECT_DIR")
+    if not checkout:
+        return
+    for path in find_places(fleet, config).local():
+        if path.resolve().is_relative_to(Path(checkout).resolve()):
+            raise PlanRefused(
+                f"refused: state at {path} is inside this job's checkout and would be lost with "
+                "it; set state.backend and state.store to a place that outlives the job "
+                "(docs/how-to/run-in-gitlab.md)"
+            )
+
+
+def read_seconds(option: str, text: str) -> int:
+    """Return the seconds of an option like `--every 60s`; raises WrongUsage for anything else."""
+    seconds = read_duration(text)
+    if seconds is None:
+        raise WrongUsage(
+            f"{option} {text}: expected a duration like 60s or 14m (units s, m, h, d)"
+        )
+    return seconds

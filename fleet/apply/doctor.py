@@ -1,0 +1,259 @@
+"""This module asks whether everything that a fleet.yaml names works, and changes nothing."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fleet.apply.observe import Sources
+from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
+from fleet.explain.doctor import (
+    Diagnosis,
+    Finding,
+    Summary,
+    find_waits,
+    judge_clock,
+    judge_demand,
+    wrong,
+)
+from fleet.explain.reasons import Case
+from fleet.model.facts import Listing, QueueReading, Stack, Unknown
+from fleet.ports import Secrets, Server
+from fleet.schema.base import CommandSecret, EnvSecret, FileSecret
+from fleet.schema.model import CoprQueue, DebusineQueue, Secret, TicketQueue, secrets_in
+from fleet.tagrules.export import has_own_rules, places_of, standing_of
+
+_STORE = "state, store"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whom a check-up asks, beside the edges that a plan rests on."""
+
+    sources: Sources
+    secrets: Secrets
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    """Queue to its server, where one can be asked about itself."""
+    further: Mapping[str, Callable[[], Sequence[Finding]]] = field(default_factory=dict)
+    """What else can be looked at: what says how it is, or raises FleetError."""
+    lock: Callable[[], tuple[str, str] | None] = lambda: None
+    """Who holds the fleet's lock, and since when."""
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    """What nobody here can look at, and how a person does."""
+
+
+def examine(case: Case, asked: Asked) -> Diagnosis:
+    """Return what was found, in the order in which things rest on one another."""
+    summaries: dict[str, Summary] = {}
+    findings = (
+        *_secrets(case, asked),
+        *_servers(case, asked, summaries),
+        *judge_demand(case, summaries),
+        *_rules(case),
+        *_registries(case),
+        *_providers(case),
+        *_engines(case, asked),
+        *_state(case, asked),
+        *_images(case),
+        *_further(asked),
+        *_unchecked(asked),
+    )
+    return Diagnosis(
+        fleet=case.fleet.fleet,
+        time=case.world.time,
+        findings=tuple(_without_echoes(findings)),
+        waits=tuple(find_waits(case, summaries)),
+    )
+
+
+def _without_echoes(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings, without those of queues that only repeat what is wrong with the store."""
+    said = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
+    return (each for each in findings if each.about == _STORE or each.said not in said)
+
+
+def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
+    for path, reference in secrets_in(case.fleet):
+        about = f"secret {path}"
+        try:
+            asked.secrets.read(reference)
+        except SecretMissing as error:
+            yield wrong(about, str(error), _way_to(reference))
+            continue
+        exposure = asked.secrets.exposure(reference)
+        if exposure is not None:
+            said, fix = exposure
+            yield Finding(about=about, result="notice", said=said, fix=fix)
+        else:
+            yield Finding(about=about, result="ok", said="it is there")
+
+
+def _way_to(reference: Secret) -> str:
+    match reference:
+        case EnvSecret():
+            return f"export {reference.env}=…"
+        case FileSecret():
+            return f"install -m 600 /dev/stdin {reference.file}"
+        case CommandSecret():
+            return " ".join(reference.command)
+
+
+def _servers(case: Case, asked: Asked, summaries: dict[str, Summary]) -> Iterator[Finding]:
+    for queue, server in sorted(asked.servers.items()):
+        try:
+            summary = summaries[queue] = server.summary()
+        except FleetError as error:
+            yield wrong(f"queue {queue}, server", str(error), f"see queues.{queue}.url")
+            continue
+        yield Finding(about=f"queue {queue}, server", result="ok", said="it answers")
+        about = f"queue {queue}, clock"
+        yield judge_clock(about, theirs=summary.server_time, ours=summary.asked_at)
+        yield _token(case, queue, server)
+        yield _witness(queue, server)
+
+
+def _token(case: Case, queue: str, server: Server) -> Finding:
+    about = f"queue {queue}, token"
+    declared = case.fleet.queues[queue]
+    if isinstance(declared, DebusineQueue) and declared.token is None:
+        said = f"there is none; queues.{queue}.token would let REST be asked"
+        return Finding(about=about, result="unchecked", said=said)
+    try:
+        user = server.user()
+    except FleetError as error:
+        return wrong(about, str(error), f"see queues.{queue} in fleet.yaml")
+    if not user:
+        return wrong(
+            about, "the server does not recognise this token", "debusine-admin create_token USER"
+        )
+    return Finding(about=about, result="ok", said=f"it is a token of user {user}")
+
+
+def _witness(queue: str, server: Server) -> Finding:
+    about = f"queue {queue}, second witness"
+    try:
+        counted = server.counts()
+    except FleetError as error:
+        fix = f"let this computer read open-metrics of queues.{queue}.url"
+        return wrong(about, str(error), fix)
+    told = ", ".join(f"{scope} {count:,}" for scope, count in sorted(counted.items()))
+    return Finding(about=about, result="ok", said=f"it counts what is pending by scope: {told}")
+
+
+def _rules(case: Case) -> Iterator[Finding]:
+    """Yield whether queues have the rules of fleet.yaml: only then do they act there."""
+    for verdict in case.plan.rules:
+        about = f"queue {verdict.queue}, rules of {verdict.place}"
+        said = standing_of(verdict)
+        match verdict.state:
+            case "in-force":
+                yield Finding(about=about, result="ok", said=said)
+            case "unseen":
+                yield wrong(about, said, f"see queues.{verdict.queue}.rules in fleet.yaml")
+            case _:
+                yield wrong(about, said, verdict.fix)
+    for queue in sorted(case.fleet.queues):
+        if has_own_rules(case.fleet, queue) and not places_of(case.fleet, queue):
+            said = (
+                "whether the queue has the rules of fleet.yaml cannot be seen: "
+                f"queues.{queue}.rules would say where they are"
+            )
+            yield Finding(about=f"queue {queue}, rules", result="unchecked", said=said)
+
+
+def _registries(case: Case) -> Iterator[Finding]:
+    for queue, reading in sorted(case.world.queues.items()):
+        declared = case.fleet.queues.get(queue)
+        if isinstance(declared, CoprQueue | TicketQueue):
+            continue  # machines of tickets register nowhere; Copr's are given out by tickets
+        is_server = isinstance(declared, DebusineQueue)
+        key = f"queues.{queue}.{'read' if is_server else 'path'}"
+        yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
+
+
+def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -> Finding:
+    match reading.workers:
+        case None if not is_server:
+            said = "its recording tells of no workers: their provider's own listing is looked at"
+            return Finding(about=about, result="unchecked", said=said)
+        case None:
+            said = f"nothing tells which workers are idle or busy; REST does not, {key} would"
+            return Finding(about=about, result="unchecked", said=said, fix="fleet debusine grants")
+        case Unknown(unknown=because):
+            return wrong(about, because, f"see {key} in fleet.yaml")
+        case workers:
+            return Finding(about=about, result="ok", said=f"{len(workers):,} are registered")
+
+
+def _providers(case: Case) -> Iterator[Finding]:
+    for name, listing in sorted(case.world.providers.items()):
+        about = f"provider {name}, machines"
+        if isinstance(listing, Listing):
+            said = f"{len(listing.machines):,} of this fleet exist"
+            yield Finding(about=about, result="ok", said=said)
+        else:
+            yield wrong(about, listing.unknown, f"see providers.{name} in fleet.yaml")
+
+
+def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
+    for name in sorted(case.fleet.providers):
+        about = f"provider {name}, engine"
+        try:
+            engine = asked.sources.engine_of(name)
+        except EngineAbsent as error:
+            yield wrong(about, str(error), f"see providers.{name}.kind in fleet.yaml")
+            continue
+        if engine.name == "pulumi" and case.fleet.state.passphrase is None:
+            said = "it encrypts secrets in the state of stacks, and nothing says with what"
+            yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
+        else:
+            yield Finding(about=about, result="ok", said=f"{engine.name}")
+
+
+def _state(case: Case, asked: Asked) -> Iterator[Finding]:
+    try:
+        runs = asked.sources.store.last_runs(1)
+        holder = asked.lock()
+    except (StoreMissing, StoreFailed) as error:
+        found = wrong(_STORE, str(error), "fleet state init")
+        # Who only looks at a queue needs no store.
+        yield found if case.fleet.pools else found.model_copy(update={"result": "notice"})
+        return
+    ran = "nothing was applied yet"
+    if runs:
+        began = datetime.fromisoformat(runs[0]["started"])
+        ran = f"the last run began at {began:%Y-%m-%d %H:%M} UTC"
+    yield Finding(about=_STORE, result="ok", said=ran)
+    if holder is not None:
+        said = f"{holder[0]} holds it since {holder[1]}"
+        fix = "fleet state unlock, once that run is known to be dead"
+        yield Finding(about="state, lock", result="notice", said=said, fix=fix)
+    else:
+        yield Finding(about="state, lock", result="ok", said="nobody holds it")
+    stacks = case.world.stacks
+    for pool, stack in sorted(stacks.items()) if not isinstance(stacks, Unknown) else ():
+        if not isinstance(stack, Stack):
+            yield wrong(f"pool {pool}, stack", stack.unknown, "fleet state show")
+        elif stack.interrupted:
+            said = "an apply was killed before it was done with it"
+            yield Finding(
+                about=f"pool {pool}, stack", result="notice", said=said, fix="fleet apply"
+            )
+
+
+def _images(case: Case) -> Iterator[Finding]:
+    for each in case.plan.waiting_versions:
+        about = f"image {each.image}, promotion"
+        yield Finding(about=about, result="notice", said=each.said, fix=each.command)
+
+
+def _further(asked: Asked) -> Iterator[Finding]:
+    for about, look in asked.further.items():
+        try:
+            yield from look()
+        except FleetError as error:
+            yield wrong(about, str(error), "fleet validate")
+
+
+def _unchecked(asked: Asked) -> Iterator[Finding]:
+    for about, said in asked.unchecked.items():
+        yield Finding(about=about, result="unchecked", said=said)

@@ -1,0 +1,149 @@
+"""This module has every step that changes something written into the journal before it is done.
+
+So the next run, and a person, can be told what a run that died had begun. What an engine does in
+one operation is one step: machine by machine it is recorded in the stack's own state.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal
+
+from fleet.apply.observe import Sources
+from fleet.model.facts import Base, Part, Stack, Unknown, WorkerInputs
+from fleet.ports import (
+    NO_USER_DATA,
+    Change,
+    Engine,
+    Enroller,
+    Enrolment,
+    Progress,
+    Registry,
+    Sharer,
+    StackRef,
+    Step,
+)
+
+Note = Callable[[str], None]
+
+
+def journalled(sources: Sources, note: Note) -> Sources:
+    """Return the same edges, of which each tells `note` what it is about to change."""
+    planned: dict[str, tuple[Step, ...]] = {}
+    return replace(
+        sources,
+        registries={
+            name: _Registry(registry, name, note) for name, registry in sources.registries.items()
+        },
+        enrollers={
+            name: _Enroller(enroller, name, note) for name, enroller in sources.enrollers.items()
+        },
+        bases={name: _Sharer(base, note) for name, base in sources.bases.items()},
+        engine_of=lambda provider: _Engine(sources.engine_of(provider), planned, note),
+    )
+
+
+class _Registry:
+    def __init__(self, registry: Registry, name: str, note: Note) -> None:
+        self._registry = registry
+        self._name = name
+        self._note = note
+
+    def drain(self, worker: str) -> None:
+        self._note(f"queue {self._name}: drain {worker}")
+        self._registry.drain(worker)
+
+    def disable(self, worker: str) -> None:
+        self._note(f"queue {self._name}: disable {worker}")
+        self._registry.disable(worker)
+
+    def revoke(self, worker: str) -> None:
+        self._note(f"queue {self._name}: revoke the token of {worker}")
+        self._registry.revoke(worker)
+
+    def release(self, worker: str) -> None:
+        self._note(f"queue {self._name}: release {worker}")
+        self._registry.release(worker)
+
+    def pause(self) -> float:
+        return self._registry.pause()
+
+    def confirm(self) -> None:
+        self._registry.confirm()
+
+
+class _Enroller:
+    def __init__(self, enroller: Enroller, name: str, note: Note) -> None:
+        self._enroller = enroller
+        self._name = name
+        self._note = note
+
+    def enrol(self, enrolment: Enrolment) -> str:
+        self._note(f"queue {self._name}: enrol {enrolment.worker}")
+        return self._enroller.enrol(enrolment)
+
+
+class _Engine:
+    """An engine whose last preview of each stack, in `planned`, says what an update does."""
+
+    def __init__(self, engine: Engine, planned: dict[str, tuple[Step, ...]], note: Note) -> None:
+        self.name: Literal["embedded", "pulumi"] = engine.name
+        self._engine = engine
+        self._planned = planned
+        self._note = note
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        return self._engine.read(ref)
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        self._planned[ref.name] = self._engine.preview(ref, workers)
+        return self._planned[ref.name]
+
+    def up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
+    ) -> tuple[Step, ...]:
+        self._note(_said_of_update(ref, self._planned.get(ref.name, ())))
+        return self._engine.up(ref, workers, progress, user_data)
+
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        with self._engine.prepare(ref, workers) as change:
+
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+                self._note(_said_of_update(ref, change.steps))
+                return change.make(progress, user_data)
+
+            yield Change(change.steps, make)
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        self._note(f"stack {ref.name}: forget {worker}")
+        self._engine.forget(ref, worker)
+
+
+class _Sharer:
+    """An engine of a base stack, whose last preview says what an update does."""
+
+    def __init__(self, base: Sharer, note: Note) -> None:
+        self._base = base
+        self._note = note
+        self._planned: tuple[Step, ...] = ()
+
+    def read(self, ref: StackRef) -> Base | Unknown | None:
+        return self._base.read(ref)
+
+    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+        self._planned = self._base.preview(ref, parts)
+        return self._planned
+
+    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+        self._note(_said_of_update(ref, self._planned))
+        return self._base.up(ref, parts, progress)
+
+
+def _said_of_update(ref: StackRef, steps: Sequence[Step]) -> str:
+    said = ", ".join(f"{step.operation} {step.worker}" for step in steps)
+    return f"stack {ref.name}: {said or 'update'}"

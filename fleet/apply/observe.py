@@ -1,0 +1,506 @@
+"""This module reads the stacks that a fleet has, under the names that they have."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from pydantic import ValidationError
+
+from fleet.apply.spending import used_so_far
+from fleet.errors import FleetError, StoreFailed, StoreMissing
+from fleet.model.facts import (
+    Attempt,
+    Base,
+    HeldRules,
+    Ledger,
+    Listing,
+    PriceList,
+    QueueReading,
+    Stack,
+    Unknown,
+    Worker,
+    World,
+)
+from fleet.model.images import ImageVersion
+from fleet.model.outcome import Outcome
+from fleet.planner import assembly
+from fleet.planner.ledger import periods
+from fleet.planner.renames import heirs_of, stack_name
+from fleet.ports import (
+    Asking,
+    Crew,
+    Desk,
+    Engine,
+    Enroller,
+    Keeper,
+    Lender,
+    Members,
+    OneByOne,
+    PriceReader,
+    Provider,
+    Queue,
+    Registry,
+    RuleReader,
+    Sharer,
+    Since,
+    StackRecord,
+    StackRef,
+    Store,
+)
+from fleet.schema.model import CoprQueue, Fleet, Pool
+from fleet.tagrules.export import places_of
+
+
+def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
+    """Return which stack holds a pool's machines at a provider; one that it has keeps its name."""
+    declared = fleet.providers.get(provider)
+    return StackRef(
+        project=declared.kind if declared else "",
+        name=stack_name(fleet, pool, stack),
+        provider=provider,
+        pool=pool,
+    )
+
+
+def base_ref(fleet: Fleet, provider: str) -> StackRef:
+    """Return which stack holds what a provider's machines share; no pool's is called so."""
+    return StackRef(
+        project=fleet.providers[provider].kind,
+        name=f"{fleet.fleet}.{provider}",
+        provider=provider,
+        pool="",
+    )
+
+
+def read_bases(
+    fleet: Fleet, bases: Mapping[str, Sharer], asking: Asking
+) -> dict[str, Base | Unknown]:
+    """Return the base stacks that exist."""
+    asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
+    read = asking("the base of provider", asked)
+    return {name: base for name, base in read.items() if base is not None}
+
+
+def read_stacks(
+    fleet: Fleet,
+    known: Iterable[StackRecord],
+    listings: Mapping[str, Listing | Unknown],
+    engine_of: Callable[[str], Engine],
+    asking: Asking,
+) -> dict[str, Stack | Unknown]:
+    """Return the stacks of pools that are configured, remembered, or named by a machine."""
+    records = _by_heir(fleet, known)
+    configured = {
+        name: pool.provider for name, pool in fleet.pools.items() if isinstance(pool, Pool)
+    }
+    remembered = {pool: record.provider for pool, record in records.items()}
+    heirs = heirs_of(fleet)
+    named = {
+        heirs.get(machine.pool, machine.pool): provider
+        for provider, listing in listings.items()
+        if isinstance(listing, Listing)
+        for machine in listing.machines
+    }
+    owners = {record.name: pool for pool, record in records.items()}
+    reader = _StackReader(fleet, owners, engine_of, asking)
+    stacks = {}
+    for pool, provider in sorted((named | remembered | configured).items()):
+        stack = reader.of_pool(pool, provider, records.get(pool))
+        if stack is not None:
+            stacks[pool] = stack
+    return stacks
+
+
+def _by_heir(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
+    """Return the remembered stacks by pool, renamed pools by their new name."""
+    records = {record.pool: record for record in known}
+    heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
+    return {heirs.get(pool, pool): record for pool, record in records.items()}
+
+
+@dataclass(frozen=True)
+class _StackReader:
+    fleet: Fleet
+    owners: Mapping[str, str]
+    """Stack to the pool that it was recorded for."""
+    engine_of: Callable[[str], Engine]
+    asking: Asking
+
+    def of_pool(
+        self, pool: str, provider: str, record: StackRecord | None
+    ) -> Stack | Unknown | None:
+        """Return a pool's stack, under the name that it has; None where it has none."""
+        ref = stack_ref(self.fleet, pool, provider)
+        if record is not None:
+            return self._named(ref, record.name, record)
+        if ref.name in self.owners and pool not in self.fleet.pools:
+            return None  # only labels still bear the old name
+        if ref.name in self.owners:
+            return Unknown(
+                unknown=f"stack {ref.name} belongs to pool {self.owners[ref.name]}, which was "
+                f"renamed; give pool {pool} another name"
+            )
+        stack = self._read(ref, None)
+        declared = self.fleet.pools.get(pool)
+        old = declared.previously if isinstance(declared, Pool) else None
+        if stack is not None or old is None:
+            return stack
+        return self._named(ref, stack_ref(self.fleet, old, provider).name, None)
+
+    def _named(
+        self, ref: StackRef, name: str, record: StackRecord | None
+    ) -> Stack | Unknown | None:
+        """Return the stack of this name, which it notes where the pool is called otherwise."""
+        stack = self._read(ref.model_copy(update={"name": name}), record)
+        if not isinstance(stack, Stack) or name == stack_name(self.fleet, ref.pool):
+            return stack
+        return stack.model_copy(update={"name": name})
+
+    def _read(self, ref: StackRef, record: StackRecord | None) -> Stack | Unknown | None:
+        if record is not None and record.provider != ref.provider:
+            return Unknown(
+                unknown=f"its machines are at provider {record.provider}, fleet.yaml now says "
+                f"{ref.provider}; give the pool at {ref.provider} a new name, or once it is "
+                f"empty: fleet state init --forget-stack {ref.name}"
+            )
+        try:
+            engine = self.engine_of(ref.provider)
+        except FleetError as error:
+            return Unknown(unknown=str(error))
+        read = self.asking("stack", {ref.name: partial(engine.read, ref)})[ref.name]
+        stack = _own(ref, read, self.fleet, record)
+        if record is None or isinstance(stack, Unknown):
+            return stack
+        if record.engine != engine.name:
+            return Unknown(
+                unknown=f"it belongs to engine {record.engine}, not {engine.name}; "
+                f"set `engine: {record.engine}` on provider {ref.provider} again"
+            )
+        # Serial 0 was recorded before the first operation: that stack may never have come to be.
+        if stack is None and record.serial > 0:
+            return Unknown(
+                unknown=f"stack {ref.name} was there before and is missing now; restore the "
+                "state, or if it is really gone: fleet state init --forget-stack " + ref.name
+            )
+        return stack
+
+
+def _own(
+    ref: StackRef, stack: Stack | Unknown | None, fleet: Fleet, record: StackRecord | None
+) -> Stack | Unknown | None:
+    """Return a stack, but Unknown where it holds what is not this pool's.
+
+    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name. What
+    pools were called when their machines were made, the store remembers by its record.
+    """
+    pool = fleet.pools.get(ref.pool)
+    names = {ref.pool, pool.previously if isinstance(pool, Pool) else None}
+    for worker in stack.workers if isinstance(stack, Stack) else ():
+        theirs = (worker.labels.get("fleet", fleet.fleet), worker.labels.get("pool", ref.pool))
+        if theirs[0] != fleet.fleet or (record is None and theirs[1] not in names):
+            return Unknown(
+                unknown=f"stack {ref.name} holds machines of pool {theirs[1]} of fleet "
+                f"{theirs[0]}; rename the pool, or give each fleet a state.backend of its own"
+            )
+    return stack
+
+
+NEW = timedelta(hours=24)
+"""How long a price list counts before its provider is asked again."""
+
+
+def read_prices(
+    readers: Mapping[str, PriceReader], store: Store, now: datetime, asking: Asking
+) -> dict[str, PriceList | Unknown]:
+    """Return each provider's list: the kept one while it is new, or where none can be read."""
+    kept = {name: _kept(name, reader, store) for name, reader in sorted(readers.items())}
+    asked = {
+        name: partial(readers[name].read, now)
+        for name, old in kept.items()
+        if old is None or not old.read_at <= now < old.read_at + NEW
+    }
+    told = asking("the prices of provider", asked)
+    for name, new in told.items():
+        if isinstance(new, PriceList):
+            _keep(name, new, store)
+    return {name: _newest(told.get(name), old) for name, old in kept.items()}
+
+
+def ask_anew(
+    name: str, reader: PriceReader, store: Store, now: datetime
+) -> tuple[PriceList | None, PriceList]:
+    """Return the list that was kept and the one read now, which is kept from now on.
+
+    Raises SourceUnreachable where none can be read.
+    """
+    kept, told = _kept(name, reader, store), reader.read(now)
+    _keep(name, told, store)
+    return kept, told
+
+
+def _newest(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
+    if isinstance(told, Unknown) and kept is not None:
+        return kept.model_copy(update={"stale": told.unknown})
+    return told or kept or Unknown(unknown="nobody told prices")
+
+
+def _keep(name: str, told: PriceList, store: Store) -> None:
+    with suppress(StoreMissing, StoreFailed):  # then the next run asks again
+        store.keep_price_list(name, told)
+
+
+def _kept(name: str, reader: PriceReader, store: Store) -> PriceList | None:
+    """Return what was kept of a provider, where it is of the place where that is now."""
+    try:
+        kept = store.price_lists().get(name)
+    except (StoreMissing, StoreFailed):
+        return None
+    return kept if kept is not None and kept.location == reader.location else None
+
+
+REMEMBERED = 50
+"""How many tries of each pool, machine type and market a decision rests on, the latest ones."""
+_MOST_SKEW = timedelta(minutes=5)
+"""So much the clocks of two computers that apply may differ."""
+_JOURNALLED = 20
+"""How many runs that ended are looked through for what they deleted."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The edges that one fleet.yaml names, wired by a command."""
+
+    queues: Mapping[str, Queue]
+    providers: Mapping[str, Provider]
+    registries: Mapping[str, Registry]
+    """Queue or provider to where its workers can be told to let go."""
+    engine_of: Callable[[str], Engine]
+    """Provider name to the engine that owns its stacks; raises FleetError where none does."""
+    store: Store
+    asking: Callable[[], Asking]
+    """What asks all these, under a deadline that begins when it is called for."""
+    keepers: Mapping[str, Keeper] = field(default_factory=dict)
+    """Providers whose machines can be looked after without their stack."""
+    bases: Mapping[str, Sharer] = field(default_factory=dict)
+    """Providers whose machines share something, to what changes that."""
+    enrollers: Mapping[str, Enroller] = field(default_factory=dict)
+    """Queue to where new workers of it are made known; each of these has a registry too."""
+    desks: Mapping[str, Desk] = field(default_factory=dict)
+    """Queues of tickets, to where fleet gives them machines itself."""
+    lenders: Mapping[str, Lender] = field(default_factory=dict)
+    """Providers that look after the machines that tickets are given."""
+    rules: Mapping[str, RuleReader] = field(default_factory=dict)
+    """Queues to what reads the rules by which they give tags to their requests."""
+    look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
+    """Tries the ports of machines that tickets are given, and returns the listings with that."""
+    prices: Mapping[str, PriceReader] = field(default_factory=dict)
+    """Providers that can be asked what they charge."""
+    members: Members | None = None
+    """Who is in which group, where fleet.yaml says where that stands."""
+    is_ending: Callable[[], bool] = lambda: False
+    """Whether somebody asked to end: then no further pool is begun."""
+    crew: Crew = field(default_factory=OneByOne)
+    """Who carries out the work on several pools, each a task."""
+
+
+def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
+    """Return the world as every source tells it; what a source cannot tell is Unknown."""
+    asking = sources.asking()
+    listed = {
+        name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
+    }
+    listings = sources.look(asking("provider", listed))
+    desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
+    others = {
+        name: partial(queue.read, now)
+        for name, queue in sources.queues.items()
+        if name not in desks
+    }
+    read = {name: _reading(each) for name, each in asking("queue", others).items()}
+    world = World(
+        fleet=fleet.fleet,
+        time=now,
+        queues={},
+        providers=listings,
+        stacks=_stacks(fleet, sources, listings, asking),
+        bases=read_bases(fleet, sources.bases, asking),
+        images=_images(sources.store),
+        ledger=_ledger(fleet, sources.store, now),
+        attempts=_attempts(sources.store),
+        members=_members(sources),
+        runs=_runs(sources.store, now),
+        delete_seconds=_delete_seconds(sources.store),
+        prices=read_prices(sources.prices, sources.store, now, asking),
+    )
+    queues = with_rules(fleet, read, sources.rules, sources.store, asking)
+    # Tickets last: one that is taken while a slow source answers is not left to the next run.
+    queues |= {name: desk.read(now) for name, desk in desks.items()}
+    queues |= dict(_with_packages(fleet, queues))
+    world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
+    return world.model_copy(update={"approved": _approved(sources.store, world)})
+
+
+def _reading(told: QueueReading | Unknown) -> QueueReading:
+    return QueueReading(demand=told, workers=told) if isinstance(told, Unknown) else told
+
+
+def _stacks(
+    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: Asking
+) -> dict[str, Stack | Unknown] | Unknown:
+    try:
+        known = sources.store.stacks()
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+    return read_stacks(fleet, known, listings, sources.engine_of, asking)
+
+
+def _with_packages(
+    fleet: Fleet, queues: Mapping[str, QueueReading]
+) -> Iterator[tuple[str, QueueReading]]:
+    """Yield queues of tickets with the packages that other queues tell of their work."""
+    desks = dict(queues)
+    for name, reading in queues.items():
+        queue, told = fleet.queues.get(name), reading.packages
+        if not told or not isinstance(queue, CoprQueue) or queue.tickets is None:
+            continue
+        desk = desks[queue.tickets]
+        if isinstance(desk.workers, tuple):
+            named = tuple(_building(each, told.get(each.running or "")) for each in desk.workers)
+            desks[queue.tickets] = desk.model_copy(update={"workers": named})
+            yield queue.tickets, desks[queue.tickets]
+
+
+def _building(worker: Worker, package: str | None) -> Worker:
+    if worker.work is None or worker.work.package or package is None:
+        return worker
+    work = worker.work.model_copy(update={"package": package})
+    return worker.model_copy(update={"work": work})
+
+
+def with_rules(
+    fleet: Fleet,
+    queues: Mapping[str, QueueReading],
+    rules: Mapping[str, RuleReader],
+    store: Store,
+    asking: Asking,
+) -> dict[str, QueueReading]:
+    """Return the readings with the rules of each queue, and since when fleet saw them."""
+    if not rules:
+        return dict(queues)
+    try:
+        seen = store.rules_seen()
+    except (StoreMissing, StoreFailed):
+        seen = {}
+    asked = {name: reader.read for name, reader in rules.items()}
+    told = asking("the rules of queue", asked)
+    read = dict(queues)
+    for name, held in told.items():
+        places: Mapping[str, HeldRules | Unknown] = (
+            dict.fromkeys(places_of(fleet, name), held) if isinstance(held, Unknown) else held
+        )
+        since = {
+            place: _since(each, seen.get(f"{name}/{place}")) for place, each in places.items()
+        }
+        read[name] = read[name].model_copy(update={"rules": since})
+    return read
+
+
+def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> HeldRules | Unknown:
+    if isinstance(held, Unknown) or seen is None or seen[0] != held.digest:
+        return held
+    return held.model_copy(update={"since": seen[1]})
+
+
+def remember_rules(world: World, store: Store) -> None:
+    """Remember when the rules of queues were seen first, where they are new."""
+    store.see_rules(
+        {
+            f"{name}/{place}": (held.digest, world.time)
+            for name, reading in world.queues.items()
+            for place, held in reading.rules.items()
+            if isinstance(held, HeldRules) and held.since is None
+        }
+    )
+
+
+def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
+    """Return when the latest runs began that came to their end, oldest first.
+
+    What else is in the journal, as a machine that a person had forgotten, carried out no plan. A
+    run of the future had a clock that was ahead: nobody knows when it was.
+    """
+    latest = store.ended_runs(assembly.REMEMBERED)
+    began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
+    return tuple(moment for moment in began if moment <= now + _MOST_SKEW)
+
+
+def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
+    hour, day, month = (period.start for period in periods(fleet, now))
+    try:
+        return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
+    """Return how far approvals were used; where that cannot be read, none may be used."""
+    readings = [queue.workers for queue in world.queues.values()]
+    readings += [
+        listing if isinstance(listing, Unknown) else listing.workers
+        for listing in world.providers.values()
+    ]
+    try:
+        return used_so_far(store.spent(), world.stacks, readings)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _runs(store: Store, now: datetime) -> tuple[datetime, ...] | Unknown:
+    try:
+        return ended_runs(store, now)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _delete_seconds(store: Store) -> int | None:
+    """Return how long the longest of the latest runs took that deleted machines."""
+    try:
+        latest = store.ended_runs(_JOURNALLED)
+    except (StoreMissing, StoreFailed):
+        return None
+    took = [
+        datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
+        for run in latest
+        if _has_deleted(run["outcome"])
+    ]
+    longest = max(took[: assembly.REMEMBERED], default=None)
+    return None if longest is None else -(-longest // timedelta(seconds=1))
+
+
+def _has_deleted(outcome: str) -> bool:
+    try:
+        return any(stack.deleted for stack in Outcome.model_validate_json(outcome).stacks)
+    except ValidationError:
+        return False
+
+
+def _attempts(store: Store) -> tuple[Attempt, ...]:
+    """Return the tries that are remembered; without a store nothing is made anyway."""
+    try:
+        return store.attempts(REMEMBERED)
+    except (StoreMissing, StoreFailed):
+        return ()
+
+
+def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
+    try:
+        return tuple(version.fact for version in store.image_versions())
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
+    read = sources.members.read() if sources.members is not None else {}
+    return read if isinstance(read, Unknown) else dict(read)

@@ -1,0 +1,436 @@
+"""This module carries out the work of runs in threads that take turns, also beside later runs.
+
+Store, registries and console are used by one at a time; only while a thread waits for a helper of
+the engine, or for a person's own commands, do the others go on. A loop's runs share the fleet's
+lock with what earlier ones began: it is let go of when nothing is under way any more.
+"""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+from typing import NamedTuple, TypeVar
+
+from fleet.apply.assign import Seen
+from fleet.apply.observe import Sources
+from fleet.clouds.ready import Slots
+from fleet.engines.parallel import (
+    EngineApart,
+    EngineAside,
+    HelperProcess,
+    Helpers,
+    LenderAside,
+    Turns,
+)
+from fleet.errors import FleetError
+from fleet.model.facts import Unknown
+from fleet.model.outcome import StackOutcome
+from fleet.ports import Engine, Hurried, Task
+from fleet.schema.model import Fleet
+from fleet.state.store import DatabaseStore
+
+_MOST_OWN = 64
+"""So many pools and machines wait for their own commands at once; providers have bounds too."""
+_LOOK_SECONDS = 0.5
+
+
+class _Going(NamedTuple):
+    task: Task
+    future: Future[None]
+    run: int
+    """Which of the runs began it."""
+
+
+class Background:
+    """What goes on, and what has ended that nobody was told of."""
+
+    def __init__(
+        self,
+        jobs: int,
+        store: DatabaseStore | None = None,
+        ring: Callable[[], object] = lambda: None,
+        patience: float = inf,
+    ) -> None:
+        """Have a run wait so many seconds for what it begins; `ring` is called at the end of that.
+
+        All runs write into one `store`, which knows that they have the lock.
+        """
+        self.turns = Turns()
+        self.slots = Slots()
+        self.store = store
+        self._going: dict[str, _Going] = {}
+        self.cuts: list[Callable[[], None]] = []
+        self.seen: Seen | None = None
+        """What the run before this one saw, if it came to its end."""
+        self.given: Callable[[], object] = lambda: None
+        """Called when machines were given out while a run looked."""
+        self._ring = ring
+        self._patience = patience
+        self._ended: list[StackOutcome] = []
+        self._defects: list[BaseException] = []
+        self._own = ThreadPoolExecutor(_MOST_OWN, thread_name_prefix="pool")
+        self._others = ThreadPoolExecutor(jobs, thread_name_prefix="pool")
+        self._lock = ExitStack()
+        self._run = 0
+        self._is_running = False
+        self._is_locked = False
+
+    @property
+    def under_way(self) -> Mapping[str, Collection[str]]:
+        """Return what goes on, with its machines."""
+        return {what: each.task.machines for what, each in self._going.items()}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have the turn; wait in the end for all that was begun."""
+        with self.turns.mine():
+            try:
+                yield
+            finally:
+                with self.turns.aside():
+                    self._own.shutdown()
+                    self._others.shutdown()
+
+    @contextmanager
+    def locked(self, lock: AbstractContextManager[str | None]) -> Iterator[str | None]:
+        """Have the turn, and hold the fleet's lock; yield who died holding it."""
+        with self.turns.mine():
+            died = None if self._is_locked else self._lock.enter_context(lock)
+            self._is_running = self._is_locked = True
+            self._run += 1
+            try:
+                yield died
+            finally:
+                self._is_running = False
+                self._let_go()
+
+    def begin(self, task: Task, *, is_own: bool, after: Callable[[], None]) -> None:
+        """Carry a task out in a thread; `after` is called when it has ended."""
+        threads = self._own if is_own else self._others
+        # It has to wait for the turn, which is ours.
+        future = threads.submit(self._in_turn, task, after)
+        self._going[task.what] = _Going(task, future, self._run)
+
+    def do(self, task: Task) -> None:
+        """Carry a task out here and now."""
+        if outcome := task.work():
+            self._ended.append(outcome)
+
+    def wait(self, mine: Collection[str]) -> Iterator[None]:
+        """Let others have the turn until these have ended, or long enough; yield now and then."""
+        until = monotonic() + self._patience
+        while (left := until - monotonic()) > 0:
+            futures = [self._going[what].future for what in mine if what in self._going]
+            if not futures:
+                return
+            with self.turns.aside():
+                wait(futures, min(left, _LOOK_SECONDS))
+            yield
+
+    def ended(self) -> list[StackOutcome]:
+        """Return what became of what has ended, each once; raises what a defect raised."""
+        if self._defects:
+            raise self._defects.pop()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def cut(self) -> None:
+        """End what goes on, however far it came."""
+        for cut in tuple(self.cuts):
+            cut()
+
+    def finish(self) -> None:
+        """Wait until nothing is under way; signals are heard meanwhile."""
+        while futures := [each.future for each in tuple(self._going.values())]:
+            wait(futures, _LOOK_SECONDS)
+
+    def _in_turn(self, task: Task, after: Callable[[], None]) -> None:
+        with self.turns.mine():
+            try:
+                if outcome := task.work():
+                    self._ended.append(outcome)
+            except BaseException as error:  # noqa: BLE001 - whoever asks what has ended is told
+                self._defects.append(error)
+            finally:
+                began = self._going.pop(task.what).run
+                after()
+                self._let_go()
+                if began != self._run or not self._is_running:
+                    self._ring()
+
+    def _let_go(self) -> None:
+        if self._is_locked and not self._is_running and not self._going:
+            self._is_locked = False
+            self._lock.close()
+
+
+T = TypeVar("T")
+_ASK_SECONDS = 0.2
+_SHARE = 4
+"""What is done meanwhile takes at most one part in so many of the time."""
+
+
+class Together:
+    """The time that all sources of one observation have together: two that are slow in vain.
+
+    A source that is late is left to itself, in a thread that does not hold the process up: what
+    it says then is heard by nobody.
+    """
+
+    def __init__(
+        self, seconds: float = 600, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """`meanwhile` is called again and again while a source is awaited."""
+        self._meanwhile = meanwhile
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._took: dict[str, float] = {}
+
+    def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
+        """Return what each source tells, by name, or why it failed or is late."""
+        began = time.monotonic()
+        answers = {name: self._begin(f"{kind} {name}", asked[name]) for name in sorted(asked)}
+        self._await(answers.values())
+        told: dict[str, T | Unknown] = {}
+        for name, answer in answers.items():
+            try:
+                told[name] = (
+                    answer.result() if answer.done() else self._late(f"{kind} {name}", began)
+                )
+            except FleetError as error:
+                told[name] = Unknown(unknown=str(error))
+        return told
+
+    def _await(self, answers: Collection[Future[T]]) -> None:
+        pause = inf if self._meanwhile is None else _ASK_SECONDS
+        while (left := self._until - time.monotonic()) > 0:
+            if not wait(answers, min(left, pause)).not_done or self._meanwhile is None:
+                return
+            began = time.monotonic()
+            self._meanwhile()
+            pause = max(_ASK_SECONDS, _SHARE * (time.monotonic() - began))
+
+    def _begin(self, source: str, ask: Callable[[], T]) -> Future[T]:
+        answer: Future[T] = Future()
+        began = time.monotonic()
+        if began >= self._until:
+            return answer
+
+        def run() -> None:
+            try:
+                answer.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 - told to whoever asked
+                answer.set_exception(error)
+            self._took[source] = time.monotonic() - began
+
+        Thread(target=run, name=f"asking {source}", daemon=True).start()
+        return answer
+
+    def _late(self, source: str, began: float) -> Unknown:
+        self._took.setdefault(source, time.monotonic() - began)
+        took = dict(self._took)
+        longest = max(took, key=took.__getitem__)
+        return Unknown(
+            unknown=f"{source} was not read within the {self._seconds:g} s that everything that "
+            f"is read has together; {longest} took {took[longest]:.0f} s of them"
+        )
+
+
+HELPER = (sys.executable, "-P", "-m", "fleet.apply.engine_helper")
+_REAL_ENGINE = re.compile(rb"\b(aws|hcloud|pulumi)\b")
+_LOOKED_AT = 5_000_000
+"""Bytes: a file that is larger is refused."""
+
+
+@contextmanager
+def early_process(file: str) -> Iterator[HelperProcess | None]:
+    """Yield what gets ready where a fleet.yaml seems to name the real engine, and end it.
+
+    A guess: who knows better ends it, or starts one later.
+    """
+    process = _start() if _seems_to_need(Path(file)) else None
+    try:
+        yield process
+    finally:
+        if process:
+            process.end()
+
+
+def _seems_to_need(path: Path) -> bool:
+    with suppress(OSError):
+        # What is no file can be read only once, and is left to who understands it.
+        if path.is_file():
+            with path.open("rb") as stream:
+                return _REAL_ENGINE.search(stream.read(_LOOKED_AT)) is not None
+    return False
+
+
+def _start() -> HelperProcess | None:
+    with suppress(OSError):
+        return HelperProcess(HELPER)
+    return None
+
+
+_LEAST, _MOST = 2, 8
+
+
+def default_jobs() -> int:
+    """Return how many pools are changed at once: each is a few processes, which often wait."""
+    return min(max(os.cpu_count() or 1, _LEAST), _MOST)
+
+
+class Pace(NamedTuple):
+    """How many pools are changed at once, and by whom."""
+
+    jobs: int = 1
+    helpers: Helpers | None = None
+    """Some that were started before; None: they are when it is known that any is needed."""
+    background: Background | None = None
+    """Where work that takes long goes on beside later runs; None: a run waits for it."""
+
+
+@contextmanager
+def early_helpers(
+    fleet: Fleet, file: str, process: HelperProcess | None
+) -> Iterator[Helpers | None]:
+    """Yield helpers of which one gets ready, before anybody knows whether it is needed.
+
+    None where every engine is embedded: there is nothing for them to do.
+    """
+    if not _has_real_engine(fleet):
+        if process:
+            process.end()
+        yield None
+        return
+    helpers = _helpers_of(fleet, file)
+    if process:
+        helpers.take(process)
+    else:
+        helpers.start()
+    try:
+        yield helpers
+    finally:
+        helpers.end()
+
+
+@contextmanager
+def crewed(
+    fleet: Fleet,
+    file: str,
+    sources: Sources,
+    pace: Pace,
+    tell: Callable[[str], None],
+) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
+    """Yield sources that change pools at once, and what cuts their work short.
+
+    These are pools of the real engine, and those whose machines a person's own commands make.
+    Where there are none, one is changed after the other, in this process.
+    """
+    own = {name: each for name, each in sources.providers.items() if isinstance(each, Hurried)}
+    shared = pace.background
+    if not own and not _has_real_engine(fleet) and not (shared and shared.under_way):
+        yield sources, None
+        return
+    background = shared or Background(pace.jobs)
+    helpers = pace.helpers or _helpers_of(fleet, file)
+    slow: dict[str, Hurried | None] = {**own}
+    slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
+    crew = _Crew(helpers, background, slow, sources.is_ending, tell)
+
+    def engine_of(provider: str) -> Engine:
+        engine = sources.engine_of(provider)
+        if engine.name == "pulumi":
+            return EngineApart(engine, helpers, background.turns)
+        return EngineAside(engine, background.turns) if provider in own else engine
+
+    lenders = {k: LenderAside(each, background.turns) for k, each in sources.lenders.items()}
+    try:
+        with ExitStack() as held:
+            if not shared:
+                held.enter_context(background.alone())
+            yield replace(sources, engine_of=engine_of, lenders=lenders, crew=crew), background.cut
+    finally:
+        crew.leave()
+
+
+class _Crew:
+    """The one of one run; what it begins may go on beside later runs."""
+
+    def __init__(
+        self,
+        helpers: Helpers,
+        background: Background,
+        slow: Mapping[str, Hurried | None],
+        is_ending: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Know which providers are `slow`: by a person's own commands, else by the real engine."""
+        self._helpers = helpers
+        self._background = background
+        self._slow = slow
+        self._is_ending = is_ending
+        self._tell = tell
+        self._before = background.under_way
+        self._left = 1
+        """What still needs the helpers: its tasks, and the run itself."""
+        background.cuts.append(self._cut)
+
+    @property
+    def under_way(self) -> Mapping[str, Collection[str]]:
+        """Return what went on when this run began, or goes on now, with its machines."""
+        return {**self._before, **self._background.under_way}
+
+    def ended(self) -> Sequence[StackOutcome]:
+        """Return what became of the tasks that have ended, each once; also of earlier runs'."""
+        return self._background.ended()
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks, some at once; each is begun in its order."""
+        under_way = self.under_way
+        new = [task for task in tasks if task.what not in under_way]
+        for task in new:
+            if task.provider in self._slow:
+                self._left += 1
+                is_own = self._slow[task.provider] is not None
+                self._background.begin(task, is_own=is_own, after=self.leave)
+        for task in new:
+            if task.provider not in self._slow:
+                self._background.do(task)
+        was_ending = False
+        for _ in self._background.wait({task.what for task in new}):
+            if self._is_ending() and not was_ending:
+                was_ending = True
+                self._tell(
+                    "asked to end: what was begun is done first, the rest waits for the next "
+                    "run; asked again, that is cancelled too"
+                )
+
+    def leave(self) -> None:
+        """Have the helpers end once nothing needs them any more."""
+        self._left -= 1
+        if not self._left:
+            self._background.cuts.remove(self._cut)
+            self._helpers.end()
+
+    def _cut(self) -> None:
+        self._helpers.interrupt()
+        for provider in self._slow.values():
+            if provider is not None:
+                # For good: what follows in its pool is not begun either.
+                provider.cut_short()
+
+
+def _has_real_engine(fleet: Fleet) -> bool:
+    return any(provider.engine == "pulumi" for provider in fleet.providers.values())
+
+
+def _helpers_of(fleet: Fleet, file: str) -> Helpers:
+    return Helpers(HELPER, (fleet, file))

@@ -1,0 +1,483 @@
+"""This module writes down every try to make a machine, before it is made and after.
+
+So a run that is killed leaves tries without a result, and the next one says what became of them.
+
+A worker is enrolled right before its machine is made; what surely was not made has its token
+revoked again. What a killed run has enrolled is in its queue's registry, where the next one sees
+it. Tokens are nowhere but in the user data.
+
+Guards may have kept some of them back; what an approval let pass is used up first, and taken back
+where it was not done.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from fleet.apply.observe import Sources
+from fleet.apply.spending import refund, spend
+from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
+from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World
+from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Plan, Reason, Release
+from fleet.planner.failures import classify, settle
+from fleet.planner.inventory import take_census
+from fleet.planner.machine_inputs import market_of, swap_of, write_swap, write_user_data
+from fleet.planner.units import is_at_cloud
+from fleet.ports import (
+    Change,
+    Engine,
+    Enrolment,
+    Registry,
+    StackRecord,
+    StackRef,
+    Step,
+    Store,
+    Tell,
+)
+from fleet.schema.model import DebusineQueue, Fleet, Pool
+from fleet.tagrules.debusine import static_tags
+
+_LINE_LIMIT = 300
+
+
+def settle_attempts(
+    fleet: Fleet, world: World, store: Store, *, besides: Collection[str] = ()
+) -> None:
+    """Write down what became of earlier tries, as far as the world tells.
+
+    Of pools `besides` none has to be over that the world does not tell of.
+    """
+    if any(attempt.result == "starting" for attempt in world.attempts):
+        settled = settle(fleet, world, take_census(fleet, world))
+        store.record_attempts([each for each in settled if each.pool not in besides])
+
+
+def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
+    """Write down what is about to be made; what an earlier run had begun is written already."""
+    begun = {each.worker: each for each in world.attempts if each.result == "starting"}
+    attempts = [begun.get(create.worker) or _attempt(world, create) for create in creates]
+    store.record_attempts([each for each in attempts if each.worker not in begun])
+    return tuple(attempts)
+
+
+def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:
+    """Write down what the provider refused; what it made may still fail to boot."""
+    store.record_attempts(
+        [
+            attempt.model_copy(update={"result": classify(said), "detail": said[:_LINE_LIMIT]})
+            for attempt in attempts
+            if (said := failure.failed.get(attempt.worker)) is not None
+        ]
+    )
+
+
+def _attempt(world: World, create: Create) -> Attempt:
+    return Attempt(
+        pool=create.pool,
+        worker=create.worker,
+        type=create.inputs.type,
+        market=market_of(create.inputs),
+        image=create.inputs.image,
+        at=world.time,
+        result="starting",
+    )
+
+
+APART = 2
+"""Seconds between the starts of two workers: connecting at once, Debusine loses what they say."""
+MARGIN = timedelta(minutes=10)
+"""How much longer a token lives than its machine has to come up: making it takes time too."""
+
+
+def stagger(actions: Sequence[Action]) -> dict[str, int]:
+    """Return how many seconds late each new worker starts, one after the other at each queue."""
+    waiting: dict[str, int] = {}
+    delays = {}
+    for action in actions:
+        if isinstance(action, Create) and action.registry is not None:
+            delays[action.worker] = waiting.get(action.registry, 0)
+            waiting[action.registry] = delays[action.worker] + APART
+    return delays
+
+
+@dataclass
+class Enrolled:
+    """What was enrolled of a pool's creations."""
+
+    creates: list[Create] = field(default_factory=list)
+    """The machines that may be made."""
+    user_data: dict[str, str] = field(default_factory=dict, repr=False)
+    """Worker to what its machine is given, with its token; empty: it was given one before."""
+    refused: list[str] = field(default_factory=list)
+    """Why some are not made in this run."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about is not made either."""
+
+
+@dataclass(frozen=True)
+class Enrolling:
+    """Enrols the new workers of one run."""
+
+    fleet: Fleet
+    world: World
+    sources: Sources
+    delays: Mapping[str, int]
+
+    def enrol(self, creates: Sequence[Create]) -> Enrolled:
+        """Enrol each that needs a token; where a registry fails, those behind are not tried."""
+        enrolled = Enrolled()
+        listed = self._listed()
+        failing: set[str] = set()
+        for action in creates:
+            if action.registry is None:
+                enrolled.creates.append(action)
+                if swap := self._swap_at_cloud(action):
+                    enrolled.user_data[action.worker] = write_swap(swap)
+                continue
+            if action.worker in listed:
+                # A killed run has made this machine already, and given it a token.
+                enrolled.user_data[action.worker] = ""
+                enrolled.creates.append(action)
+                continue
+            if action.registry in failing:
+                continue
+            try:
+                enrolled.user_data[action.worker] = self._user_data(action, action.registry)
+            except WorkerBusy as busy:
+                enrolled.refused.append(f"{action.worker} is not made: {busy}")
+            except FleetError as trouble:
+                enrolled.troubles.append(f"{action.worker} is not made: {trouble}")
+                if not isinstance(trouble, PlanRefused):
+                    failing.add(action.registry)
+            else:
+                enrolled.creates.append(action)
+        return enrolled
+
+    def revoke(
+        self, creates: Sequence[Create], enrolled: Enrolled, after: Stack | Unknown | None
+    ) -> list[str]:
+        """Revoke the tokens of what its stack does not know, and return what stood against it.
+
+        What it knows may exist, or is made by the next run; where it was interrupted, so may what
+        it does not know: the next run releases what has no machine.
+        """
+        if isinstance(after, Unknown) or (after and after.interrupted):
+            return []
+        known = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
+        troubles = []
+        for action in creates:
+            if action.registry is None:
+                continue
+            if enrolled.user_data.get(action.worker) and action.worker not in known:
+                try:
+                    self.sources.registries[action.registry].revoke(action.worker)
+                except FleetError as trouble:
+                    troubles.append(f"the token of {action.worker} was not revoked: {trouble}")
+        return troubles
+
+    def _user_data(self, action: Create, registry: str) -> str:
+        delay = self.delays.get(action.worker, 0)
+        token = self.sources.enrollers[registry].enrol(self._enrolment(action, delay))
+        queue = self.fleet.queues[registry]
+        url = queue.url if isinstance(queue, DebusineQueue) else ""
+        return write_user_data(url, token, delay=delay, swap=self._swap(action))
+
+    def _swap(self, action: Create) -> int:
+        pool = self.fleet.pools.get(action.pool)
+        return swap_of(pool) if isinstance(pool, Pool) else 0
+
+    def _swap_at_cloud(self, action: Create) -> int:
+        """Return what a server that no queue enrols has to make by itself; commands are told."""
+        pool = self.fleet.pools.get(action.pool)
+        at_cloud = isinstance(pool, Pool) and is_at_cloud(self.fleet, pool)
+        return self._swap(action) if at_cloud else 0
+
+    def _enrolment(self, action: Create, delay: int) -> Enrolment:
+        pool = self.fleet.pools[action.pool]
+        tags = static_tags(self.fleet, action.pool)
+        deadline = pool.boot.deadline if isinstance(pool, Pool) else 0
+        return Enrolment(
+            worker=action.worker,
+            fleet=self.fleet.fleet,
+            pool=action.pool,
+            provides=tags["provided_tags"],
+            requires=tags["required_tags"],
+            expires=self.world.time + timedelta(seconds=deadline + delay) + MARGIN,
+        )
+
+    def _listed(self) -> set[str]:
+        listings = [each for each in self.world.providers.values() if isinstance(each, Listing)]
+        return {machine.name for listing in listings for machine in listing.machines}
+
+
+@dataclass(frozen=True)
+class PoolRun:
+    """What carrying out one pool's actions needs."""
+
+    fleet: Fleet
+    world: World
+    plan: Plan
+    ref: StackRef
+    sources: Sources
+    tell: Tell
+    enrolling: Enrolling
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Return the pool's actions, but for what no stack holds."""
+        own = (each for each in self.plan.actions if each.pool == self.ref.pool)
+        return tuple(each for each in own if not is_orphan(each))
+
+    @property
+    def approvals(self) -> tuple[ApprovalVerdict, ...]:
+        """Return the approvals that let some of the pool's actions pass."""
+        own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
+        return tuple(each for each in own if each.passes)
+
+    @property
+    def stack(self) -> Stack | None:
+        """Return the pool's stack as it was observed."""
+        return observed_stack(self.world, self.ref.pool)
+
+    @property
+    def engine(self) -> Engine:
+        """Return what changes the pool's stack."""
+        return self.sources.engine_of(self.ref.provider)
+
+    @property
+    def blind(self) -> str:
+        """Return why the pool's stack or machines are unknown; nothing may be done then."""
+        if isinstance(self.world.stacks, Unknown):
+            return self.world.stacks.unknown
+        listing = self.world.providers.get(self.ref.provider)
+        for reading in (self.world.stacks.get(self.ref.pool), listing):
+            if isinstance(reading, Unknown):
+                return reading.unknown
+        return ""
+
+    def read_stack(self) -> Stack | Unknown | None:
+        """Return the pool's stack as it is now."""
+        try:
+            return self.engine.read(self.ref)
+        except FleetError as failure:
+            return Unknown(unknown=str(failure))
+
+    def record_stack(self, *, serial: int) -> None:
+        """Have the store remember the pool's stack, so that its loss would be noticed."""
+        self.sources.store.record_stack(
+            StackRecord(
+                name=self.ref.name,
+                pool=self.ref.pool,
+                provider=self.ref.provider,
+                project=self.ref.project,
+                engine=self.engine.name,
+                serial=serial,
+            )
+        )
+
+
+def is_orphan(action: Action) -> bool:
+    """Say whether an action deletes what no stack holds; any apply does that, not only a sweep."""
+    return isinstance(action, Delete) and action.reason is Reason.ORPHAN
+
+
+def observed_stack(world: World, pool: str) -> Stack | None:
+    """Return a pool's stack as it was observed; None where none was."""
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    stack = stacks.get(pool)
+    return stack if isinstance(stack, Stack) else None
+
+
+def is_empty(stack: Stack | Unknown | None) -> bool:
+    """Say whether a stack surely holds nothing, not even something half deleted."""
+    return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
+
+
+def prepare_change(
+    run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
+) -> Change:
+    """Return the change that these actions come to, refusing what the plan does not say."""
+    change = held.enter_context(run.engine.prepare(run.ref, _desired(run, creates, deletes)))
+    _check_preview(change.steps, creates, deletes, gone=_gone(run, deletes))
+    return change
+
+
+def change_stack(
+    run: PoolRun,
+    enrolled: Enrolled,
+    going: Sequence[Delete],
+    prepared: Change | None,
+    held: ExitStack,
+) -> tuple[Step, ...]:
+    """Change the stack; what was enrolled and not made has its token revoked.
+
+    Where nothing is prepared, what is `held` is given up for what these actions come to.
+    """
+    creates = enrolled.creates
+    if not (creates or going):
+        return ()
+    try:
+        if prepared is None:
+            held.close()
+            prepared = prepare_change(run, creates, going, held)
+        return _make(run, prepared, enrolled)
+    except FleetError:
+        if enrolled.user_data:
+            for trouble in run.enrolling.revoke(creates, enrolled, run.read_stack()):
+                run.tell(f"{run.ref.pool}: {trouble}")
+        raise
+
+
+def _desired(
+    run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
+) -> tuple[WorkerInputs, ...]:
+    """Return the stack's workers after these actions; those that stay keep their inputs."""
+    going = {action.worker for action in deletes}
+    recorded = run.stack.workers if run.stack else ()
+    desired = {worker.name: worker for worker in recorded if worker.name not in going}
+    desired |= {action.worker: action.inputs for action in creates}
+    return tuple(desired[name] for name in sorted(desired))
+
+
+def _gone(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
+    """Return what an apply that was killed has deleted already: the engine only forgets it."""
+    listing = run.world.providers.get(run.ref.provider)
+    listed = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
+    interrupted = {each.worker for each in deletes if each.reason is Reason.INTERRUPTED}
+    return interrupted - listed
+
+
+def _check_preview(
+    steps: Sequence[Step],
+    creates: Sequence[Create],
+    deletes: Sequence[Delete],
+    *,
+    gone: Collection[str],
+) -> None:
+    """Refuse unless the engine is about to do exactly what the plan says."""
+    planned = {(action.worker, "create") for action in creates}
+    planned |= {(action.worker, "delete") for action in deletes}
+    previewed = {(step.worker, step.operation) for step in steps}
+    unplanned = sorted(previewed - planned)
+    missing = sorted(planned - previewed - {(name, "delete") for name in gone})
+    if unplanned or missing:
+        sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
+        sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
+        raise PlanRefused(f"refused, nothing was changed: the engine {'; '.join(sentences)}")
+
+
+def _make(run: PoolRun, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
+    run.record_stack(serial=run.stack.serial if run.stack else 0)
+    attempts = begin_attempts(run.world, enrolled.creates, run.sources.store)
+    try:
+        return change.make(lambda step: run.tell(_said(run.ref, step)), enrolled.user_data)
+    except StackFailed as failure:
+        end_attempts(attempts, failure, run.sources.store)
+        raise
+    finally:
+        after = run.engine.read(run.ref)
+        if isinstance(after, Stack):
+            run.record_stack(serial=after.serial)
+            if is_empty(after) and run.ref.pool not in run.fleet.pools:
+                run.sources.store.forget_stack(run.ref.name)
+
+
+def _said(ref: StackRef, step: Step) -> str:
+    return f"{ref.pool}: {step.operation} {step.worker}"
+
+
+def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
+    """Refuse before anything changes when a worker's queue cannot be told to let go of it."""
+    named = {action.registry for action in actions}
+    deaf = sorted(name for name in named if name and name not in run.sources.registries)
+    if deaf:
+        raise PlanRefused(
+            f"refused, nothing was changed: queue {', '.join(deaf)} can be read, but not be told "
+            "to enrol, drain or disable a worker; give it `admin` in fleet.yaml, or set "
+            f"`mode: observe` or `pause` on pool {run.ref.pool}"
+        )
+
+
+@dataclass
+class Switched:
+    """What became of the workers that go."""
+
+    going: list[Delete] = field(default_factory=list)
+    """Those that are switched off: their machines can be deleted."""
+    kept: list[str] = field(default_factory=list)
+    """Why some stay."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about stays too."""
+
+
+def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
+    """Switch off the workers that go; one that took work or registered meanwhile stays.
+
+    Where a registry fails, what was switched off before goes all the same.
+    """
+    switched = Switched()
+    failing: set[str] = set()
+    for action in deletes:
+        if action.registry in failing:
+            continue
+        try:
+            if action.registry is not None:
+                let_go(run.sources.registries[action.registry], action)
+        except WorkerBusy as busy:
+            switched.kept.append(f"{action.worker} stays: {busy}")
+        except FleetError as trouble:
+            switched.troubles.append(f"{action.worker} stays: {trouble}")
+            if not isinstance(trouble, PlanRefused):
+                failing.add(action.registry or "")
+        else:
+            switched.going.append(action)
+    return switched
+
+
+def let_go(registry: Registry, action: Delete) -> None:
+    """Have a queue give up a worker whose machine goes; WorkerBusy where it has to stay."""
+    if action.releases:
+        # It has a ticket in vain: its machine is off.
+        registry.release(action.worker)
+    elif action.revokes:
+        registry.revoke(action.worker)
+    else:
+        registry.disable(action.worker)
+
+
+def release_all(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
+    """Release what the plan says, and return what was; the next run does what cannot be done."""
+    return tuple(
+        each.worker
+        for each in plan.releases
+        if each.registry in sources.registries and _release(plan, each, sources, tell)
+    )
+
+
+def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
+    approvals = [known for known in plan.approvals if each.worker in known.passes]
+    try:
+        spent = spend(sources.store, approvals, (each,), None)
+        try:
+            sources.registries[each.registry].release(each.worker)
+        except FleetError:
+            refund(sources.store, spent, frozenset({each.worker}))
+            raise
+    except FleetError as trouble:
+        tell(f"{each.worker} was not released: {trouble}")
+        return False
+    tell(f"{each.pool}: release {each.worker}: {each.because}")
+    return True
+
+
+def confirm_all(sources: Sources, tell: Tell) -> None:
+    """Have each look again, saying for how long that is waited; the next run sees what fails."""
+    for name, registry in sorted(sources.registries.items()):
+        seconds = registry.pause()
+        if seconds >= 1:
+            tell(f"{name}: looking again in {seconds:.0f} s at what its workers were told")
+        try:
+            registry.confirm()
+        except FleetError as trouble:
+            tell(str(trouble))

@@ -1,0 +1,43 @@
+"""This module moves versions of images as a plan says, but for what somebody moved meanwhile."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from fleet.errors import PromotionRefused, VersionMoved
+from fleet.images.promote import promote, retire
+from fleet.model.images import Move, Version
+from fleet.model.plan import Plan, Promotion
+from fleet.ports import Store, Tell
+
+
+def promote_all(
+    plan: Plan, store: Store, now: datetime, note: Callable[[str], None], tell: Tell
+) -> tuple[str, ...]:
+    """Move each version and return what was; the next run does what cannot be done."""
+    done = []
+    for each in plan.promotions:
+        said = f"image {each.image}: {each.verb} {each.version}"
+        try:
+            moves = _moves(each, store, now)
+            note(said)
+            store.move_image_versions(moves)
+        except (PromotionRefused, VersionMoved) as trouble:
+            tell(f"{said} was not done: {trouble}")
+        else:
+            tell(f"{said}: {each.because}")
+            done.append(f"{each.image} {each.version}")
+    return tuple(done)
+
+
+def _moves(step: Promotion, store: Store, now: datetime) -> tuple[Move, ...]:
+    versions = [each for each in store.image_versions() if each.image == step.image]
+    wanted = next((each for each in versions if _is_meant(each, step)), None)
+    if wanted is None:
+        raise VersionMoved(f"image {step.image} {step.version} is no longer {step.was}")
+    if step.now == "retired":
+        return retire(wanted, now, step.because)
+    return promote(versions, wanted, now, share=step.share or None)
+
+
+def _is_meant(version: Version, step: Promotion) -> bool:
+    return (version.version, version.state) == (step.version, step.was)

@@ -1,0 +1,264 @@
+"""This module lists what only one of a machine's two witnesses knows.
+
+A machine is taken into its pool's stack when fleet.yaml still says what it was made from: its
+digest tells. Nothing is made, changed or deleted at a provider. What cannot be known is counted
+against whoever wants to spend: money from the first of the month, approvals as used up.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.apply.observe import Sources, stack_ref
+from fleet.errors import FleetError, PlanRefused
+from fleet.guard.approvals import approval_digest
+from fleet.model.facts import Entry, Listing, Stack, Unknown, WorkerInputs, World
+from fleet.model.outcome import StackOutcome
+from fleet.model.plan import Plan, Reason
+from fleet.model.values import Moment, Value
+from fleet.planner.failures import recall
+from fleet.planner.images import choose_image
+from fleet.planner.inventory import PoolCensus, take_census
+from fleet.planner.ledger import charge, periods
+from fleet.planner.machine_inputs import NOTHING_SHARED, options_of
+from fleet.planner.recognition import made_from
+from fleet.planner.shared_stacks import shared_settings
+from fleet.planner.units import State
+from fleet.ports import Charging, StackRecord, StackRef
+from fleet.schema.model import Fleet, Pool
+
+_KINDS: dict[State, Literal["unrecorded", "missing"]] = {
+    State.UNRECORDED: "unrecorded",
+    State.MISSING: "missing",
+}
+
+
+class Orphan(Value):
+    """A machine with the fleet's mark that no stack knows, or a stack's entry without one."""
+
+    kind: Literal["unrecorded", "missing"] = Field(
+        description="`unrecorded`: its provider lists it, no stack knows it; `missing`: its stack "
+        "knows it, its provider does not list it."
+    )
+    name: str
+    pool: str
+    provider: str
+    id: str | None = Field(description="The provider's own id.")
+    since: Moment | None = Field(description="When it was made, where its provider tells.")
+    goes: bool = Field(description="`fleet apply` lets it go by itself, no guard withholds that.")
+
+
+class Orphans(Value):
+    """All of them, and of what they are not known."""
+
+    fleet: str
+    orphans: tuple[Orphan, ...] = ()
+    unknown: tuple[str, ...] = Field((), description="What could not be read, and why.")
+
+
+def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
+    """Return what one witness knows and the other does not, by pool and name."""
+    held = {action.worker for action in plan.withheld}
+    going = {verdict.worker for verdict in plan.workers if verdict.reason is Reason.ORPHAN} - held
+    found = [
+        orphan
+        for census in take_census(fleet, world).values()
+        for orphan in _orphans_of(census, going)
+    ]
+    return Orphans(fleet=fleet.fleet, orphans=tuple(found), unknown=tuple(silent(world)))
+
+
+def silent(world: World) -> Iterator[str]:
+    """Yield which witnesses of machines could not be read, and why."""
+    for name, listing in sorted(world.providers.items()):
+        if isinstance(listing, Unknown):
+            yield f"machines of provider {name} are unknown: {listing.unknown}"
+    if isinstance(world.stacks, Unknown):
+        yield f"stacks are unknown: {world.stacks.unknown}"
+        return
+    for pool, stack in sorted(world.stacks.items()):
+        if isinstance(stack, Unknown):
+            yield f"the stack of pool {pool} is unknown: {stack.unknown}"
+
+
+def _orphans_of(census: PoolCensus, going: Collection[str]) -> Iterator[Orphan]:
+    for unit in census.units:
+        kind = _KINDS.get(unit.state)
+        if kind is not None:
+            recorded = census.stack.ids.get(unit.name) if census.stack else None
+            yield Orphan(
+                kind=kind,
+                name=unit.name,
+                pool=unit.pool,
+                provider=census.provider,
+                id=unit.machine.id if unit.machine else recorded,
+                since=unit.machine.created_at if unit.machine else None,
+                goes=unit.name in going,
+            )
+
+
+class Left(Value):
+    """A machine that stays as it is, and why."""
+
+    name: str
+    pool: str
+    because: str
+
+
+class Rebuild(Value):
+    """What is taken into which pool's stack, and what is not."""
+
+    fleet: str
+    pools: dict[str, tuple[WorkerInputs, ...]] = Field(
+        description="Pool to what its stack gets: machines that exist, as they were made."
+    )
+    left: tuple[Left, ...] = ()
+    unknown: tuple[str, ...] = Field((), description="What could not be read, and why.")
+
+
+def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
+    """Return what can be made anew of the stacks."""
+    pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
+    left = []
+    censuses = take_census(fleet, world)
+    memory = recall(fleet, world, censuses)
+    for name, census in censuses.items():
+        shared = shared_settings(fleet, world, census.provider)
+        because = _why_left(fleet, census, shared)
+        choice = choose_image(fleet, world, memory, name)
+        known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
+        options = options_of(fleet, memory, name, choice, known)
+        for unit in census.having(State.UNRECORDED):
+            machine = None if because else unit.machine
+            inputs = made_from(fleet, options, choice, machine) if machine else None
+            if inputs is not None:
+                pools[name].append(inputs)
+            else:
+                left.append(Left(name=unit.name, pool=name, because=because or _UNMADE))
+    return Rebuild(
+        fleet=fleet.fleet,
+        pools={name: tuple(workers) for name, workers in pools.items()},
+        left=tuple(left),
+        unknown=tuple(silent(world)),
+    )
+
+
+_UNMADE = (
+    "fleet.yaml no longer says what it was made from (its digest is of something else): rebuild "
+    "with the fleet.yaml that made it, the label `commit` says which, or delete it by hand"
+)
+
+
+def _why_left(fleet: Fleet, census: PoolCensus, shared: Mapping[str, str] | Unknown) -> str:
+    if not isinstance(fleet.pools.get(census.pool), Pool):
+        return f"pool {census.pool} is not in fleet.yaml: put it back, with `mode: drain` say"
+    return shared.unknown if isinstance(shared, Unknown) else "; ".join(census.blind)
+
+
+def carry_out(
+    fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources
+) -> tuple[StackOutcome, ...]:
+    """Count what is not known, take machines into stacks; return what became of each pool."""
+    if rebuild.unknown:
+        raise PlanRefused(f"refused, nothing was changed: {'; '.join(rebuild.unknown)}")
+    _count(fleet, world, sources)
+    outcomes = []
+    for pool, workers in rebuild.pools.items():
+        try:
+            _adopt(fleet, world, pool, workers, sources)
+        except FleetError as error:
+            outcomes.append(StackOutcome(pool=pool, result="failed", error=str(error)))
+        else:
+            names = tuple(worker.name for worker in workers)
+            outcomes.append(StackOutcome(pool=pool, result="applied", adopted=names))
+    return tuple(outcomes)
+
+
+def forget_lost(sources: Sources) -> tuple[str, ...]:
+    """Forget the stacks that the store knows and that are not there; return their names."""
+    lost = []
+    for record in sources.store.stacks():
+        ref = StackRef(
+            project=record.project, name=record.name, provider=record.provider, pool=record.pool
+        )
+        if sources.engine_of(record.provider).read(ref) is None:
+            sources.store.forget_stack(record.name)
+            lost.append(record.name)
+    return tuple(lost)
+
+
+def charged_anew(fleet: Fleet, world: World) -> tuple[Entry, ...]:
+    """Return what a new ledger is charged: as if each machine had run since the month began.
+
+    What ran in its place before it nobody knows any more, and unknown is not zero.
+    """
+    if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
+        return ()
+    month = periods(fleet, world.time)[2].start
+    longer = world.model_copy(
+        update={
+            "providers": {
+                name: _since(listing, month) if isinstance(listing, Listing) else listing
+                for name, listing in world.providers.items()
+            }
+        }
+    )
+    return charge(fleet, longer, take_census(fleet, longer))
+
+
+def _since(listing: Listing, moment: datetime) -> Listing:
+    machines = tuple(
+        machine.model_copy(update={"created_at": min(machine.created_at, moment)})
+        for machine in listing.machines
+    )
+    return listing.model_copy(update={"machines": machines})
+
+
+def _count(fleet: Fleet, world: World, sources: Sources) -> None:
+    """Charge a new ledger, and use up the approvals that may have been used."""
+    if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
+        return
+    sources.store.charge(
+        Charging(
+            since=None,
+            until=world.time,
+            currency=fleet.money.currency,
+            entries=charged_anew(fleet, world),
+        )
+    )
+    for approval in fleet.approvals:
+        unknown = tuple(f"{approval.pool}/unknown-{n}:" for n in range(approval.count))
+        sources.store.spend(approval_digest(approval), unknown)
+
+
+def _adopt(
+    fleet: Fleet, world: World, pool: str, workers: Sequence[WorkerInputs], sources: Sources
+) -> None:
+    """Take machines into a stack; where the engine would do anything else, it is refused."""
+    census = take_census(fleet, world)[pool]
+    ref = stack_ref(fleet, pool, census.provider, census.stack)
+    engine = sources.engine_of(census.provider)
+    recorded = census.stack.workers if census.stack else ()
+    desired = sorted((*recorded, *workers), key=lambda worker: worker.name)
+    others = {(step.worker, step.operation) for step in engine.preview(ref, desired)}
+    others -= {(worker.name, "create") for worker in workers}
+    if others:
+        said = ", ".join(f"{operation} {name}" for name, operation in sorted(others))
+        raise PlanRefused(f"the engine would also {said}; `fleet apply` first, then rebuild")
+    record = StackRecord(
+        name=ref.name,
+        pool=pool,
+        provider=ref.provider,
+        project=ref.project,
+        engine=engine.name,
+        serial=census.stack.serial if census.stack else 0,
+    )
+    sources.store.record_stack(record)
+    # Nothing is given to them, so that the engine makes none that is gone by now.
+    engine.up(ref, desired, lambda _: None, {worker.name: "" for worker in workers})
+    after = engine.read(ref)
+    if isinstance(after, Stack):
+        sources.store.record_stack(record.model_copy(update={"serial": after.serial}))

@@ -1,0 +1,88 @@
+"""This module holds an apply to what a person ordered: some pools only, or a plan that was saved.
+
+Guards have spoken over the whole plan by then; what is not ordered is left as it is.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from fleet.errors import PlanOutdated, WrongUsage
+from fleet.model.plan import Plan
+from fleet.model.saved_plan import find_drift
+from fleet.ports import Store
+from fleet.schema.findings import nearest
+from fleet.schema.model import Fleet
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be applied; as a rule every pool, by a plan that is made on the spot."""
+
+    pools: frozenset[str] = frozenset()
+    """The only ones that may be changed; none named: all."""
+    saved: Plan | None = None
+    """The plan that the one of now has to agree with."""
+
+
+def idle_part(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
+    """Return a plan without what concerns pools and machines of which something goes on."""
+    machines = frozenset(name for names in under_way.values() for name in names)
+    return plan.model_copy(
+        update={
+            key: tuple(
+                each
+                for each in getattr(plan, key)
+                if each.pool not in under_way and each.worker not in machines
+            )
+            for key in ("actions", "withheld", "releases")
+        }
+    )
+
+
+def check_order(order: Order, fleet: Fleet, store: Store) -> None:
+    """Refuse what names no pool of this fleet, or is the plan of another."""
+    if order.saved is not None and order.saved.fleet != fleet.fleet:
+        raise PlanOutdated(
+            f"refused, nothing was changed: the saved plan is of fleet {order.saved.fleet}, not "
+            f"of fleet {fleet.fleet}"
+        )
+    known = {*fleet.pools, *(record.pool for record in store.stacks())}
+    unknown = sorted(order.pools - known)
+    if unknown:
+        meant = nearest(unknown[0], known)
+        hint = f"did you mean '{meant}'? " if meant else ""
+        raise WrongUsage(
+            f"--pool {unknown[0]}: there is no such pool; {hint}"
+            f"pools of fleet {fleet.fleet}: {', '.join(sorted(known)) or 'none'}"
+        )
+
+
+def ordered_part(order: Order, plan: Plan) -> Plan:
+    """Return the part of a guarded plan that is to be carried out."""
+    if not order.pools:
+        return plan
+    pools = tuple(each for each in plan.pools if each.pool in order.pools)
+    providers = {each.provider for each in pools if each.mode not in {"observe", "pause"}}
+    return plan.model_copy(
+        update={
+            "pools": pools,
+            # What an image's version boots concerns every pool of it.
+            "promotions": (),
+            "bases": tuple(each for each in plan.bases if each.provider in providers),
+            "guards": tuple(
+                each for each in plan.guards if each.pool is None or each.pool in order.pools
+            ),
+            "cost_before": sum((each.cost_before for each in pools), Decimal(0)),
+            "cost_after": sum((each.cost_after for each in pools), Decimal(0)),
+        }
+        | {
+            key: tuple(each for each in getattr(plan, key) if each.pool in order.pools)
+            for key in ("actions", "withheld", "releases", "workers", "approvals")
+        }
+    )
+
+
+def find_changes(order: Order, part: Plan) -> tuple[str, ...]:
+    """Return how the plan of now differs from the saved one, in what is ordered."""
+    return find_drift(ordered_part(order, order.saved), part) if order.saved else ()

@@ -1,0 +1,275 @@
+"""This module says what of a fleet goes apart from its plan: what expired, what a person names.
+
+The same rules hold as anywhere: what is not known to be idle stays, a worker is drained before
+its machine is deleted, and a pool in mode: pause stays as it is. Only that its stack is lost
+keeps no expired machine: then its provider's own listing is the witness.
+
+What a stack holds goes the way that apply lets it go. What no stack holds, or one that is lost,
+is drained and disabled where its registry can be told, and deleted at its provider.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from fleet.apply.observe import Sources
+from fleet.apply.run import apply_plan
+from fleet.apply.unrecorded import both, let_go_of_strays, machine_at
+from fleet.model.digests import seal
+from fleet.model.facts import Listing, Stack, Unknown, World
+from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.plan import Action, Delete, Plan, Reason
+from fleet.model.prices import find_types, markets_of, price_per_hour, with_price_lists
+from fleet.planner.assembly import Decided, assemble
+from fleet.planner.inventory import PoolCensus, expired_at, take_census
+from fleet.planner.machine_inputs import Option
+from fleet.planner.pool_plan import Draft, is_going
+from fleet.planner.staffing import Service
+from fleet.planner.units import CAPACITY, State, Unit
+from fleet.ports import Tell
+from fleet.report import words
+from fleet.report.plan_text import changes_section
+from fleet.report.terminal import Line, Span, Style, line, lines_to_text, title
+from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_duration
+from fleet.tagrules import serves_queue
+
+_SAID = {
+    Reason.EXPIRED: "a sweep looks at what expired, not at what waits",
+    Reason.REQUESTED: "this looks at what a person named, not at what waits",
+}
+_MAKES_NONE = "a sweep makes none"
+_BEGUN = "an earlier run began to delete it"
+_UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
+    *(State.DRAINING, State.DEAF, State.FAILED, State.DISABLED, State.STOPPED),
+    *(State.NEVER_REGISTERED, State.UNDELETED),
+}
+_UNSURE = {
+    State.MISSING: "its provider does not list it; once it is surely gone: "
+    "`fleet machine forget {name}`",
+    State.UNFINISHED: "an apply that was killed was making it; `fleet apply` finishes that",
+    State.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
+}
+Select = Callable[[PoolCensus, Unit], str]
+"""Says why a machine is to go; nothing where it is not."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which machines a person wants deleted: these, or those of these pools."""
+
+    names: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+    unused: bool = False
+    """Of pools only those that run nothing and have registered, or never will."""
+
+    def why(self, census: PoolCensus, unit: Unit) -> str:
+        """Return why a machine is to go; nothing where it is not chosen."""
+        said = "`fleet machine delete` asks for it"
+        if unit.name in self.names:
+            return said
+        if census.pool not in self.pools or unit.state in _UNSURE:
+            return ""
+        is_unused = unit.state in _UNUSED and not unit.may_run
+        return said if is_unused or not self.unused else ""
+
+
+def sweep(fleet: Fleet, world: World) -> Plan:
+    """Return the plan that lets go of expired machines, and of nothing else."""
+    return _let_go_of(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
+
+
+def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
+    """Return the plan that lets go of the machines that a person chose, and of nothing else.
+
+    A busy worker is only drained; without its stack a machine stays.
+    """
+    return _let_go_of(fleet, world, choice.why, Reason.REQUESTED)
+
+
+def _let_go_of(fleet: Fleet, world: World, select: Select, reason: Reason) -> Plan:
+    fleet = with_price_lists(fleet, world)
+    drafts: dict[str, Draft] = {}
+    lost: list[str] = []
+    for name, census in take_census(fleet, world).items():
+        is_expiry = reason is Reason.EXPIRED
+        if is_expiry and _is_lost(world, name) and not _unread(census):
+            lost += census.blind
+            census = replace(census, blind=(), frozen=())  # noqa: PLW2901 - as if it were there
+        pool = fleet.pools.get(name)
+        draft = Draft(
+            fleet=fleet,
+            census=census,
+            pool=pool if isinstance(pool, Pool) else None,
+            names=iter(()),
+            closed=_MAKES_NONE,
+            options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
+        )
+        for unit in census.units:
+            if because := select(census, unit):
+                _let_go(world, draft, unit, reason, because)
+        _finish_deletions(draft)
+        drafts[name] = draft
+    plan = assemble(fleet, world, drafts, Decided((), Service()))
+    pools = tuple(pool.model_copy(update={"because": _SAID[reason]}) for pool in plan.pools)
+    unknown = (*plan.unknown, *(f"{gone} (swept by its provider's listing)" for gone in lost))
+    said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown)), "releases": ()}
+    return seal(plan.model_copy(update=said))
+
+
+def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
+    """Yield what a pool's machines cost; none is made."""
+    for known in find_types(fleet, pool):
+        for market in markets_of(pool):
+            price = price_per_hour(fleet, known, market)
+            yield Option(name, known.name, market, "", price, _MAKES_NONE)
+
+
+def _finish_deletions(draft: Draft) -> None:
+    """Add what an earlier run was deleting where any other goes: the engine deletes it too."""
+    if any(isinstance(action, Delete) for action in draft.actions):
+        for unit in draft.census.having(State.UNDELETED):
+            if unit.name not in draft.leaving:
+                draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
+
+
+def _is_lost(world: World, pool: str) -> bool:
+    """Say whether a pool's stack cannot be read; its machines can still be swept."""
+    stacks = world.stacks
+    return isinstance(stacks, Unknown) or isinstance(stacks.get(pool), Unknown)
+
+
+def _unread(census: PoolCensus) -> tuple[str, ...]:
+    """Return what else than the stack is not known of a pool."""
+    return tuple(reason for reason in census.frozen if reason not in census.blind)
+
+
+def _why_expired(fleet: Fleet, world: World, census: PoolCensus, unit: Unit) -> str:
+    end = unit.machine and expired_at(fleet, world, census.provider, unit.machine)
+    if not end:
+        return ""
+    age = write_duration(int((world.time - end).total_seconds()))
+    return f"it expired {age} ago: no run of fleet apply vouches for it"
+
+
+def _let_go(world: World, draft: Draft, unit: Unit, reason: Reason, because: str) -> None:
+    """Take the next step of letting a machine go, or note why it stays."""
+    if stop := next(_stops(world, draft, unit), ""):
+        draft.kept[unit.name] = (reason, f"{because}; it stays: {stop}")
+    elif unit.state is State.UNDELETED:
+        draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
+    elif unit.worker is None or (is_going(unit) and not unit.may_run):
+        draft.delete(unit, reason, because)
+    elif not is_going(unit):
+        draft.drain(unit, reason, because)
+
+
+def _stops(world: World, draft: Draft, unit: Unit) -> Iterator[str]:
+    """Yield why a machine may not go yet."""
+    census = draft.census
+    if unit.machine is None and unit.state in _UNSURE:
+        yield _UNSURE[unit.state].format(name=unit.name)
+    yield from (*_unread(census), *census.blind)
+    if draft.pool is not None and draft.pool.mode == "pause":
+        yield "its pool has mode: pause"
+    if unit.worker is None and not _is_heard(draft.fleet, world, census):
+        yield "no registry says whether its worker is busy"
+    if unit.awaits_token and census.tokens is None:
+        yield "its token cannot be taken back: its worker might still register"
+
+
+def _is_heard(fleet: Fleet, world: World, census: PoolCensus) -> bool:
+    """Say whether every registry was read that a worker of a pool could be registered at."""
+    listing = world.providers.get(census.provider)
+    if isinstance(listing, Listing) and listing.workers is not None:
+        return True
+    pool = fleet.pools.get(census.pool)
+    readings = [
+        reading.workers
+        for queue, reading in world.queues.items()
+        if not isinstance(pool, Pool) or serves_queue(pool, queue)
+    ]
+    return bool(readings) and all(isinstance(workers, tuple) for workers in readings)
+
+
+def sweep_machines(
+    fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell
+) -> Outcome:
+    """Carry out the guarded plan of a sweep; return what became of each pool it touches."""
+    held = [action for action in plan.actions if _is_recorded(world, action)]
+    stray = [action for action in plan.actions if action not in held]
+    pools = sorted({action.pool for action in stray})
+    by_provider = [
+        let_go_of_strays(world, plan, [a for a in stray if a.pool == pool], sources, tell)
+        for pool in pools
+    ]
+    by_stack = apply_plan(fleet, world, _only(plan, held), sources, tell)
+    return by_stack.model_copy(update={"stacks": _joined(*by_stack.stacks, *by_provider)})
+
+
+def _is_recorded(world: World, action: Action) -> bool:
+    """Say whether a stack holds the machine of an action, so that its engine can delete it."""
+    stack = None if isinstance(world.stacks, Unknown) else world.stacks.get(action.pool)
+    if not isinstance(stack, Stack):
+        return False
+    machine = machine_at(world, stack.provider, action.worker)
+    return machine is not None and stack.ids.get(action.worker) == machine.id
+
+
+def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
+    """Return the part of a plan that these actions are, without pools they do not touch."""
+    touched = {action.pool for action in actions}
+    pools = tuple(pool for pool in plan.pools if pool.pool in touched)
+    return plan.model_copy(update={"actions": tuple(actions), "pools": pools})
+
+
+def _joined(*outcomes: StackOutcome) -> tuple[StackOutcome, ...]:
+    """Return one outcome per pool, where some of its machines are in its stack and some not."""
+    by_pool: dict[str, StackOutcome] = {}
+    for each in outcomes:
+        first = by_pool.get(each.pool)
+        by_pool[each.pool] = each if first is None else both(first, each)
+    return tuple(by_pool[pool] for pool in sorted(by_pool))
+
+
+def sweep_to_text(
+    plan: Plan, *, applies: bool = False, colour: bool, named: Collection[str] | None = None
+) -> str:
+    """Return the plan of a sweep as text; `applies` says that it is carried out now.
+
+    `named` are the machines that a person named, where that is what goes; None: it is a sweep.
+    """
+    lines = [
+        line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}"),
+        *_headline(plan, "Sweep" if named is None else "Delete", applies=applies),
+        *_list("Not known", plan.unknown),
+        *changes_section(plan),
+        *_list(
+            "Expired, but stays" if named is None else "Chosen, but stays",
+            tuple(_staying(plan, named or ())),
+        ),
+        *_list("Guards", tuple(result.because for result in plan.guards)),
+    ]
+    return lines_to_text(lines, colour=colour)
+
+
+def _headline(plan: Plan, what: str, *, applies: bool) -> Iterator[Line]:
+    if not plan.actions:
+        yield line(Span(f"{what}: nothing to let go of", Style.BOLD))
+        return
+    dry = "" if applies else "; shown only, add --apply to do it"
+    yield line(Span(f"{what}: {words.changes(plan)}{dry}", Style.BOLD))
+
+
+def _staying(plan: Plan, named: Collection[str]) -> Iterator[str]:
+    for worker in plan.workers:
+        asked = worker.reason in (Reason.EXPIRED, Reason.REQUESTED) or worker.worker in named
+        if worker.verdict == "keep" and asked:
+            yield f"{worker.worker}: {worker.because}"
+
+
+def _list(heading: str, sentences: tuple[str, ...]) -> Iterator[Line]:
+    if sentences:
+        yield title(heading)
+    for sentence in sentences:
+        yield line("  ", Span("! ", Style.YELLOW), sentence)

@@ -1,0 +1,152 @@
+"""This module lets go of machines that no stack holds: at their queue, then at their provider."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Literal, NamedTuple
+
+from fleet.apply.observe import Sources
+from fleet.apply.pool import is_orphan, let_go
+from fleet.errors import FleetError, PlanRefused, WorkerBusy
+from fleet.model.facts import Listing, Machine, World
+from fleet.model.outcome import StackOutcome
+from fleet.model.plan import Action, Delete, Drain, Plan
+from fleet.ports import Keeper, Registry, Tell, each_done
+
+_Result = Literal["failed", "refused", "applied", "unchanged"]
+_WORST_FIRST: tuple[_Result, ...] = ("failed", "refused", "applied", "unchanged")
+
+
+def with_orphans(
+    outcome: StackOutcome,
+    world: World,
+    plan: Plan,
+    sources: Sources,
+    tell: Tell,
+) -> StackOutcome:
+    """Delete the orphans of a pool too, and return what became of it then."""
+    orphans = [each for each in plan.actions if each.pool == outcome.pool and is_orphan(each)]
+    if not orphans:
+        return outcome
+    return both(outcome, let_go_of_strays(world, plan, orphans, sources, tell))
+
+
+def let_go_of_strays(
+    world: World,
+    plan: Plan,
+    actions: Sequence[Action],
+    sources: Sources,
+    tell: Tell,
+) -> StackOutcome:
+    """Drain or delete a pool's machines that no stack holds; return what became of it.
+
+    Queues are told one after the other; machines go at once where their provider allows that.
+    """
+    done: set[str] = set()
+    staying: dict[str, FleetError] = {}
+    going: list[_Going] = []
+
+    def tell_of(action: Action, error: FleetError | None) -> None:
+        if error:
+            staying[action.worker] = error
+        else:
+            tell(f"{action.pool}: {action.action} {action.worker}")
+            done.add(action.worker)
+
+    for action in actions:
+        try:
+            _go_on(sources)
+            if isinstance(action, Drain):
+                _registry(sources, action.registry).drain(action.worker)
+                tell_of(action, None)
+            elif isinstance(action, Delete):
+                going.append(_switched_off(world, plan, action, sources))
+        except FleetError as error:
+            tell_of(action, error)
+    keeper = going[0].keeper if going else None
+    with closing(each_done(keeper, going, partial(_delete, sources))) as ended:
+        for each, trouble in ended:
+            tell_of(each.action, trouble)
+    return StackOutcome(
+        pool=actions[0].pool,
+        result=_worst(staying.values()),
+        drained=tuple(a.worker for a in actions if isinstance(a, Drain) and a.worker in done),
+        deleted=tuple(a.worker for a in actions if isinstance(a, Delete) and a.worker in done),
+        error="; ".join(
+            f"{a.worker} stays: {staying[a.worker]}" for a in actions if a.worker in staying
+        ),
+    )
+
+
+class _Going(NamedTuple):
+    """A machine whose worker is switched off."""
+
+    action: Delete
+    keeper: Keeper
+    machine: str
+
+
+class _AskedToEnd(FleetError):
+    """Somebody asked to end, so that nothing more is begun."""
+
+
+def _go_on(sources: Sources) -> None:
+    if sources.is_ending():
+        raise _AskedToEnd("somebody asked to end")
+
+
+def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) -> _Going:
+    """Have a worker's queue let go of it; raises where its machine has to stay."""
+    provider = next(pool.provider for pool in plan.pools if pool.pool == action.pool)
+    keeper = sources.keepers.get(provider or "")
+    machine = machine_at(world, provider or "", action.worker)
+    if keeper is None or machine is None:
+        raise PlanRefused(
+            f"no stack holds it, and fleet deletes machines of {provider} by their stack "
+            "only; delete it in the provider's own console"
+        )
+    if action.registry is not None:
+        let_go(_registry(sources, action.registry), action)
+    return _Going(action, keeper, machine.id)
+
+
+def _delete(sources: Sources, going: _Going) -> None:
+    _go_on(sources)
+    going.keeper.delete(going.machine)
+
+
+def _worst(errors: Iterable[FleetError]) -> _Result:
+    """Return what is told of a pool where these were met; who works or ends harms nothing."""
+    met = [error for error in errors if not isinstance(error, WorkerBusy | _AskedToEnd)]
+    if not met:
+        return "applied"
+    return "refused" if all(isinstance(error, PlanRefused) for error in met) else "failed"
+
+
+def _registry(sources: Sources, name: str) -> Registry:
+    if name not in sources.registries:
+        raise PlanRefused(
+            f"queue {name} can be read, but not be told to drain or disable a worker"
+        )
+    return sources.registries[name]
+
+
+def machine_at(world: World, provider: str, name: str) -> Machine | None:
+    """Return the machine of a name that a provider lists."""
+    listing = world.providers.get(provider)
+    machines = listing.machines if isinstance(listing, Listing) else ()
+    return next((machine for machine in machines if machine.name == name), None)
+
+
+def both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
+    """Return one outcome of what was done to a pool in two steps."""
+    results = {one.result, other.result}
+    return one.model_copy(
+        update={
+            "result": next(each for each in _WORST_FIRST if each in results),
+            "created": one.created + other.created,
+            "drained": one.drained + other.drained,
+            "deleted": one.deleted + other.deleted,
+            "error": "; ".join(filter(None, (one.error, other.error))),
+        }
+    )

@@ -1,0 +1,294 @@
+"""What is wrong or unwise in machine types, disks and prices."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from fleet.model.prices import (
+    LOCATIONS,
+    MachineType,
+    find_types,
+    known_types,
+    listed_type,
+    markets_of,
+    shipped_types,
+    table_of,
+    type_names,
+)
+from fleet.schema.findings import Finding, Path, nearest
+from fleet.schema.model import (
+    AwsProvider,
+    Fleet,
+    HcloudProvider,
+    HooksProvider,
+    LocalProvider,
+    Machine,
+    Money,
+    Pool,
+    Provider,
+    Section,
+    SimProvider,
+)
+
+
+def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
+    """Require a machine type of the catalogue, or its cores and memory."""
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool):
+            continue
+        provider = fleet.providers.get(pool.provider)
+        if provider is None:
+            continue
+        known = {each.name for each in find_types(fleet, pool)}
+        path: Path = ("pools", name, "machine")
+        wanted = type_names(pool)
+        if not wanted and not known:
+            sold = ", ".join(known_types(fleet, pool.provider))
+            hint = f"add type: one of {sold}" if sold else "state cores and memory"
+            said = "neither a machine type nor cores and memory are given"
+            yield Finding("unknown-machine-type", said, path, hint=hint)
+        for number, each in enumerate(wanted):
+            if each not in known:
+                yield _finding(fleet, pool, each, (*path, *_place(pool, number)))
+    yield from _measured(fleet)
+
+
+def _measured(fleet: Fleet) -> Iterator[Finding]:
+    """Yield the machine types of `durations` that nobody sells and that no cores are stated of."""
+    sold = sorted({each for name in fleet.providers for each in known_types(fleet, name)})
+    for task, stated in fleet.durations.items():
+        for number, each in enumerate(stated if isinstance(stated, list) else ()):
+            if each.machine is not None and each.machine not in sold and each.cores is None:
+                close = nearest(each.machine, sold)
+                yield Finding(
+                    "unknown-machine-type",
+                    f"no provider sells a machine type '{each.machine}': how much faster others "
+                    "are is not known",
+                    ("durations", task, number, "machine"),
+                    hint=f"did you mean '{close}'?" if close else "state its cores",
+                )
+
+
+def _place(pool: Pool, number: int) -> Path:
+    """Return where in `machine` a type is written."""
+    if isinstance(pool.machine, str):
+        return ()
+    return ("type", number) if isinstance(pool.machine.type, list) else ("type",)
+
+
+def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
+    sold = known_types(fleet, pool.provider)
+    close = _alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
+    known = f"known: {', '.join(sold)}; or state" if sold else "state"
+    said = f"the catalogue has no machine type '{wanted}' for the provider '{pool.provider}'"
+    # Hetzner is asked what it sells; there a newer type is known.
+    may_be_new = isinstance(
+        fleet.providers[pool.provider], HcloudProvider
+    ) and _HETZNERS.fullmatch(wanted)
+    return Finding(
+        "unknown-machine-type",
+        f"{said}: the pool makes none unless Hetzner's own price list has it"
+        if may_be_new
+        else said,
+        path,
+        severity="warning" if may_be_new else "error",
+        hint=f"did you mean '{close}'?" if close else f"{known} cores, memory, disk and price",
+    )
+
+
+_HETZNERS = re.compile(r"c[a-z]{1,3}\d{2}")
+"""What Hetzner's names of machine types look like, those to come too."""
+_NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<size>[a-z0-9]+))?")
+
+
+def _alike(wanted: str, types: Mapping[str, MachineType]) -> str:
+    """Return the type nearest to one that is sold no more, or not yet; "" for no such name.
+
+    It is one of the same line, as cx and ccx are lines of Hetzner and c and m of EC2, which has
+    the same kind of cores; of the same architecture; then of the same size, then the next number.
+    """
+    asked = _NAME.fullmatch(wanted.lower())
+    if asked is None:
+        return ""
+    near = []
+    for name, known in types.items():
+        other = _NAME.fullmatch(name)
+        # EC2 marks machines of its ARM processors with a g behind the number.
+        arm = "g" in asked["kind"] if asked["size"] else known.architecture == "arm64"
+        if other is None or other["line"] != asked["line"]:
+            continue
+        if (known.architecture == "arm64") == arm:
+            apart = abs(int(other["number"]) - int(asked["number"]))
+            unlike = (
+                other["size"] != asked["size"],
+                known.price is None,
+                other["kind"] != asked["kind"],
+            )
+            near.append((*unlike, apart, name))
+    return min(near)[-1] if near else ""
+
+
+def missing_price(fleet: Fleet) -> Iterator[Finding]:
+    """Require a price of what a pool buys: the catalogue's, or the pool's own."""
+    for name, pool in fleet.pools.items():
+        provider = fleet.providers.get(pool.provider) if isinstance(pool, Pool) else None
+        if not isinstance(pool, Pool) or provider is None or "on-demand" not in markets_of(pool):
+            continue
+        if pool.mode == "observe":
+            continue
+        types = find_types(fleet, pool)
+        unpriced = [each for each in types if each.price is None]
+        if unpriced:
+            alone = len(unpriced) == len(types)
+            # A cloud has a price of what it sells; Hetzner is asked for it.
+            known = table_of(provider).types
+            listed = isinstance(provider, HcloudProvider) and bool(type_names(pool))
+            sold = listed or all(each.name in known for each in unpriced)
+            said = _said(provider, unpriced, named=bool(type_names(pool)))
+            yield Finding(
+                "missing-price",
+                said + (": the pool makes no machine" if alone else ", so none is bought"),
+                ("pools", name, "machine"),
+                severity="error" if alone and not sold else "warning",
+                hint=_hint(pool.provider, provider),
+            )
+
+
+def _hint(name: str, provider: Provider) -> str:
+    priced = "add price to machine, as in `price: 0.25 EUR/h`: all that one costs an hour"
+    if not isinstance(provider, HcloudProvider) or provider.location in LOCATIONS:
+        return priced
+    places = ", ".join(sorted(LOCATIONS))
+    meant = nearest(provider.location, sorted(LOCATIONS))
+    said = f"did you mean {meant}?" if meant else f"known are {places}"
+    return f"providers.{name}.location: {said}"
+
+
+def _said(provider: Provider, unpriced: list[MachineType], *, named: bool) -> str:
+    if not named:
+        return "cores and memory are stated without a price"
+    types = ", ".join(each.name for each in unpriced)
+    match provider:
+        case HcloudProvider():
+            place = f" at {provider.location}"
+        case AwsProvider():
+            place = f" in {provider.region}"
+        case _:
+            place = ""
+    as_of = table_of(provider).as_of
+    dated = f" of {as_of}" if as_of else ""
+    return f"the catalogue{dated} has no price of {types}{place}"
+
+
+_NEVER = (HcloudProvider, HooksProvider, LocalProvider)
+"""Kinds of provider that sell nothing on the spot market."""
+
+
+def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
+    """Require that machines can be bought on each market that their pool names."""
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool) or "spot" not in markets_of(pool):
+            continue
+        unsold = [known.name for known in find_types(fleet, pool) if known.spot is None]
+        if unsold:
+            yield _unsold(fleet, name, pool, unsold)
+
+
+def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
+    provider = fleet.providers.get(pool.provider)
+    if isinstance(provider, _NEVER):
+        said = f"provider '{pool.provider}' sells no machines on the spot market"
+    else:
+        types = ", ".join(unsold)
+        said = f"no spot price of {types} is known at provider '{pool.provider}'"
+    number = markets_of(pool).index("spot")
+    alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
+    return Finding(
+        "market-not-sold",
+        f"{said}, so none is bought there" + (": the pool makes no machine" if alone else ""),
+        ("pools", name, "machine", "market", number),
+        # Elsewhere a spot price that nobody knows today may be known tomorrow.
+        severity="error" if alone and isinstance(provider, (*_NEVER, SimProvider)) else "warning",
+        hint="buy on-demand",
+    )
+
+
+def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
+    """Require that the disk of each type a pool names holds what the pool needs of it."""
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool) or not isinstance(pool.machine, Machine):
+            continue
+        machine, provider = pool.machine, fleet.providers.get(pool.provider)
+        needed = (machine.disk or 0) + (machine.swap or 0)
+        if not isinstance(provider, HcloudProvider) or not needed:
+            continue
+        sold = [listed_type(fleet, pool.provider, each) for each in type_names(pool)]
+        small = [each for each in sold if each is not None and each.disk < needed]
+        if small:
+            said = ", ".join(f"{each.name} has {_gib(each.disk)}" for each in small)
+            key = "disk" if machine.disk else "swap"
+            yield Finding(
+                "disk-above-type",
+                f"disk and swap need {_gib(needed)}, but {said}; Hetzner sells no disk above that "
+                "of the type",
+                ("pools", name, "machine", key),
+                hint="name a larger type, or ask for less",
+            )
+
+
+def _gib(mebibytes: int) -> str:
+    return f"{mebibytes / 1024:g}GiB"
+
+
+_AMOUNTS = ("per_hour", "per_day", "per_month")
+
+
+def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
+    """Require that all money is in the currency of the file or has an exchange rate."""
+    for path, currency in _currencies(fleet):
+        if currency != fleet.money.currency and currency not in fleet.money.exchange:
+            yield Finding(
+                "unknown-currency",
+                f"there is no exchange rate from {currency} to {fleet.money.currency}",
+                path,
+                hint=f"add money: {{exchange: {{{currency}: {{rate: …, as_of: …}}}}}}",
+            )
+
+
+def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
+    for path, money in _written(fleet):
+        yield path, money.currency
+    for name, pool in fleet.pools.items():
+        types = find_types(fleet, pool) if isinstance(pool, Pool) else ()
+        for currency in dict.fromkeys(each.currency for each in types if each.price is not None):
+            yield ("pools", name, "machine"), currency
+
+
+def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
+    for name, provider in fleet.providers.items():
+        if isinstance(provider, SimProvider):
+            yield from _simulated(("providers", name), provider)
+    for name, pool in fleet.pools.items():
+        if isinstance(pool, Pool) and pool.budget:
+            yield from _amounts(("pools", name, "budget"), pool.budget)
+    for name, budget in fleet.budgets.items():
+        yield from _amounts(("budgets", name), budget)
+    if fleet.guards.refuse.cost_increase:
+        yield ("guards", "refuse", "cost_increase"), fleet.guards.refuse.cost_increase
+
+
+def _simulated(path: Path, provider: SimProvider) -> Iterator[tuple[Path, Money]]:
+    for key in ("address", "disk"):
+        extra = getattr(provider.billing, key)
+        if extra is not None:
+            yield (*path, "billing", key), extra
+    for kind, sold in provider.types.items():
+        yield (*path, "types", kind, "price"), sold.price
+        if sold.spot:
+            yield (*path, "types", kind, "spot"), sold.spot
+
+
+def _amounts(path: Path, section: Section) -> Iterator[tuple[Path, Money]]:
+    for key in _AMOUNTS:
+        amount = getattr(section, key)
+        if amount is not None:
+            yield (*path, key), amount

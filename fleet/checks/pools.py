@@ -1,0 +1,372 @@
+"""What is wrong or unwise in pools.
+
+Machines of a pool that was removed are still to go, so that an approval past the delete guard may
+name a pool that fleet.yaml no longer has; only one that looks misspelt is warned of.
+"""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from fleet.schema.findings import Finding, Path, did_you_mean, nearest
+from fleet.schema.model import (
+    AwsProvider,
+    Fleet,
+    HcloudProvider,
+    ImageRecipe,
+    Pool,
+    Ready,
+    StaticPool,
+    TicketQueue,
+    beginning_of,
+    speaks_resalloc,
+)
+from fleet.schema.units import NAME_PATTERN, write_duration
+from fleet.tagrules.offers import serves_queue, works_for_nobody
+from fleet.tagrules.sources import pool_sources
+from fleet.tagrules.vocabulary import Vocabulary
+
+
+def min_above_max(fleet: Fleet) -> Iterator[Finding]:
+    """Require that no figure is above the one that bounds it."""
+    boots = fleet.guards.boot_failures
+    if boots.stop_after > boots.of_last:
+        yield Finding(
+            "min-above-max",
+            f"stop_after is {boots.stop_after}, but of_last is {boots.of_last}",
+            ("guards", "boot_failures", "stop_after"),
+            hint=f"lower stop_after to {boots.of_last} or raise of_last",
+        )
+    for name, pool in fleet.pools.items():
+        workers = None if isinstance(pool, StaticPool) else pool.workers
+        if workers is None:
+            continue
+        for key in ("min", "spare", "max_starting"):
+            figure = getattr(workers, key)
+            if figure is not None and figure > workers.max:
+                yield Finding(
+                    "min-above-max",
+                    f"{key} is {figure}, but max is {workers.max}",
+                    ("pools", name, "workers", key),
+                    hint=f"lower {key} to {workers.max} or raise max",
+                )
+
+
+LONGEST = 50
+"""What Debusine's table of workers holds; a host name may have 63."""
+
+
+def name_too_long(fleet: Fleet) -> Iterator[Finding]:
+    """Require workers' names, fleet-pool-number, of at most 50 characters."""
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool):
+            continue
+        if speaks_resalloc(fleet, name):
+            continue  # no queue of workers registers them
+        longest = f"{beginning_of(fleet, name)}{max(1, pool.workers.max):04}"
+        if len(longest) > LONGEST:
+            yield Finding(
+                "name-too-long",
+                f"its workers would be called {longest}, {len(longest)} characters; "
+                f"{LONGEST} fit into a worker's name",
+                ("pools", name),
+                at="key",
+                hint=f"shorten the pool's name by {len(longest) - LONGEST}",
+            )
+
+
+def pool_name(fleet: Fleet) -> Iterator[Finding]:
+    """Require a host's name of each pool whose commands were not written for Resalloc."""
+    for name in fleet.pools:
+        if not (re.fullmatch(NAME_PATTERN, name) or speaks_resalloc(fleet, name)):
+            yield Finding(
+                "pool-name",
+                f"pool {name}: its machines are called after it, and hosts have names of "
+                "lower-case letters, digits and hyphens, 31 characters of a pool's at most",
+                ("pools", name),
+                at="key",
+                hint="only machines of commands that were written for Resalloc (interface: "
+                "resalloc) can have another",
+            )
+
+
+_SSH = 22
+_ALL = "any"
+
+
+def never_ready(fleet: Fleet) -> Iterator[Finding]:
+    """Require that a pool's machines work for somebody, and that the port of `ready` is open."""
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool):
+            continue
+        if works_for_nobody(fleet, pool):
+            yield _idle(name, pool)
+        if pool.ready is not None:
+            yield from _of_ready(fleet, name, pool, pool.ready)
+
+
+def _idle(name: str, pool: Pool) -> Finding:
+    return Finding(
+        "never-ready",
+        f"machines of pool '{name}' would never register: none of its queues gives workers a "
+        "token, or gives machines to tickets; it makes none",
+        ("pools", name, "serves" if pool.serves is not None else "provider"),
+        severity="warning",
+        hint="serve a queue of kind debusine or tickets",
+    )
+
+
+def _of_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[Finding]:
+    path = ("pools", name, "ready")
+    provider = fleet.providers.get(pool.provider)
+    if not isinstance(provider, HcloudProvider | AwsProvider):
+        yield Finding(
+            "never-ready",
+            f"`ready` is for machines of hcloud and aws, and '{pool.provider}' is neither: "
+            "nothing would look at the port",
+            path,
+            hint="remove it; a provider of kind hooks has `livecheck`",
+        )
+        return
+    desks = [
+        queue
+        for queue, each in fleet.queues.items()
+        if isinstance(each, TicketQueue) and serves_queue(pool, queue)
+    ]
+    if not desks:
+        yield Finding(
+            "never-ready",
+            f"`ready` decides when a ticket gets a machine, and pool '{name}' serves no queue of "
+            "kind tickets",
+            path,
+            hint="remove it, or serve a queue of kind tickets",
+        )
+    if not _lets_through(provider, ready.port):
+        key = "firewall" if isinstance(provider, HcloudProvider) else "ssh_from"
+        yield Finding(
+            "never-ready",
+            f"nothing reaches port {ready.port} at provider '{pool.provider}': "
+            f"`{key}` lets nothing through to it, so that no machine becomes ready",
+            (*path, "port") if "port" in ready.model_fields_set else path,
+            hint=f"let this computer through in providers.{pool.provider}.{key}",
+        )
+
+
+def _lets_through(provider: HcloudProvider | AwsProvider, port: int) -> bool:
+    """Say whether a firewall lets anybody through to a port."""
+    if isinstance(provider, AwsProvider):
+        return port == _SSH and bool(provider.ssh_from)
+    if provider.firewall is None:
+        return True
+    return any(
+        rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or _ALL, port)
+        for rule in provider.firewall
+    )
+
+
+def _covers(ports: str, port: int) -> bool:
+    if ports == _ALL:
+        return True
+    first, _, last = ports.partition("-")
+    return int(first) <= port <= int(last or first)
+
+
+def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
+    """Refuse `min` and `spare` in a pool that provides an on-demand tag."""
+    if not any(rule.on_demand for rule in fleet.tags.values()):
+        return
+    vocabulary = Vocabulary(fleet)
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool):
+            continue
+        provided = dict.fromkeys(each.tag for each in pool_sources(fleet, name, ()))
+        on_demand = [tag for tag in provided if vocabulary.is_on_demand(tag)]
+        for key in ("min", "spare"):
+            figure = getattr(pool.workers, key)
+            if on_demand and figure:
+                yield Finding(
+                    "on-demand-pool-with-warm-machines",
+                    f"{key} is {figure}, but the pool provides '{on_demand[0]}', "
+                    "which is on demand: it holds nothing while nothing asks",
+                    ("pools", name, "workers", key),
+                    hint=f"remove {key}, or provide the tag in a pool of its own",
+                )
+
+
+def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
+    """Require that the name in `previously` is no pool's any more, and has one heir at most."""
+    heirs: dict[str, str] = {}
+    for name, pool in fleet.pools.items():
+        old = pool.previously if isinstance(pool, Pool) else None
+        if old is None:
+            continue
+        path = ("pools", name, "previously")
+        if old in fleet.pools:
+            yield Finding(
+                "previously-still-there",
+                f"a pool '{old}' still exists, so this pool cannot be what it became",
+                path,
+                hint=f"remove the pool '{old}', or this key",
+            )
+        elif old in heirs:
+            yield Finding(
+                "previously-still-there",
+                f"the pool '{heirs[old]}' already continues '{old}'",
+                path,
+                hint="only one pool can take over the old one's machines",
+            )
+        heirs.setdefault(old, name)
+
+
+def target_wait_below_boot(fleet: Fleet) -> Iterator[Finding]:
+    """Warn where `target_wait` is not longer than `boot.expected`."""
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool) or pool.target_wait is None:
+            continue
+        if pool.target_wait <= pool.boot.expected:
+            boots = write_duration(pool.boot.expected)
+            yield Finding(
+                "target-wait-below-boot",
+                f"target_wait is {write_duration(pool.target_wait)}, but a machine boots for "
+                f"{boots}: none serves a second request within it",
+                ("pools", name, "target_wait"),
+                severity="warning",
+                hint=f"make it longer than boot.expected ({boots}), or remove it: one machine "
+                "per waiting request",
+            )
+
+
+def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
+    """Require that every time zone is a name of the IANA database."""
+    for path, name in _named(fleet):
+        if name != "UTC" and not _exists(name):
+            close = nearest(name, _known())
+            yield Finding(
+                "unknown-time-zone",
+                f"there is no time zone '{name}'",
+                path,
+                hint=f"did you mean '{close}'?" if close else "write one like Europe/Berlin",
+            )
+
+
+def _named(fleet: Fleet) -> Iterator[tuple[Path, str]]:
+    yield ("money", "time_zone"), fleet.money.time_zone
+    for name, pool in fleet.pools.items():
+        windows = pool.replace.windows if isinstance(pool, Pool) else []
+        for number, window in enumerate(windows):
+            words = window.split(" ")
+            if len(words) > 2:  # noqa: PLR2004 - days, hours and then the zone
+                yield ("pools", name, "replace", "windows", number), words[2]
+
+
+def _exists(name: str) -> bool:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        # A computer without the database knows no zone at all: then nothing is said.
+        return not _known()
+    return True
+
+
+def _known() -> set[str]:
+    from zoneinfo import available_timezones
+
+    return available_timezones()
+
+
+_RUNS = 3
+"""So many runs may fail before machines expire."""
+
+
+def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
+    """Warn where `retire.idle_after` or `boot.deadline` is shorter than `cadence`.
+
+    And where `expire_after` is not a few times as long: a run may fail, and its machines live.
+    """
+    if fleet.expire_after < _RUNS * fleet.cadence:
+        yield _hasty(fleet)
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool):
+            continue
+        for section, key in (("retire", "idle_after"), ("boot", "deadline")):
+            written = getattr(pool, section)
+            if getattr(written, key) < fleet.cadence:
+                is_own = key in written.model_fields_set
+                path: Path = ("pools", name, section, key) if is_own else ("cadence",)
+                yield _warning(fleet, path, key, getattr(written, key))
+
+
+def _hasty(fleet: Fleet) -> Finding:
+    least = write_duration(_RUNS * fleet.cadence)
+    return Finding(
+        "cadence-and-idle",
+        f"expire_after is {write_duration(fleet.expire_after)}, but fleet apply runs every "
+        f"{write_duration(fleet.cadence)}: machines expire when {_RUNS} runs fail",
+        ("expire_after",) if "expire_after" in fleet.model_fields_set else ("cadence",),
+        severity="warning",
+        hint=f"run more often, or make expire_after at least {least}",
+    )
+
+
+def _warning(fleet: Fleet, path: Path, key: str, seconds: int) -> Finding:
+    return Finding(
+        "cadence-and-idle",
+        f"{key} is {write_duration(seconds)}, but fleet apply runs every "
+        f"{write_duration(fleet.cadence)}: nothing is noticed sooner",
+        path,
+        severity="warning",
+        hint=f"run more often, or make {key} at least {write_duration(fleet.cadence)}",
+    )
+
+
+def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
+    """Require that each approval is for a pool whose machines a guard can keep back."""
+    pools = sorted(name for name, pool in fleet.pools.items() if isinstance(pool, Pool))
+    for number, approval in enumerate(fleet.approvals):
+        if approval.pool in pools:
+            continue
+        close = get_close_matches(approval.pool, pools, n=1, cutoff=0.8)
+        may_be_removed = approval.guard == "delete" and approval.pool not in fleet.pools
+        if may_be_removed and not close:
+            continue
+        yield Finding(
+            "unknown-pool",
+            f"no pool '{approval.pool}' makes or deletes machines",
+            ("approvals", number, "pool"),
+            severity="warning" if may_be_removed else "error",
+            hint=f"did you mean '{close[0]}'?" if close else _one_of(pools),
+        )
+
+
+def _one_of(pools: list[str]) -> str:
+    return f"one of: {', '.join(pools)}" if pools else "remove the approval"
+
+
+def unknown_provider(fleet: Fleet) -> Iterator[Finding]:
+    """Require that a provider named by a pool or an image is declared under `providers`."""
+    for path, name, at_key in _named_providers(fleet):
+        if name not in fleet.providers:
+            yield Finding(
+                "unknown-provider",
+                f"there is no provider '{name}'",
+                path,
+                at="key" if at_key else "value",
+                hint=did_you_mean(name, fleet.providers)
+                or f"declare it: providers: {{{name}: …}}",
+            )
+
+
+def _named_providers(fleet: Fleet) -> Iterator[tuple[Path, str, bool]]:
+    for name, image in fleet.images.items():
+        if isinstance(image, ImageRecipe):
+            for number, place in enumerate(image.publish):
+                if "://" not in place:
+                    yield ("images", name, "publish", number), place, False
+        else:
+            for provider in image.existing:
+                yield ("images", name, "existing", provider), provider, True
+    for name, pool in fleet.pools.items():
+        if isinstance(pool, Pool):
+            yield ("pools", name, "provider"), pool.provider, False

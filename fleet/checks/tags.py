@@ -1,0 +1,336 @@
+"""What is wrong or unwise in tags and in the rules that derive them."""
+
+import re
+from collections.abc import Collection, Iterator
+
+from fleet.model.prices import find_types
+from fleet.schema.findings import Finding, did_you_mean
+from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, Pool, WorldQueue
+from fleet.tagrules.context import ENVIRONMENTS
+from fleet.tagrules.derive import number_of
+from fleet.tagrules.enforcement import SYSTEM_ONLY, Enforcement, enforcement_of, is_workspace_tag
+from fleet.tagrules.numbers import read_minimums, read_numbers, tag_name
+from fleet.tagrules.offers import find_doubts
+from fleet.tagrules.sources import native_architectures, pool_sources
+from fleet.tagrules.vocabulary import Mention, Vocabulary, mentions
+
+_NEAR = 0.85
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of a tag that no pool provides, or that is nearly another one."""
+    if not fleet.pools:
+        return
+    mentioned = tuple(mentions(fleet))
+    asked = {tag_name(m.tag) for m in mentioned if m.role == "asked"}
+    declared = {name for name in fleet.tags if not name.endswith("*")}
+    if not asked and not declared:
+        return
+    provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
+    for mention in mentioned:
+        name = tag_name(mention.tag)
+        if mention.role == "asked" and name not in provided:
+            message = f"no pool provides {name}: what asks for it waits for ever"
+            hint = _meant(name, provided) or "add it to `provides` of a pool that really has it"
+            yield Finding("unknown-tag", message, mention.path, severity="warning", hint=hint)
+        elif mention.role != "asked" and name not in asked | declared:
+            near = _meant(name, asked | declared)
+            if near:
+                message = f"nothing asks for {name}, and nothing declares it"
+                yield Finding("unknown-tag", message, mention.path, severity="warning", hint=near)
+    vocabulary = Vocabulary(fleet)
+    for name in sorted(declared - provided):
+        near = _meant(name, provided)
+        if near or vocabulary.is_on_demand(name) or vocabulary.is_exclusive(name):
+            message = f"no pool provides {name}"
+            hint = near or "add it to `provides` of a pool, or remove it"
+            yield Finding(
+                "unknown-tag", message, ("tags", name), severity="warning", at="key", hint=hint
+            )
+
+
+def _meant(tag: str, known: Collection[str]) -> str:
+    """Return a hint where a tag is nearly a known one; other figures make it another tag."""
+    if not known:
+        return ""
+    import difflib
+
+    shape = _DIGITS.sub("0", tag)
+    others = [each for each in sorted(known) if each != tag and _DIGITS.sub("0", each) != shape]
+    close = difflib.get_close_matches(tag, others, n=1, cutoff=_NEAR)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
+    """Require that rules ask only for what rules may ask, and sources provide what they may."""
+    if all(rule.asked_by is None and rule.provided_by is None for rule in fleet.tags.values()):
+        return
+    vocabulary = Vocabulary(fleet)
+    for mention in mentions(fleet):
+        if mention.role == "asked":
+            yield from _asked(vocabulary, mention)
+    for name in fleet.pools:
+        for doubt in find_doubts(fleet, name, ()):
+            # What a machine provides by itself nobody wrote: to forbid it is enough.
+            if doubt.kind == "not-permitted" and doubt.path[-1:] != ("machine",):
+                hint = "remove it here, or let this source provide it"
+                yield Finding("forbidden-tag", doubt.because, doubt.path, hint=hint)
+    for name, rule in fleet.tags.items():
+        if rule.asked_by == []:
+            message = f"nobody may ask for {name}, so no request ever gets what provides it"
+            hint = "name who may, as in asked_by: [rules]"
+            yield Finding("forbidden-tag", message, ("tags", name, "asked_by"), hint=hint)
+
+
+def _asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
+    allowed, path = vocabulary.asked_by(mention.tag)
+    word = "rules" if mention.path[0] == "powerful" else "task"
+    if allowed is not None and word not in allowed:
+        yield Finding(
+            "forbidden-tag",
+            f"this rule asks for {mention.tag} in vain: {'.'.join(map(str, path))} does not name "
+            f"{word}",
+            mention.path,
+            hint=f"add {word} there, or remove the tag here",
+        )
+
+
+def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
+    """Refuse what only a plain tag can be: machines have more or less of a number, all of them."""
+    for name, rule in fleet.tags.items():
+        if rule.kind != "number":
+            continue
+        for key, written, word in (
+            ("exclusive", rule.exclusive, "exclusive"),
+            ("on_demand", rule.on_demand, "on demand"),
+        ):
+            if written:
+                yield Finding(
+                    "plain-tag-only",
+                    f"{name} is a number, which every machine has: it cannot be {word}",
+                    ("tags", name, key),
+                    at="key",
+                    hint=f"remove {key}, and give the machines a plain tag that is {word}",
+                )
+
+
+def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
+    """Require that a minimum is asked only of a tag of kind number."""
+    numeric = Vocabulary(fleet).numeric
+    for mention in mentions(fleet):
+        name = tag_name(mention.tag)
+        if ">=" not in mention.tag or name in numeric:
+            continue
+        near = did_you_mean(name, numeric)
+        yield Finding(
+            "minimum-on-plain-tag",
+            f"{name} is a plain tag, it has no minimum",
+            mention.path,
+            hint=near
+            if near.startswith("did")
+            else f"declare it: tags: {{{name}: {{kind: number}}}}",
+        )
+
+
+def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
+    """Require that image, pool and machine say the same of architecture, class and figures."""
+    # Many pools are alike: what agrees in one need not be weighed again in the next.
+    agreeing: set[object] = set()
+    for name, pool in fleet.pools.items():
+        alike = None
+        if isinstance(pool, Pool):
+            yield from _architecture(fleet, name, pool)
+            if isinstance(pool.machine, str):
+                alike = (pool.provider, pool.machine, pool.image, tuple(pool.provides))
+        if alike in agreeing:
+            continue
+        doubts = find_doubts(fleet, name, ())
+        if alike is not None and not doubts:
+            agreeing.add(alike)
+        for doubt in doubts:
+            if doubt.kind == "contradiction":
+                yield Finding(
+                    "contradicting-sources",
+                    doubt.because,
+                    doubt.path,
+                    hint="keep the one that is true",
+                )
+
+
+def _architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
+    image = fleet.images.get(pool.image)
+    for machine in find_types(fleet, pool) if image is not None else ():
+        native = native_architectures((machine,))
+        if image is None or image.architecture in native:
+            continue
+        yield Finding(
+            "contradicting-sources",
+            f"image {pool.image} is for {image.architecture}, but machine {machine.name} runs "
+            f"{' and '.join(native)}",
+            ("pools", name, "image"),
+            hint="name an image of the machine's architecture, or another machine",
+        )
+
+
+def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
+    """Require that what a rule derives never comes back to the rule."""
+    if not any(rule.tag for rule in fleet.derive):
+        return
+    from fleet.tagrules.derive import find_circle
+
+    circle = find_circle(fleet.derive)
+    if circle:
+        steps = [f"{fleet.derive[place].tag} gives {fleet.derive[place].ask}" for place in circle]
+        yield Finding(
+            "derivation-cycle",
+            f"these rules feed each other: {', '.join(steps)}",
+            ("derive", circle[0], "tag"),
+            hint="derive one of them from the task data with `from`",
+        )
+
+
+def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
+    """Require that a rule says where its value is from, and a table that is declared."""
+    for number, rule in enumerate(fleet.derive):
+        yield from _value(number, rule)
+        yield from _history(fleet, number, rule)
+        if rule.lookup is not None and rule.from_ is None:
+            message = "lookup needs `from`, which says what is looked up"
+            yield Finding(
+                "wrong-derivation", message, ("derive", number, "lookup"), hint="add from: PATH"
+            )
+        elif rule.lookup is not None and rule.lookup not in _tables(fleet):
+            yield Finding(
+                "wrong-derivation",
+                f"there is no table '{rule.lookup}' under lookups",
+                ("derive", number, "lookup"),
+                hint=did_you_mean(rule.lookup, _tables(fleet))
+                or f"add lookups: {{{rule.lookup}: …}}",
+            )
+
+
+def _tables(fleet: Fleet) -> tuple[str, ...]:
+    """Return the tables that there may be: the file's, and what a queue tells itself."""
+    tells = any(isinstance(q, DebusineQueue | WorldQueue) for q in fleet.queues.values())
+    return (*fleet.lookups, *((ENVIRONMENTS,) if tells else ()))
+
+
+def _history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Finding]:
+    """Require that a rule of `history` asks for a minimum of a number, and has one value."""
+    if rule.history is None:
+        return
+    if rule.from_ is not None or rule.tag is not None:
+        word = "from" if rule.from_ is not None else "tag"
+        message = f"`history` and `{word}` both say what {{value}} is"
+        yield Finding(
+            "wrong-derivation", message, ("derive", number, word), hint="keep one of them"
+        )
+    name = number_of(rule.ask)
+    if name is None:
+        message = "what earlier runs needed is a minimum of a number"
+        hint = f"write ask: '{rule.history.of}_gib>={{value}}'"
+        yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
+    elif name not in Vocabulary(fleet).numeric:
+        message = f"{name} is no number, so it has no minimum"
+        near = did_you_mean(name, Vocabulary(fleet).numeric)
+        declare = f"declare it: tags: {{{name}: {{kind: number}}}}"
+        hint = near if near.startswith("did") else declare
+        yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
+
+
+def _value(number: int, rule: DeriveRule) -> Iterator[Finding]:
+    from fleet.tagrules.derive import is_placeholder, placeholders
+
+    path = ("derive", number, "ask")
+    if rule.tag is not None and rule.from_ is not None:
+        message = "`from` and `tag` both say what {value} is"
+        yield Finding(
+            "wrong-derivation", message, ("derive", number, "tag"), hint="keep one of them"
+        )
+    for part in placeholders(rule.ask):
+        if not is_placeholder(part):
+            message = f"'{part}' stands for nothing"
+            yield Finding(
+                "wrong-derivation", message, path, hint="write {value}, or {value.KEY} for a part"
+            )
+        elif rule.from_ is None and rule.tag is None and rule.history is None:
+            message = f"'{part}' stands for nothing: the rule says not what the value is"
+            yield Finding(
+                "wrong-derivation", message, path, hint="add from: PATH, a place in the task data"
+            )
+
+
+_RANGE = "a number is not negative, below 10^12, and has at most six places"
+
+
+def wrong_number(fleet: Fleet) -> Iterator[Finding]:
+    """Require numbers within range: `name>=64` where one asks, `name=128` where one provides."""
+    numeric = Vocabulary(fleet).numeric
+    for mention in mentions(fleet):
+        name = tag_name(mention.tag)
+        if name in numeric:
+            yield from _number(mention, name)
+    for name in numeric:
+        if name.endswith("*"):
+            message = "a numeric tag needs its whole name"
+            hint = "declare each numeric tag by itself"
+            yield Finding("wrong-number", message, ("tags", name, "kind"), hint=hint)
+
+
+def _number(mention: Mention, name: str) -> Iterator[Finding]:
+    asks = mention.role == "asked"
+    read = read_minimums if asks else read_numbers
+    if read([mention.tag], [name])[1]:
+        return
+    form = f"{name}>=64" if asks else f"{name}=128"
+    sign = ">=" if asks else "="
+    rest = mention.tag.removeprefix(name)
+    if rest.startswith(sign) and not rest.startswith(f"{sign}="):
+        yield Finding("wrong-number", f"{mention.tag} is out of range", mention.path, hint=_RANGE)
+    else:
+        does = "asks for" if asks else "states"
+        message = f"{name} is a number: who {does} it writes {form}"
+        yield Finding("wrong-number", message, mention.path, hint=f"write it like {form}")
+
+
+def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of `requires` that holds nothing but tags a workspace owner can provide."""
+    servers = {name for name, queue in fleet.queues.items() if isinstance(queue, DebusineQueue)}
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool) or not servers & set(pool.serves or servers):
+            continue
+        if all(map(is_workspace_tag, pool.requires)):
+            for number, tag in enumerate(pool.requires):
+                yield Finding(
+                    "protection-by-workspace-tag",
+                    f"every owner of a Debusine workspace can have its requests provide '{tag}', "
+                    "so it keeps nobody from these machines",
+                    ("pools", name, "requires", number),
+                    severity="warning",
+                    hint=f"also require a tag that begins with {', '.join(SYSTEM_ONLY)}",
+                )
+
+
+def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
+    """Warn where fleet buys for a promise that the scheduler does not keep."""
+    for each in enforcement_of(fleet):
+        if each.claim != "tag" and each.by == "capacity":
+            yield Finding(
+                "enforced-by-capacity-alone",
+                f"at queue {each.queue} only capacity stands behind '{each.claim}' of "
+                f"'{each.tag}': {each.because}",
+                each.path,
+                severity="warning",
+                at="key",
+                hint=_hint(each),
+            )
+
+
+def _hint(each: Enforcement) -> str:
+    if each.claim == "limits":
+        return "count on it for money, not for fairness; `fleet tags list` says who enforces what"
+    return (
+        "give the pools that provide it `requires` with a tag for such requests alone beside one "
+        "that only Debusine provides, as in [task:fleet:NAME, task:scope:SCOPE]"
+    )

@@ -1,0 +1,99 @@
+"""This module takes machines that exist into a pool, nothing of them touched but their labels."""
+
+import argparse
+
+from fleet.apply.adopt import (
+    Adoption,
+    adopt_machines,
+    adoption_to_text,
+    judge_adoption,
+    pool_to_adopt,
+)
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import Config, load_config
+from fleet.apply.observe import Sources, stack_ref
+from fleet.apply.wire import lock_owner, look, wire
+from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.sim.machines import SimCloud
+from fleet.errors import PlanRefused, SourceUnreachable, WrongUsage
+from fleet.model.facts import Found, Stack, Unknown, World
+from fleet.model.outcome import Outcome
+from fleet.ports import Adopter, Console
+from fleet.report.json import value_to_json
+from fleet.report.words import many
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Show what would be adopted, or adopt it."""
+    key, equals, value = args.select.partition("=")
+    if not (key and equals and value):
+        raise WrongUsage(f"--select {args.select}: expected KEY=VALUE, the label to look for")
+    config = load_config(args, console)
+    sources = wire(config.fleet, args.file)
+    provider = pool_to_adopt(config.fleet, args.pool).provider
+    adopter = _adopter(sources, provider)
+    if args.dry_run:
+        world = look(config, sources, console)
+        adoption = _judged(args, config, world, _find(adopter, provider, key, value))
+        console.out(_shown(args, console, adoption, applies=False))
+        return 0
+    clock = SystemClock()
+    started = clock.now()
+    with sources.store.lock(lock_owner(), started):
+        world = look(config, sources, console)
+        adoption = _judged(args, config, world, _find(adopter, provider, key, value))
+        if not args.json:
+            console.out(_shown(args, console, adoption, applies=True))
+        if adoption.machines:
+            stack = None if isinstance(world.stacks, Unknown) else world.stacks.get(args.pool)
+            known = stack if isinstance(stack, Stack) else None
+            ref = stack_ref(config.fleet, args.pool, provider, known)
+            outcome = adopt_machines(ref, adoption, adopter, sources, console.note)
+            sources.store.record_run(
+                started=started,
+                ended=clock.now(),
+                plan="",
+                outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
+            )
+    if args.json:
+        console.out(value_to_json(adoption))
+    elif adoption.machines:
+        console.out(f"Adopted {many(len(adoption.machines), 'machine')} into pool {args.pool}")
+    return 0
+
+
+def _judged(
+    args: argparse.Namespace, config: Config, world: World, found: tuple[Found, ...]
+) -> Adoption:
+    if not found:
+        raise PlanRefused(
+            f"refused, nothing was changed: no machine carries the label {args.select}"
+        )
+    return judge_adoption(config.fleet, world, args.pool, found, outdated_too=args.outdated)
+
+
+def _find(adopter: Adopter, provider: str, key: str, value: str) -> tuple[Found, ...]:
+    try:
+        return tuple(adopter.find(key, value))
+    except SourceUnreachable as error:
+        raise PlanRefused(
+            f"refused, nothing was changed: the machines of {provider} are unknown: {error}"
+        ) from error
+
+
+def _adopter(sources: Sources, provider: str) -> Adopter:
+    found = sources.providers.get(provider)
+    if isinstance(found, SimCloud | HcloudMachines):
+        return found
+    raise PlanRefused(
+        f"refused, nothing was changed: machines of provider {provider} cannot be found by a "
+        "label and marked; that can only providers of kind hcloud and sim, with their secrets"
+    )
+
+
+def _shown(
+    args: argparse.Namespace, console: Console, adoption: Adoption, *, applies: bool
+) -> str:
+    if args.json:
+        return value_to_json(adoption)
+    return adoption_to_text(adoption, applies=applies, colour=console.colour)

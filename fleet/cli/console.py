@@ -1,0 +1,135 @@
+"""This module reads arguments, imports the one command they name, makes errors exit codes.
+
+It is the only place that prints. Exit codes: 0 fine, 1 findings or failure, 2 usage,
+3 changes (with --exit-code), 4 refused (before 3), 5 partly applied, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from fleet.cli.arguments import build_parser
+from fleet.errors import FleetError
+
+
+class TerminalConsole:
+    """Writes to the process's own streams; quiet and plain where nobody watches."""
+
+    def __init__(self) -> None:
+        plain = "CI" in os.environ
+        self.watched = sys.stderr.isatty() and not plain
+        self._transient = False
+        self.colour = sys.stdout.isatty() and not plain and "NO_COLOR" not in os.environ
+
+    def out(self, text: str) -> None:
+        """Write to standard output, ending the line."""
+        from fleet.report.terminal import visible
+
+        self._clear()
+        try:
+            ended = text if text.endswith("\n") else text + "\n"
+            sys.stdout.write(visible(ended, colour=self.colour))
+            sys.stdout.flush()
+        except OSError as error:
+            # What could not be written stays in the buffer, and Python tries again at its end.
+            _discard(sys.stdout)
+            error.filename = error.filename or "standard output"
+            raise
+
+    def note(self, text: str) -> None:
+        """Write lines to standard error; no name in them can move the cursor or hide text."""
+        from fleet.report.terminal import clean
+
+        self._clear()
+        self._tell("\n".join(map(clean, text.rstrip("\n").split("\n"))) + "\n")
+
+    def progress(self, text: str) -> None:
+        """Show what is being waited for to a person who watches; whatever comes next wipes it."""
+        if self.watched:
+            from shutil import get_terminal_size
+
+            self._clear()
+            # A line that wraps could not be wiped.
+            self._tell(text[: get_terminal_size().columns - 1])
+            self._transient = True
+
+    def _clear(self) -> None:
+        if self._transient:
+            self._tell("\r\x1b[K")
+            self._transient = False
+
+    def _tell(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            # That nobody listens any more is no reason to stop an apply half-way.
+            _discard(sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    _prepare_streams()
+    console = TerminalConsole()
+    verb = ""
+    try:
+        args = build_parser().parse_args(argv)
+        verb = args.command
+        command = importlib.import_module(f"fleet.cli.{args.command}")
+        code: int = command.run(args, console)
+    except FleetError as error:
+        told = str(error).split("\n")
+        # Only what is indented follows: no name in it may forge a line of ours.
+        told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
+        console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
+        return error.exit_code
+    except KeyboardInterrupt:
+        begun = "; the next apply finishes what was begun" if verb == "apply" else ""
+        console.note(f"fleet: interrupted{begun}")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone, and so has who would read why.
+        return 1
+    except OSError as error:
+        if error.filename is None:
+            raise  # a defect of ours: no file that a person could see to
+        console.note(f"fleet: error: {error.filename}: {error.strerror}")
+        return 1
+    return code
+
+
+def _prepare_streams() -> None:
+    """Have streams that are missing lead nowhere, and others escape what they cannot encode."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    codecs.register_error("fleet", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        # One whose descriptor was given another file meanwhile cannot be told.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "fleet":
+            with contextlib.suppress(OSError):
+                stream.reconfigure(errors="fleet")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Return what JSON writes for the characters that an encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    units = (lacking[at : at + 2].hex() for at in range(0, len(lacking), 2))
+    return "".join(f"\\u{unit}" for unit in units), error.end
+
+
+def _nowhere() -> TextIO:
+    # A real descriptor, so that no file that is opened later takes the number of a stream.
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def _discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,101 @@
+"""This module says which rights fleet needs in a Debusine's database, and whether it has them."""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fleet.apply.config import load_config
+from fleet.errors import FleetError, WrongUsage
+from fleet.ports import Console
+from fleet.queues.debusine.grants import Standing, compare, rights, write_grants
+from fleet.schema.model import AdminDsn, DebusineQueue, Fleet, SecretRef
+from fleet.state.secrets import HostSecrets
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the SQL, or compare; exit 1 where a role lacks something or has too much."""
+    if not args.check:
+        if args.queue:
+            raise WrongUsage("--queue says which queue to look at with --check")
+        return _print(args, console)
+    if args.role:
+        raise WrongUsage("--check looks at the role that fleet.yaml names; leave --role out")
+    standings = dict(_check(args, load_config(args, console).fleet))
+    if args.json:
+        told = {queue: _to_value(standing) for queue, standing in standings.items()}
+        console.out(json.dumps(told, indent=2))
+    else:
+        for queue, standing in standings.items():
+            console.out(_to_text(queue, standing, admin=args.admin))
+    return int(any(standing.missing or standing.excess for standing in standings.values()))
+
+
+def _print(args: argparse.Namespace, console: Console) -> int:
+    role = args.role or ("fleet_rw" if args.admin else "fleet_ro")
+    if args.json:
+        needed = [
+            {"table": right.table, "privilege": right.privilege, "column": right.column}
+            for right in rights(admin=args.admin)
+        ]
+        sql = write_grants(role, admin=args.admin)
+        console.out(json.dumps({"role": role, "sql": sql, "rights": needed}, indent=2))
+    else:
+        console.out(write_grants(role, admin=args.admin))
+    return 0
+
+
+def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, Standing]]:
+    from fleet.queues.debusine.connection import identify, reading
+
+    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    for name, reference in sorted(_references(args, fleet).items()):
+        with reading(secrets.read(reference)) as connection:
+            identify(connection)
+            yield name, compare(connection, admin=args.admin)
+
+
+def _references(args: argparse.Namespace, fleet: Fleet) -> dict[str, SecretRef]:
+    """Return where the DSN of each queue that is to be looked at stands."""
+    servers = {n: q for n, q in fleet.queues.items() if isinstance(q, DebusineQueue)}
+    if args.queue is not None and args.queue not in servers:
+        known = ", ".join(sorted(servers)) or "none"
+        raise WrongUsage(f"--queue {args.queue}: the queues of kind debusine are: {known}")
+    key = "admin.dsn" if args.admin else "read"
+    asked = servers if args.queue is None else {args.queue: servers[args.queue]}
+    found = {name: _reference(queue, admin=args.admin) for name, queue in asked.items()}
+    known_references = {name: ref for name, ref in found.items() if ref is not None}
+    if not known_references:
+        raise FleetError(
+            f"{args.file}: no queue of kind debusine has `{key}`, so there is no role to look at"
+        )
+    return known_references
+
+
+def _reference(queue: DebusineQueue, *, admin: bool) -> SecretRef | None:
+    if not admin:
+        return queue.read
+    return queue.admin.dsn if isinstance(queue.admin, AdminDsn) else None
+
+
+def _to_value(standing: Standing) -> dict[str, object]:
+    return {
+        "role": standing.role,
+        "missing": list(standing.missing),
+        "excess": list(standing.excess),
+    }
+
+
+def _to_text(queue: str, standing: Standing, *, admin: bool) -> str:
+    if not (standing.missing or standing.excess):
+        return f"queue {queue}: role {standing.role} has what it needs, and nothing else"
+    lines = [f"queue {queue}: role {standing.role}"]
+    lines += [f"  lacks {each}" for each in standing.missing]
+    lines += [f"  has too much: {each}" for each in standing.excess]
+    option = " --admin" if admin else ""
+    lines.append(
+        f"  what it needs: fleet debusine grants{option} --role {standing.role}; "
+        "what is too much: REVOKE it"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,156 @@
+"""This module asks whether everything that fleet.yaml names works; it changes nothing."""
+
+import argparse
+import os
+import platform
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from fleet.apply.config import Config, load_config
+from fleet.apply.doctor import Asked, examine
+from fleet.apply.wire import look, plan_for, priced, wire
+from fleet.errors import SecretMissing
+from fleet.explain.doctor import Finding
+from fleet.explain.reasons import Case
+from fleet.ports import Console
+from fleet.queues.debusine.checkup import DebusineServer, check_database
+from fleet.report.answers import diagnosis_to_text
+from fleet.report.json import value_to_json
+from fleet.schema.base import SecretRef
+from fleet.schema.model import (
+    AwsProvider,
+    DebusineQueue,
+    Fleet,
+    HcloudProvider,
+    HooksProvider,
+    LocalProvider,
+    SimProvider,
+)
+from fleet.schema.sources import AdminDsn
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
+from fleet.state.store import DatabaseStore
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print what was found; 1 where something is wrong."""
+    config = load_config(args, console)
+    asked = _asked(config, args.file)
+    world = look(config, asked.sources, console)
+    config = priced(config, world)
+    console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
+    diagnosis = examine(Case(config.fleet, world, plan_for(config, world)), asked)
+    if args.json:
+        console.out(value_to_json(diagnosis))
+    else:
+        console.out(diagnosis_to_text(diagnosis, colour=console.colour))
+    return diagnosis.exit_code
+
+
+def _asked(config: Config, file: str) -> Asked:
+    fleet = config.fleet
+    secrets = HostSecrets(os.environ, Path(file).resolve().parent)
+    store = DatabaseStore(find_places(fleet, file).store, fleet.fleet)
+    return Asked(
+        sources=wire(fleet, file),
+        secrets=secrets,
+        servers={
+            name: DebusineServer(queue, _read_or_none(secrets, queue.token))
+            for name, queue in fleet.queues.items()
+            if isinstance(queue, DebusineQueue)
+        },
+        further={"fleet": _versions} | dict(_databases(fleet, secrets)) | dict(_tools(fleet)),
+        lock=store.lock_holder,
+        unchecked=dict(_unchecked(fleet)),
+    )
+
+
+def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | None:
+    """Return a secret; one that is missing is told of by itself."""
+    try:
+        return secrets.read(reference) if reference else None
+    except SecretMissing:
+        return None
+
+
+def _versions() -> Sequence[Finding]:
+    said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
+    return (Finding(about="fleet, version", result="ok", said=said),)
+
+
+_Look = tuple[str, Callable[[], Sequence[Finding]]]
+
+
+def _databases(fleet: Fleet, secrets: HostSecrets) -> Iterator[_Look]:
+    for name, queue in fleet.queues.items():
+        if not isinstance(queue, DebusineQueue):
+            continue
+        if queue.read is not None:
+            about = f"queue {name}, database"
+            yield about, partial(_database, secrets, queue.read, about=about, admin=False)
+        if isinstance(queue.admin, AdminDsn):
+            about = f"queue {name}, database to change workers"
+            yield about, partial(_database, secrets, queue.admin.dsn, about=about, admin=True)
+
+
+def _database(
+    secrets: HostSecrets, reference: SecretRef, *, about: str, admin: bool
+) -> Sequence[Finding]:
+    return check_database(about, secrets.read(reference), admin=admin)
+
+
+def _tools(fleet: Fleet) -> Iterator[_Look]:
+    kinds = sorted({each.kind for each in fleet.providers.values() if each.engine == "pulumi"})
+    if kinds:
+        yield "Pulumi", _pulumi
+    for kind in kinds:
+        yield f"stacks/{kind}", partial(_program, kind)
+
+
+def _pulumi() -> Sequence[Finding]:
+    from fleet.engines.pulumi_cli import find_cli
+
+    return (Finding(about="Pulumi, version", result="ok", said=f"{find_cli()} fits"),)
+
+
+def _program(project: str) -> Sequence[Finding]:
+    from fleet.engines.projects import evaluate, load_project
+
+    program = load_project(project).program
+    evaluate(lambda: program({"workers": []}), project=project, stack="of-nothing")
+    return (Finding(about=f"stacks/{project}, program", result="ok", said="it runs"),)
+
+
+def _unchecked(fleet: Fleet) -> Iterator[tuple[str, str]]:
+    """Yield what nobody here can look at, and how a person does."""
+    for name, queue in sorted(fleet.queues.items()):
+        if isinstance(queue, DebusineQueue):
+            if queue.read is None:
+                yield (
+                    f"queue {name}, version",
+                    "REST does not tell it; `dpkg-query -W debusine-server`, on the server",
+                )
+            if queue.admin is not None and not isinstance(queue.admin, AdminDsn):
+                command = shlex.join([*queue.admin, "worker", "list"])
+                yield f"queue {name}, admin", f"its command was not started; `{command}`"
+    for name, provider in sorted(fleet.providers.items()):
+        match provider:
+            case HcloudProvider():
+                yield (
+                    f"provider {name}, rights",
+                    "its API does not tell whether the token may write: it needs Read & Write",
+                )
+                yield (
+                    f"provider {name}, quotas",
+                    "its API does not tell a project's limits; see Limits in its console",
+                )
+            case AwsProvider():
+                command = "aws service-quotas list-service-quotas --service-code ec2 --region"
+                yield f"provider {name}, quotas", f"`{command} {provider.region}`"
+            case HooksProvider():
+                yield f"provider {name}, quotas", "what its commands may do, only they know"
+            case SimProvider() | LocalProvider():
+                pass

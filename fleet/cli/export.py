@@ -1,0 +1,206 @@
+"""This module writes fleet.yaml's rules in the words of the queue that assigns the work."""
+
+import argparse
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import Checked, check_file
+from fleet.apply.wire import lock_owner
+from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
+from fleet.migrate.delivery import Delivered, Delivery, RuleBook, deliver, path_of
+from fleet.migrate.from_copr import find_list, read_list
+from fleet.model.facts import HeldRules
+from fleet.model.outcome import Outcome
+from fleet.ports import Console
+from fleet.queues.debusine.task_rules import TaskRules
+from fleet.report.findings import to_summary, to_text
+from fleet.report.words import many
+from fleet.schema.findings import has_errors
+from fleet.schema.model import DebusineQueue, Fleet
+from fleet.state.files import LocalFiles
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
+from fleet.state.store import DatabaseStore
+from fleet.tagrules.export import Exported, entries_of, rules_for_copr
+
+_LIMIT_BYTES = 10 * 1000 * 1000
+
+
+def run(args: argparse.Namespace, console: "Console") -> int:
+    """Write the export; exit 1, writing nothing, where it would not be true."""
+    today = datetime.now(tz=UTC).date()
+    checked = check_file(args.file, today)
+    if checked.fleet is None:
+        console.note(to_text(checked.findings, checked.document))
+        raise ConfigInvalid(to_summary(checked.findings, checked.document))
+    exported = _export(args, checked.fleet, today)
+    if exported.findings:
+        console.note(_told(exported, checked))
+    if has_errors(exported.findings):
+        console.note(f"fleet: error: {args.target}: nothing written, see above")
+        return 1
+    if args.target == "debusine" and (args.diff or args.apply):
+        return deliver_rules(args, checked.fleet, today, console)
+    text = exported.text
+    if args.target == "copr" and args.patch:
+        content = LocalFiles().read(args.patch, _LIMIT_BYTES)
+        for lost in find_lost(args.patch, content, checked.fleet, today):
+            console.note(f"fleet: warning: {lost}: no rule of {args.file} gives it; deleted")
+        text = patch_of(args.patch, content, text)
+    if args.out:
+        LocalFiles().write_text(args.out, text)
+    else:
+        console.out(text)
+    return 0
+
+
+def _export(args: argparse.Namespace, fleet: "Fleet", today: "date") -> Exported:
+    from fleet.model.digests import config_digest
+
+    digest = config_digest(fleet)
+    if args.target == "copr":
+        from fleet.tagrules.export import export_copr
+
+        return export_copr(fleet, digest, today)
+    from fleet.tagrules.export import DEFAULT_TASKS, export_debusine
+
+    return export_debusine(fleet, digest, today, tuple(args.task or DEFAULT_TASKS))
+
+
+def _told(exported: Exported, checked: Checked) -> str:
+    return to_text(map(checked.document.locate, exported.findings), checked.document)
+
+
+_CHANGES = 3
+
+
+def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: Console) -> int:
+    """Show the difference; with `--apply` write it, under the fleet's lock, and journal it."""
+    if not args.apply:
+        deliveries = [(book, each) for _, book, each in _deliveries(args, fleet, today)]
+        _show(deliveries, console)
+        return 0 if all(each.is_empty for _, each in deliveries) else _CHANGES
+    clock = SystemClock()
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    started = clock.now()
+    with store.lock(lock_owner(), started):
+        named = list(_deliveries(args, fleet, today))
+        deliveries = [(book, each) for _, book, each in named]
+        _show(deliveries, console)
+        limit = fleet.guards.refuse.delete
+        refusals = [each.refusal(limit, args.delete_up_to) for _, each in deliveries]
+        if any(refusals):
+            raise PlanRefused(f"refused, nothing was changed: {'; '.join(filter(None, refusals))}")
+        store.begin_run(started=started)
+        for _, each in deliveries:
+            if not each.is_empty:
+                store.record_step(started=started, step=f"deliver rules to {each.place}")
+        try:
+            delivered = deliver(deliveries)
+        except PlanRefused as error:
+            outcome = Outcome(plan="", refused=(str(error),))
+            _record(store, started, outcome)
+            raise
+        _record(store, started, Outcome(plan="", rules=delivered.done))
+        for name, book, each in named:
+            held = book.read()[each.place]
+            if isinstance(held, HeldRules) and not each.is_empty:
+                store.see_rules({f"{name}/{each.place}": (held.digest, clock.now())})
+    _tell(delivered, console)
+    return delivered.exit_code
+
+
+def _record(store: DatabaseStore, started: datetime, outcome: Outcome) -> None:
+    ended = SystemClock().now()
+    store.record_run(started=started, ended=ended, plan="", outcome=outcome.model_dump_json())
+
+
+def _tell(delivered: Delivered, console: Console) -> None:
+    for line in delivered.done:
+        console.out(f"Delivered to {line}")
+    if delivered.failed:
+        console.note(f"fleet: error: {delivered.failed}")
+
+
+def _show(deliveries: Sequence[tuple[RuleBook, Delivery]], console: Console) -> None:
+    for _, delivery in deliveries:
+        if delivery.is_empty:
+            count = many(len(delivery.entries), "rule")
+            console.out(f"{delivery.place}: no change, {count} delivered")
+        else:
+            console.out("\n".join(delivery.diff()))
+
+
+def _deliveries(
+    args: argparse.Namespace, fleet: Fleet, today: date
+) -> Iterator[tuple[str, TaskRules, Delivery]]:
+    """Yield what would change at each place; raises WrongUsage where no place is named."""
+    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    named = False
+    for name, queue in sorted(fleet.queues.items()):
+        if not isinstance(queue, DebusineQueue) or queue.rules is None:
+            continue
+        named = True
+        reference = queue.rules.token or (None if args.apply else queue.token)
+        if reference is None:
+            raise WrongUsage(
+                f"queues.{name}.rules.token is missing: writing needs the token of an owner of "
+                f"{', '.join(queue.rules.workspaces)}"
+            )
+        made, _ = entries_of(fleet, today, tuple(args.task or queue.rules.tasks))
+        book = TaskRules(queue, queue.rules, secrets.read(reference), path=path_of(fleet))
+        for place in queue.rules.workspaces:
+            entries = [entry for _, entry in made]
+            yield name, book, Delivery(place, path_of(fleet), book.stored(place), entries)
+    if not named:
+        raise WrongUsage(
+            "no Debusine queue of this fleet.yaml says where its rules are: set "
+            "queues.NAME.rules: {workspaces: [SCOPE/WORKSPACE]}"
+        )
+
+
+def patch_of(name: str, content: bytes, exported: str) -> str:
+    """Return a unified diff of the file that gives it the exported list in place of its own."""
+    before = content.decode("utf-8-sig").splitlines()
+    new = exported.splitlines()
+    found = find_list("\n".join(before))
+    if found is None:
+        after = [*before, "", *new] if before else new
+    else:
+        first, last = found
+        if _is_header(before, first):
+            first -= 2
+        after = [*before[: first - 1], *new, *before[last:]]
+    lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def find_lost(name: str, content: bytes, fleet: Fleet, today: date) -> Iterator[str]:
+    """Yield the rules of the file that the patch deletes, each with its place.
+
+    Raises FileUnreadable where the file sets its options by anything else than literals.
+    """
+    try:
+        held = read_list(name, content)
+    except FileUnreadable:
+        try:
+            is_set = find_list(content.decode("utf-8-sig", "replace")) is not None
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            is_set = True
+        if is_set:
+            raise
+        return
+    ours = {(pattern, tags) for _, pattern, tags in rules_for_copr(fleet, today)}
+    for rule in held:
+        if (rule.pattern, rule.tags) not in ours:
+            place = f"{rule.place.file}:{rule.place.line}"
+            yield f"{place}: {rule.pattern} gets {', '.join(rule.tags)}"
+
+
+def _is_header(lines: list[str], first: int) -> bool:
+    above = lines[max(first - 3, 0) : first - 1]
+    return len(above) == 2 and above[0].startswith("# Generated by `fleet export copr`")  # noqa: PLR2004 - it has two lines

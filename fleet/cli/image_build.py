@@ -1,0 +1,199 @@
+"""This module finds the Debusine server that `fleet image build --on QUEUE` means."""
+
+import argparse
+import os
+import re
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import load_config
+from fleet.apply.signals import Signals
+from fleet.apply.wire import lock_owner
+from fleet.cli.image_publish import builder_at
+from fleet.errors import FleetError, WrongUsage
+from fleet.images.bake import Baked
+from fleet.images.build import give_up_dead, remember_build
+from fleet.images.debusine_build import RequestBuilder
+from fleet.images.disk import DiskBuilder
+from fleet.images.folder import version_at
+from fleet.images.publish import remember_publication
+from fleet.images.role import role_digest
+from fleet.images.text import BuildResult, built_to_text, step_to_text
+from fleet.model.images import BuildOrder, BuildStep, Manifest, recipe_digest
+from fleet.ports import Console
+from fleet.report.json import value_to_json
+from fleet.schema.model import DebusineQueue, Fleet
+from fleet.schema.pools import SERVER_PATTERN, ImageRecipe
+from fleet.state.connecting import is_alive
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
+from fleet.state.store import DatabaseStore
+
+
+def request_builder(
+    fleet: Fleet, args: argparse.Namespace, images: Path, mirror: str | None
+) -> RequestBuilder:
+    """Return what builds at a queue's server, with the queue's token."""
+    for option in ("snapshot", "raw", "check_reproducible"):
+        if getattr(args, option):
+            name = option.replace("_", "-")
+            raise WrongUsage(f"--{name} is for builds on this computer; leave it out with --on")
+    queue = fleet.queues.get(args.on)
+    if not isinstance(queue, DebusineQueue):
+        known = [name for name, each in fleet.queues.items() if isinstance(each, DebusineQueue)]
+        raise FleetError(
+            f"there is no Debusine queue {args.on}; there are: {', '.join(known) or 'none'}"
+        )
+    if queue.token is None:
+        raise FleetError(
+            f"queue {args.on} has no token; a work request is posted with one: give it the "
+            "`token` of a user who is a contributor of the workspace"
+        )
+    scope, _, name = (args.workspace or "").rpartition("/")
+    return RequestBuilder(
+        images=images,
+        url=queue.url,
+        scope=scope or queue.scopes[0],
+        token=HostSecrets(os.environ, Path(args.file).resolve().parent).read(queue.token),
+        workspace=name or None,
+        mirror=mirror,
+    )
+
+
+def image_cache() -> Path:
+    """Return the folder of bases, roots and lists of packages."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fleet" / "images"
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Bake, show what is being done, and say what came of it."""
+    fleet = load_config(args, console).fleet
+    recipe = _recipe(fleet, args.image)
+    places = find_places(fleet, args.file)
+    store = DatabaseStore(places.store, fleet.fleet)
+    clock = SystemClock()
+    give_up_dead(store, args.image, clock, is_alive)
+    order = _order(args, recipe, store, clock.now())
+    if args.at in fleet.queues and args.at not in fleet.providers and not args.on:
+        args.at, args.on = None, args.at
+    if args.at:
+        return _build_at(fleet, order, store, args, console)
+    images = places.images.resolve()
+    mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
+    tell = _Teller(order, console)
+
+    def bake() -> tuple[Manifest, Baked | None]:
+        if args.on is not None:
+            return request_builder(fleet, args, images, mirror).build(order, tell), None
+        builder = DiskBuilder(
+            images=images,
+            cache=image_cache(),
+            mirror=mirror,
+            snapshot=args.snapshot,
+            raw=args.raw,
+            check=args.check_reproducible,
+        )
+        return builder.bake(order, tell)
+
+    digests = (recipe_digest(recipe), role_digest())
+    with Signals().heard():
+        manifest, baked = remember_build(order, digests, store, clock, bake)
+    differences = baked.differences if baked else None
+    result = BuildResult(
+        folder=str(places.images / order.image / order.version),
+        manifest=manifest,
+        same_base=differences.same_base if differences else None,
+        differences=differences.rows() if differences else (),
+    )
+    console.out(value_to_json(result) if args.json else built_to_text(result))
+    return 0 if result.same_base is not False else 1
+
+
+def _order(
+    args: argparse.Namespace, recipe: ImageRecipe, store: DatabaseStore, now: datetime
+) -> BuildOrder:
+    taken = {known.version for known in store.image_versions() if known.image == args.image}
+    return BuildOrder(
+        image=args.image,
+        version=version_at(now, taken),
+        recipe=recipe,
+        built_at=now,
+        built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
+        commit=_commit(Path(args.file).resolve().parent),
+    )
+
+
+def _build_at(
+    fleet: Fleet,
+    order: BuildOrder,
+    store: DatabaseStore,
+    args: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Bake on a machine of a provider, which has the image then."""
+    if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
+        raise WrongUsage("--on, --mirror, --snapshot, --raw, --check-reproducible: not with --at")
+    places = find_places(fleet, args.file)
+    builder = builder_at(fleet, args.at, places, Path(args.file).resolve().parent)
+    digests = (recipe_digest(order.recipe), role_digest())
+    with Signals().heard():
+        manifest, publication = remember_build(
+            *(order, digests, store, SystemClock()),
+            lambda: builder.bake(order, _Teller(order, console)),
+        )
+        remember_publication(store, manifest, args.at, publication)
+    folder = str(places.images / order.image / order.version)
+    result = BuildResult(folder=folder, manifest=manifest)
+    console.out(value_to_json(result) if args.json else built_to_text(result))
+    return 0
+
+
+class _Teller:
+    """Shows what a build does: to a person the present task, else a line for each."""
+
+    def __init__(self, order: BuildOrder, console: Console) -> None:
+        self._name = f"{order.image} {order.version}"
+        self._console = console
+
+    def __call__(self, step: BuildStep) -> None:
+        text = f"{self._name}: {step_to_text(step)}"
+        if self._console.watched:
+            self._console.progress(text)
+        else:
+            self._console.note(text)
+
+
+def _recipe(fleet: Fleet, image: str) -> ImageRecipe:
+    match fleet.images.get(image):
+        case ImageRecipe() as recipe:
+            return recipe
+        case None:
+            known = ", ".join(fleet.images) or "none"
+            raise FleetError(f"there is no image {image}; there are: {known}")
+        case _:
+            raise FleetError(f"image {image} was baked elsewhere (existing): nothing to build")
+
+
+def _mirror(url: str | None) -> str | None:
+    """Refuse what is no URL, and one with a password: the image keeps it."""
+    if url and not re.fullmatch(SERVER_PATTERN, url):
+        raise WrongUsage(
+            "the mirror is written as in http://deb.example.org/debian, without a password: the "
+            "image keeps it as its source"
+        )
+    return url or None
+
+
+def _commit(folder: Path) -> str:
+    """Return the commit that is checked out; empty outside of git."""
+    if commit := os.environ.get("CI_COMMIT_SHA"):
+        return commit
+    command = ("git", "-C", str(folder), "rev-parse", "HEAD")
+    try:
+        told = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - git, in the folder of fleet.yaml
+    except FileNotFoundError:
+        return ""
+    return told.stdout.strip() if told.returncode == 0 else ""

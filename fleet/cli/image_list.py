@@ -1,0 +1,24 @@
+"""This module lists images and their versions."""
+
+import argparse
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import load_config
+from fleet.images.promote import list_images
+from fleet.images.text import list_to_text
+from fleet.ports import Console
+from fleet.report.json import value_to_json
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Say which versions there are of each image."""
+    fleet = load_config(args, console).fleet
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    listed = list_images(fleet, store.image_versions())
+    now = SystemClock().now()
+    console.out(
+        value_to_json(listed) if args.json else list_to_text(listed, now, colour=console.colour)
+    )
+    return 0

@@ -1,0 +1,186 @@
+"""This module wires what publishes images: to a provider, or to a store that a URL names."""
+
+import argparse
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+from urllib.parse import unquote, urlsplit
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import load_config
+from fleet.apply.signals import Signals
+from fleet.errors import FleetError, PublicationRefused, WrongUsage
+from fleet.images.folder import find_build, verify
+from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
+from fleet.images.text import phase_to_text, publishing_to_text, transfer_to_text
+from fleet.model.images import Publishing, Transfer
+from fleet.ports import Console, Publisher
+from fleet.report.json import value_to_json
+from fleet.schema.model import (
+    AwsProvider,
+    Fleet,
+    HcloudProvider,
+    HooksProvider,
+    ImageRecipe,
+    LocalProvider,
+    Provider,
+    SimProvider,
+)
+from fleet.schema.pools import PLACE_PATTERN
+from fleet.schema.secrets import holds_secret
+from fleet.state.places import Places, find_places
+from fleet.state.secrets import HostSecrets
+from fleet.state.store import DatabaseStore
+
+if TYPE_CHECKING:
+    from fleet.clouds.hcloud.bake import InstanceBuilder
+
+
+def publisher_of(
+    fleet: Fleet, place: str, places: Places, secrets: HostSecrets
+) -> Publisher | FleetError:
+    """Return what publishes at a place; an error where that cannot be, for its turn."""
+    try:
+        if "://" in place:
+            return _store(fleet, place)
+        provider = fleet.providers.get(place)
+        if provider is None:
+            known = ", ".join(fleet.providers) or "none"
+            return PublicationRefused(f"there is no provider {place}; there are: {known}")
+        return _provider(fleet, place, provider, places, secrets)
+    except FleetError as error:
+        return error
+
+
+def builder_at(fleet: Fleet, name: str, places: Places, base: Path) -> "InstanceBuilder":
+    """Return what bakes on a machine of a provider."""
+    provider = fleet.providers.get(name)
+    if not isinstance(provider, HcloudProvider):
+        kinds = {each: it.kind for each, it in fleet.providers.items()}
+        there = ", ".join(f"{each} ({kind})" for each, kind in kinds.items()) or "none"
+        raise PublicationRefused(
+            f"images are baked on machines of kind hcloud only; providers: {there}"
+        )
+    from fleet.clouds.hcloud.bake import InstanceBuilder
+    from fleet.clouds.hcloud.images import HcloudSite, Hetzner
+
+    secrets = HostSecrets(os.environ, base)
+    api = Hetzner(secrets.read(provider.token), pause=time.sleep)
+    site = HcloudSite(fleet.fleet, provider.location, name)
+    return InstanceBuilder(places.images.resolve(), site, api)
+
+
+def _store(fleet: Fleet, url: str) -> Publisher:
+    from fleet.images.stores import StorePublisher
+
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc:
+        from fleet.images.stores import Directory
+
+        return StorePublisher(Directory(Path(unquote(parts.path))), fleet.fleet)
+    if parts.scheme == "s3" and parts.hostname:
+        from fleet.images.stores import Bucket
+
+        return StorePublisher(Bucket(url), fleet.fleet)
+    raise PublicationRefused(
+        f"{url} is no store of images; write file:///PATH or s3://BUCKET/PREFIX"
+    )
+
+
+def _provider(
+    fleet: Fleet, name: str, provider: Provider, places: Places, secrets: HostSecrets
+) -> Publisher:
+    match provider:
+        case HcloudProvider():
+            from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
+
+            site = HcloudSite(fleet.fleet, provider.location, name)
+            return HcloudPublisher(site, secrets.read(provider.token))
+        case AwsProvider():
+            from fleet.clouds.aws.images import AwsPublisher
+
+            return AwsPublisher(fleet.fleet, provider.region)
+        case SimProvider():
+            from fleet.images.stores import Directory, StorePublisher
+
+            # Its machines boot nothing: any name of an image will do.
+            return StorePublisher(Directory(places.folder / f"sim-{name}-images"), fleet.fleet)
+        case LocalProvider() | HooksProvider():
+            raise PublicationRefused(
+                f"provider {name} of kind {provider.kind} takes no images; its machines are made "
+                "by other means"
+            )
+    assert_never(provider)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Upload it to each place, or only remove what dead runs left there."""
+    fleet = load_config(args, console).fleet
+    places = find_places(fleet, args.file)
+    publishing = _publish(fleet, places, args, console)
+    console.out(value_to_json(publishing) if args.json else publishing_to_text(publishing))
+    return publishing.exit_code
+
+
+def _publish(
+    fleet: Fleet, places: Places, args: argparse.Namespace, console: Console
+) -> Publishing:
+    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    publishers = {
+        place: publisher_of(fleet, place, places, secrets) for place in _named(fleet, args)
+    }
+    now = SystemClock().now()
+    if args.clean:
+        return clean_places(args.image, publishers, now)
+    store = DatabaseStore(places.store, fleet.fleet)
+    chosen = choose_version(store, args.image, args.version)
+    folder, manifest = find_build(places.images, args.image, chosen.version)
+    verify(folder, manifest)
+    # A temporary machine goes also where a service manager ends this.
+    with Signals().heard():
+        consigned = Consignment(manifest, str(folder))
+        return publish_version(store, consigned, publishers, now, _Told(console).hear)
+
+
+def _named(fleet: Fleet, args: argparse.Namespace) -> list[str]:
+    """Return the places that are meant, each once."""
+    image = fleet.images.get(args.image)
+    if image is None:
+        names = ", ".join(fleet.images) or "none"
+        raise FleetError(f"there is no image {args.image}; there are: {names}")
+    if not isinstance(image, ImageRecipe):
+        raise FleetError(f"image {args.image} was baked elsewhere: there is nothing to upload")
+    for place in args.to or ():
+        _check(place)
+    named = args.to or image.publish
+    if not named:
+        raise WrongUsage(
+            f"images.{args.image}.publish names no place; name one there, or with --to"
+        )
+    return list(dict.fromkeys(named))
+
+
+def _check(place: str) -> None:
+    """Refuse what fleet.yaml would refuse too; it is not repeated, as it may hold credentials."""
+    if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
+        raise WrongUsage(
+            "--to: expected the name of a provider, or a URL without credentials: write "
+            "file:///PATH or s3://BUCKET/PREFIX"
+        )
+
+
+class _Told:
+    """Says how far an upload is: each phase in a line, and its bytes to a person who watches."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._phase = ("", "")
+
+    def hear(self, place: str, transfer: Transfer) -> None:
+        """Take one piece of news."""
+        if self._phase != (place, transfer.phase):
+            self._phase = (place, transfer.phase)
+            self._console.note(phase_to_text(place, transfer))
+        self._console.progress(transfer_to_text(place, transfer))

@@ -1,0 +1,225 @@
+"""This module tests a version of an image that was built on this computer, before it is used."""
+
+import argparse
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import load_config, read_seconds
+from fleet.apply.wire import registries_of
+from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
+from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
+from fleet.images.checks import check_image
+from fleet.images.contents import open_disk
+from fleet.images.fake_debusine import Backend, PassOn, Stage, StandIn
+from fleet.images.folder import QCOW2, find_build, list_builds, measure, verify, write_manifest
+from fleet.images.promote import change_version, find_version
+from fleet.images.text import tested_to_text
+from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
+from fleet.ports import Console, Enrolment, Registry
+from fleet.report.json import value_to_json
+from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
+from fleet.state.store import DatabaseStore
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Look into an image, boot it where that is asked for, and write down what came of it."""
+    fleet = load_config(args, console).fleet
+    recipe = recipe_of(fleet, args.image)
+    if args.queue and not args.boot:
+        raise WrongUsage("--queue says where a booted worker registers: add --boot")
+    places = find_places(fleet, args.file)
+    store = DatabaseStore(places.store, fleet.fleet)
+    version = args.version or _newest(places.images, args.image)
+    folder, manifest = find_build(places.images, args.image, version)
+    find_version(store, args.image, version)
+    tests, notes = [_offline(folder, manifest, recipe, console)], [*_outdated(recipe, manifest)]
+    if args.boot and tests[0].problems:
+        notes.append("it was not booted: mend that first")
+    elif args.boot:
+        manifest, test, told = boot(fleet, args, folder, manifest, console)
+        tests.append(test)
+        notes += told
+    done = tuple(tests)
+    write_manifest(folder, manifest.model_copy(update={"tests": (*manifest.tests, *done)}))
+    now = SystemClock().now()
+    after = change_version(store, args.image, version, lambda was: after_tests(was, done, now))
+    tested = VersionTests(
+        image=args.image, version=version, state=after.state, tests=done, notes=tuple(notes)
+    )
+    shown = value_to_json(tested) if args.json else tested_to_text(tested, colour=console.colour)
+    console.out(shown)
+    return 0 if tested.passed else 1
+
+
+def recipe_of(fleet: Fleet, image: str) -> ImageRecipe:
+    """Return the recipe of an image; FleetError where fleet.yaml has none of it."""
+    match fleet.images.get(image):
+        case ImageRecipe() as recipe:
+            return recipe
+        case None:
+            raise FleetError(
+                f"there is no image {image}; there are: {', '.join(fleet.images) or 'none'}"
+            )
+        case _:
+            raise FleetError(f"image {image} was baked elsewhere: there is nothing here to test")
+
+
+def _newest(images: Path, image: str) -> str:
+    builds = list_builds(images, image)
+    if not builds:
+        raise FileUnreadable(
+            f"{images / image} holds no version yet; `fleet image build {image}` makes one"
+        )
+    return builds[-1].version
+
+
+def _outdated(recipe: ImageRecipe, manifest: Manifest) -> tuple[str, ...]:
+    if recipe_digest(recipe) == manifest.recipe_digest:
+        return ()
+    told = (
+        "fleet.yaml says something else than when it was built: it was held to what fleet.yaml "
+        f"says now; `fleet image build {manifest.image}` makes a version of that"
+    )
+    return (told,)
+
+
+def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console) -> Test:
+    """Look into the disk that would be published, and say what is wrong with it."""
+    if QCOW2 not in manifest.files:
+        raise FleetError(
+            f"{folder}: this version has no disk here to look into (it was built by way of "
+            f"{manifest.way}); {_instead(manifest)}"
+        )
+    at, began = SystemClock().now(), time.monotonic()
+    console.progress(f"reading {folder / QCOW2}")
+    verify(folder, manifest, [QCOW2])
+    console.progress(f"looking into {folder / QCOW2}")
+    with open_disk(folder / QCOW2) as disk:
+        problems = [*disk.problems(), *check_image(disk.root, recipe)]
+    seconds = round(time.monotonic() - began, 1)
+    return Test(kind="offline", at=at, seconds=seconds, problems=tuple(problems))
+
+
+def _instead(manifest: Manifest) -> str:
+    if manifest.tests:
+        return "its machine was looked into at the end of the build, and it is tested since"
+    return f"`fleet image build {manifest.image} --at PROVIDER` makes one that is tested there"
+
+
+_BOOTED = "amd64"
+_MARGIN = timedelta(minutes=5)
+_NOTICED = 60
+"""Seconds within which a server notices that a worker is gone."""
+
+
+class _Server(NamedTuple):
+    """Where the worker registers, with which token, and how far it has to come there."""
+
+    backend: Backend
+    token: str
+    goal: Stage
+
+
+def boot(
+    fleet: Fleet, args: argparse.Namespace, folder: Path, manifest: Manifest, console: Console
+) -> tuple[Manifest, Test, tuple[str, ...]]:
+    """Boot a version; returns its manifest with the console's log, the test, and what to note."""
+    limit = read_seconds("--limit", args.limit)
+    if manifest.architecture != _BOOTED:
+        raise FleetError(
+            f"{folder}: an image for {manifest.architecture} cannot be booted here, only "
+            f"{_BOOTED}; test it without --boot"
+        )
+    at, began = SystemClock().now(), time.monotonic()
+    console.progress("trying whether kvm works")
+    accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
+    with _server(fleet, args, limit) as server:
+        log = folder / CONSOLE
+        trial = Trial(
+            disk=folder / QCOW2,
+            console=log,
+            backend=server.backend,
+            token=server.token,
+            goal=server.goal,
+            accelerator=accelerator,
+            limit=limit,
+        )
+        booted = boot_image(trial, console.note, console.progress)
+    test = Test(
+        kind="boot",
+        at=at,
+        seconds=round(time.monotonic() - began, 1),
+        problems=booted.problems,
+        provides=booted.provides,
+    )
+    files = {**manifest.files, CONSOLE: measure(log)} if log.exists() else manifest.files
+    return manifest.model_copy(update={"files": files}), test, _notes(booted)
+
+
+def _notes(booted: Booted) -> tuple[str, ...]:
+    if booted.problems or booted.provides:
+        return ()
+    told_none = (
+        "its worker told no tags, as those before 0.16 do not: pools with this image go by "
+        "`provides` of the image in fleet.yaml"
+    )
+    return (told_none,)
+
+
+@contextmanager
+def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Server]:
+    """Have a server wait for the worker meanwhile: one made for this test, or a queue's own."""
+    if not args.queue:
+        token = secrets.token_hex(32)
+        yield _Server(StandIn(token), token, Stage.ASKED)
+        return
+    queue = fleet.queues.get(args.queue)
+    if not isinstance(queue, DebusineQueue) or not queue.admin:
+        able = [
+            name
+            for name, each in fleet.queues.items()
+            if isinstance(each, DebusineQueue) and each.admin
+        ]
+        raise WrongUsage(
+            f"--queue {args.queue}: not a Debusine queue with `admin`, which makes the worker's "
+            f"token; there are: {', '.join(able) or 'none'}"
+        )
+    # Of another name, so that no run of `fleet apply` takes the worker for one that lost its
+    # machine.
+    name = f"{fleet.fleet}-image-test"
+    secret = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    registry = registries_of(fleet.model_copy(update={"fleet": name}), secret)[args.queue]
+    enrolment = Enrolment(
+        worker=name,
+        fleet=name,
+        pool="image-test",
+        expires=SystemClock().now() + timedelta(seconds=limit) + _MARGIN,
+    )
+    token = registry.enrol(enrolment)
+    try:
+        yield _Server(PassOn(queue.url), token, Stage.ENDED)
+    finally:
+        _release(registry, name)
+
+
+def _release(registry: Registry, name: str) -> None:
+    """Switch off a worker whose machine is gone, as soon as its server has noticed that."""
+    until = time.monotonic() + _NOTICED
+    while True:
+        try:
+            registry.release(name)
+        except WorkerBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1)
+        else:
+            return

@@ -1,0 +1,138 @@
+"""This module writes a fleet.yaml from what another system has, and says what changes by it."""
+
+import argparse
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleet.apply.config import Checked, check_file
+from fleet.errors import FileUnreadable, FleetError, WrongUsage
+from fleet.migrate.writing import LIMIT, Imported, changes_to_json, changes_to_text
+from fleet.report.findings import to_text
+from fleet.schema.findings import has_errors
+from fleet.schema.model import EnvSecret
+from fleet.schema.units import FLEET_NAME_PATTERN, follows
+from fleet.state.files import LocalFiles, replace_file
+from fleet.state.secrets import HostSecrets
+
+if TYPE_CHECKING:
+    from fleet.ports import Console
+
+
+def run(args: argparse.Namespace, console: "Console") -> int:
+    """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
+    if not follows(FLEET_NAME_PATTERN, args.fleet):
+        raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
+    name, content = _content(args)
+    imported = _import(args, name, content, console)
+    if imported.text is None:
+        console.note(to_text(imported.findings, imported.document, colour=False))
+        console.note(f"fleet: error: {name}: nothing written, see above")
+        return 1
+    _check(imported.text)
+    if args.out:
+        _write_scripts(Path(args.out).parent, imported.scripts)
+    if args.json:
+        LocalFiles().write_text(args.json, changes_to_json(imported.changes))
+    if imported.changes:
+        console.note(changes_to_text(imported.changes))
+    if args.out:
+        LocalFiles().write_text(args.out, imported.text)
+    else:
+        console.out(imported.text)
+    return 0
+
+
+def _content(args: argparse.Namespace) -> tuple[str, bytes]:
+    """Return what is imported, and how it is called."""
+    if args.source != "debusine":
+        return args.path, LocalFiles().read(args.path, LIMIT)
+    ways = [args.path, args.dsn_env, args.admin]
+    if sum(way is not None for way in ways) != 1 or args.admin == []:
+        raise WrongUsage(
+            "say in one way where the worker pools stand: POOLS.YAML, --dsn-env VARIABLE or "
+            "--admin COMMAND"
+        )
+    if args.path is not None:
+        return args.path, LocalFiles().read(args.path, LIMIT)
+    from fleet.queues.debusine.pools import list_by_command, list_by_sql
+
+    if args.admin is not None:
+        return "worker_pool list", list_by_command(args.admin, limit=LIMIT)
+    secrets = HostSecrets(os.environ, Path())
+    return "db_workerpool", list_by_sql(
+        secrets.read(EnvSecret.model_construct(env=args.dsn_env)), limit=LIMIT
+    )
+
+
+def _import(args: argparse.Namespace, name: str, content: bytes, console: "Console") -> Imported:
+    match args.source:
+        case "resalloc":
+            from fleet.migrate.from_resalloc import import_resalloc
+
+            return import_resalloc(name, content, args.fleet, with_scripts=_has_folder(args.out))
+        case "copr":
+            from fleet.migrate.from_copr import import_copr
+            from fleet.queues.recorded import read_world
+            from fleet.state.history import RecordedFiles
+            from fleet.tagrules.names import recorded_names
+
+            recorded = None
+            if args.world:
+                recorded = recorded_names(read_world(args.world, RecordedFiles(console.note)))
+            return import_copr(name, content, args.fleet, recorded)
+        case _:
+            from fleet.migrate.from_debusine import import_debusine
+
+            return import_debusine(name, content, args.fleet)
+
+
+def _has_folder(out: str | None) -> bool:
+    """Say whether fleet.yaml becomes a file that others can stand beside: no pipe, no device."""
+    return out is not None and (Path(out).is_file() or not Path(out).exists())
+
+
+def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
+    """Write programs beside fleet.yaml; one that is there and says something else stays."""
+    found = [(folder / path, text.encode()) for path, text in scripts]
+    try:
+        for path, content in found:
+            if (path.is_symlink() or path.exists()) and path.read_bytes() != content:
+                raise FleetError(
+                    f"{path}: exists and is not what would be written, so nothing was written: "
+                    "move it away, or write fleet.yaml into another folder with --out"
+                )
+        for path, content in found:
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, content, mode=0o755)
+    except OSError as error:
+        raise FileUnreadable(f"{error.filename}: cannot be written: {error.strerror}") from error
+
+
+class _Written:
+    """The one file that was just written, before it is saved anywhere."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the text, if it is not too long."""
+        content = self._text.encode()
+        if len(content) > limit:
+            raise FileUnreadable(f"{name}: larger than {limit} bytes")
+        return content
+
+    def glob(self, _: str) -> tuple[str, ...]:
+        """Return nothing: it includes no other file."""
+        return ()
+
+
+def _check(text: str) -> None:
+    """Refuse what `fleet validate` would refuse: whoever imports starts from a valid file."""
+    checked: Checked = check_file("fleet.yaml", datetime.now(tz=UTC).date(), _Written(text))
+    if has_errors(checked.findings):
+        wrong = [finding for finding in checked.findings if finding.severity == "error"]
+        told = to_text(wrong, checked.document)
+        raise FleetError(f"what would be written is not valid:\n\n{told}")

@@ -1,0 +1,171 @@
+"""This module renders machines alone, as `fleet machine list` shows them."""
+
+import argparse
+from collections.abc import Iterable
+from typing import Literal
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import Config, load_config
+from fleet.apply.forget import forget_machine
+from fleet.apply.pool import confirm_all
+from fleet.apply.sweep import Choice, delete_machines
+from fleet.apply.wire import decide, lock_owner, look, wire
+from fleet.cli.sweep import Letting, let_go
+from fleet.errors import FleetError, WrongUsage
+from fleet.explain.worker_facts import facts_of_workers
+from fleet.model.facts import World
+from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.plan import Plan
+from fleet.model.values import Moment, Value
+from fleet.planner.units import State
+from fleet.ports import Console
+from fleet.report import words
+from fleet.report.json import value_to_json
+from fleet.report.status import Status, WorkerStatus, status_of, worker_table
+from fleet.report.terminal import Span, Style, line, lines_to_text
+from fleet.schema.findings import nearest
+from fleet.schema.model import Fleet
+
+
+class Machines(Value):
+    """Machines, as `fleet machine list --json` prints them."""
+
+    format: Literal["fleet-machines-1"] = "fleet-machines-1"
+    fleet: str
+    time: Moment
+    machines: tuple[WorkerStatus, ...]
+    unlisted: tuple[str, ...]
+    """Pools whose machines are not known."""
+
+
+def machines_to_json(status: Status) -> str:
+    """Return the machines of a status as JSON."""
+    return value_to_json(
+        Machines(
+            fleet=status.fleet,
+            time=status.time,
+            machines=status.workers,
+            unlisted=status.unlisted,
+        )
+    )
+
+
+def machines_to_text(status: Status, *, colour: bool) -> str:
+    """Return the machines of a status as a table."""
+    lines = list(worker_table(status)) if status.workers else [line("No such machines.")]
+    if status.unlisted:
+        which = words.named("pool", status.unlisted)
+        lines.append(line(Span(f"The machines of {which} are not known.", Style.YELLOW)))
+    return lines_to_text(lines, colour=colour)
+
+
+GROUPS = {
+    "up": {State.IDLE, State.BUSY, State.ASSUMED, State.DRAINING, State.DEAF, State.STATIC},
+    "ready": {State.IDLE, State.ASSUMED},
+}
+"""What else `--state` takes: words for several states."""
+_SHOWN = 12
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Do with machines what the action says."""
+    match args.action:
+        case "list":
+            return _list(args, console)
+        case "delete":
+            return _delete(args, console)
+        case _:
+            return forget(load_config(args, console), args, console)
+
+
+def _list(args: argparse.Namespace, console: Console) -> int:
+    decision = decide(args, console)
+    plan = decision.plan
+    _check_pools(plan, args.pool)
+    status = status_of(plan, facts_of_workers(decision.config.fleet, decision.world))
+    states = {state for word in args.state for state in _states(word)}
+    shown = status.model_copy(
+        update={
+            "workers": tuple(
+                each
+                for each in status.workers
+                if (not args.pool or each.pool in args.pool)
+                and (not states or each.state in states)
+            ),
+            "unlisted": tuple(p for p in status.unlisted if not args.pool or p in args.pool),
+        }
+    )
+    console.out(
+        machines_to_json(shown) if args.json else machines_to_text(shown, colour=console.colour)
+    )
+    return 1 if shown.unlisted else 0
+
+
+def _states(word: str) -> Iterable[str]:
+    return GROUPS.get(word, {word})
+
+
+def _delete(args: argparse.Namespace, console: Console) -> int:
+    named, by_pool = bool(args.machine), bool(args.pool)
+    if named == by_pool or by_pool != (args.unused or args.all):
+        raise WrongUsage(
+            "say which machines: their names, or --pool NAME with --unused (those that run "
+            "nothing) or with --all (busy ones are only drained)"
+        )
+    choice = Choice(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
+    config = load_config(args, console)
+
+    def decide_on(fleet: Fleet, world: World) -> Plan:
+        plan = delete_machines(fleet, world, choice)
+        _check_pools(plan, args.pool)
+        _check_machines(plan, args.machine)
+        return plan
+
+    letting = Letting(decide_on, "fleet apply", choice.names)
+    return let_go(args, console, config, wire(config.fleet, args.file), letting)
+
+
+def _check_pools(plan: Plan, names: Iterable[str]) -> None:
+    _check("pool", names, {pool.pool for pool in plan.pools})
+
+
+def _check_machines(plan: Plan, names: Iterable[str]) -> None:
+    known = {each.worker for each in plan.workers}
+    _check("machine", names, known, "; ".join(plan.unknown))
+
+
+def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str = "") -> None:
+    """Raise FleetError where one of these is not known."""
+    them = sorted(known)
+    for name in names:
+        if name in them:
+            continue
+        meant = nearest(name, them)
+        shown = ", ".join(them[:_SHOWN]) + ", …" * (len(them) > _SHOWN)
+        hint = f"did you mean {meant}?" if meant else f"there is {shown or 'none'}"
+        trouble = f"; what is not known may hold it: {unknown}" if unknown else ""
+        raise FleetError(f"nothing was changed: there is no {what} {name}; {hint}{trouble}")
+
+
+def forget(config: Config, args: argparse.Namespace, console: Console) -> int:
+    """Take a machine that is gone out of its stack, under the lock, and write that down."""
+    clock = SystemClock()
+    started = clock.now()
+    sources = wire(config.fleet, args.file)
+    with sources.store.lock(lock_owner(), started):
+        world = look(config, sources, console)
+        pool, queue = forget_machine(config.fleet, world, args.machine, sources)
+        outcome = StackOutcome(pool=pool, result="applied", forgotten=(args.machine,))
+        sources.store.record_run(
+            started=started,
+            ended=clock.now(),
+            plan="",
+            outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
+        )
+        confirm_all(sources, console.note)
+    off = f"its worker was switched off at queue {queue}" if queue else "nothing else was touched"
+    console.out(
+        f"machine {args.machine} taken out of the stack of pool {pool}; {off}, and the next "
+        "`fleet apply` makes another where one is needed"
+    )
+    return 0

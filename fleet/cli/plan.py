@@ -1,0 +1,88 @@
+"""This module says which machines should exist, at what cost and why."""
+
+import argparse
+from dataclasses import replace
+
+from fleet.apply.config import Config
+from fleet.apply.wire import Decision, decide, load_base, plan_for, priced
+from fleet.explain.changes import (
+    Comparison,
+    compare,
+    find_config_changes,
+    find_image_changes,
+    find_renames,
+    find_rest,
+    find_unseen,
+    rename_pools,
+)
+from fleet.model.digests import config_digest
+from fleet.model.facts import Unknown
+from fleet.model.plan import Plan
+from fleet.ports import Console
+from fleet.report.json import plan_to_json, plan_to_terraform_report
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
+from fleet.schema.model import Fleet
+from fleet.state.files import LocalFiles
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
+    decision = decide(args, console)
+    plan = decision.plan
+    change = _change(args.base, decision, console) if args.base else None
+    if args.out:
+        LocalFiles().write_text(args.out, plan_to_json(plan))
+    if args.gitlab_terraform_report:
+        LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
+    console.out(_rendered(args, console, plan, change))
+    if plan.is_refused:
+        return 4
+    if plan.unknown:
+        return 1
+    return 3 if args.exit_code and not plan.is_quiet else 0
+
+
+def _change(name: str, decision: Decision, console: Console) -> Comparison:
+    """Return what differs from the plan of another fleet.yaml; that one stops nothing."""
+    base = load_base(name)
+    if isinstance(base, Config) and base.fleet.fleet != decision.plan.fleet:
+        base = Unknown(
+            unknown=f"{name} is of fleet {base.fleet.fleet}, not of fleet {decision.plan.fleet}"
+        )
+    if isinstance(base, Unknown):
+        console.note(f"fleet: warning: what the change does is not known: {base.unknown}")
+        return base
+    base, head = priced(base, decision.world), decision.config.fleet
+    renames = find_renames(base.fleet, head)
+    renamed = rename_pools(base.fleet, renames)
+    planned = plan_for(replace(base, fleet=renamed), decision.world)
+    found = compare(
+        _with_config(planned, base.fleet),
+        decision.plan,
+        unseen=find_unseen(renamed, decision.world),
+        config=find_config_changes(renamed, head),
+        renames=renames,
+    )
+    more = {
+        "images": find_image_changes(renamed, head, decision.world, decision.plan),
+        "rest_before": find_rest(renamed, planned),
+        "rest_after": find_rest(head, decision.plan),
+    }
+    return found.model_copy(update=more)
+
+
+def _with_config(plan: Plan, fleet: Fleet) -> Plan:
+    """Return a plan that names this fleet.yaml as what it was made of."""
+    digests = plan.digests.model_copy(update={"config": config_digest(fleet)})
+    return plan.model_copy(update={"digests": digests})
+
+
+def _rendered(
+    args: argparse.Namespace, console: Console, plan: Plan, change: Comparison | None
+) -> str:
+    if args.json:
+        return plan_to_json(plan, change)
+    if args.markdown:
+        return plan_to_markdown(plan, change)
+    return plan_to_text(plan, colour=console.colour, change=change)

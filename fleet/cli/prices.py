@@ -1,0 +1,76 @@
+"""This module compares the prices that plans rest on with what providers say today."""
+
+import argparse
+import os
+from pathlib import Path
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import load_config
+from fleet.apply.observe import ask_anew
+from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.errors import FleetError
+from fleet.model.prices import SOURCE, Table, table_of, with_price_list
+from fleet.ports import Console, Store
+from fleet.report.json import value_to_json
+from fleet.report.prices import (
+    PriceCheck,
+    PriceReport,
+    age_in_days,
+    compare_prices,
+    prices_to_text,
+    used_types,
+)
+from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
+from fleet.state.store import DatabaseStore
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Say what is the same, what differs, and what could not be asked."""
+    fleet = load_config(args, console).fleet
+    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    report = PriceReport(
+        fleet=fleet.fleet,
+        checks=tuple(_check(fleet, name, secrets, store) for name in sorted(fleet.providers)),
+    )
+    console.out(
+        value_to_json(report) if args.json else prices_to_text(report, colour=console.colour)
+    )
+    return report.exit_code
+
+
+def _check(fleet: Fleet, name: str, secrets: HostSecrets, store: Store) -> PriceCheck:
+    provider = fleet.providers[name]
+    if not used_types(fleet, name):
+        return _unchecked(fleet, name, "its pools name no machine type of the catalogue")
+    match provider:
+        case HcloudProvider():
+            try:
+                reader = HcloudPrices(provider, secrets.read(provider.token))
+                kept, told = ask_anew(name, reader, store, SystemClock().now())
+            except FleetError as error:
+                return _unchecked(fleet, name, str(error), failed=True)
+            counted = fleet if kept is None else with_price_list(fleet, name, kept)
+            return compare_prices(counted, name, told, told.read_at.date())
+        case AwsProvider():
+            return _unchecked(
+                fleet, name, f"fleet cannot ask AWS for prices; compare by hand: {SOURCE['aws']}"
+            )
+        case _:
+            return _unchecked(fleet, name, "its machines cost what fleet.yaml says")
+
+
+def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:
+    declared = fleet.providers[name]
+    shipped = table_of(declared) if declared.kind in SOURCE else Table()
+    return PriceCheck(
+        provider=name,
+        kind=declared.kind,
+        as_of=shipped.as_of,
+        age=age_in_days(shipped.as_of, SystemClock().now().date()),
+        source=shipped.source,
+        unchecked=because,
+        failed=failed,
+    )

@@ -1,0 +1,48 @@
+"""This module prints the JSON Schemas of fleet.yaml and of what fleet writes."""
+
+import argparse
+import json
+from typing import Any
+
+from fleet.ports import Console
+from fleet.schema.jsonschema import Direction, json_schema, with_templates
+from fleet.state.files import LocalFiles
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the schema of one document, or write it to a file."""
+    text = schema_text(args.document)
+    if args.out:
+        LocalFiles().write_text(args.out, text)
+    else:
+        console.out(text)
+    return 0
+
+
+def schema_text(document: str) -> str:
+    """Return the JSON Schema of a document as text."""
+    model, title, direction = _document(document)
+    schema = json_schema(document, model, title=title, direction=direction)
+    if document == "fleet":
+        schema = with_templates(schema)
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _document(name: str) -> tuple[Any, str, Direction]:
+    match name:
+        case "world":
+            from fleet.model.facts import World
+
+            return World, "world.json: everything one decision rests on", "read"
+        case "plan":
+            from fleet.explain.changes import ComparedPlan
+
+            return ComparedPlan, "A plan as fleet writes it", "written"
+        case "findings":
+            from fleet.schema.findings import Report
+
+            return Report, "What fleet validate found", "written"
+        case _:
+            from fleet.schema.model import Fleet
+
+            return Fleet, "fleet.yaml: a fleet of build machines", "read"

@@ -1,0 +1,254 @@
+"""This module reads who may ask `fleet serve`, and what proves it to be that, as files say now."""
+
+import argparse
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from importlib import import_module
+from ipaddress import ip_address
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+from typing import NamedTuple
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
+from fleet.apply.loop import Rhythm, Run, Runs, keep_running
+from fleet.apply.parallel import Background, Pace, default_jobs
+from fleet.apply.run import Terms
+from fleet.apply.selection import Order
+from fleet.apply.timer import Bell
+from fleet.apply.wire import find_desk, read_members
+from fleet.engines.projects import evaluate
+from fleet.errors import FileUnreadable, FleetError, Locked, WrongUsage
+from fleet.ports import Clock, Console
+from fleet.schema.model import Fleet
+from fleet.state.files import LocalFiles
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+from fleet.tickets.service import TicketCalls
+from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.xml_rpc import Bounds, XmlRpcServer, has_hung_up
+
+_MOST_TOKEN_BYTES = 100_000
+_LEAST_LETTERS = 20
+
+
+class Credentials(NamedTuple):
+    """The clients' tokens, and how this server proves to be itself; empty or None: neither."""
+
+    tokens: Mapping[str, str]
+    tls: ssl.SSLContext | None
+
+
+class CredentialFiles:
+    """The files of tokens, certificate and key that a service was started with."""
+
+    def __init__(self, args: argparse.Namespace, console: Console) -> None:
+        self._args = args
+        self._console = console
+        self._refused = ""
+
+    def read(self) -> Credentials:
+        """Return what the files say; FileUnreadable where that is wrong."""
+        args = self._args
+        return Credentials(
+            tokens=read_tokens(args.tokens) if args.tokens else {},
+            tls=load_tls(args.certificate, args.key) if args.certificate else None,
+        )
+
+    def read_again(self) -> Credentials | None:
+        """Return what the files say by now; None where that is wrong, and it is told once."""
+        try:
+            found = self.read()
+        except FleetError as error:
+            if str(error) != self._refused:
+                self._console.note(f"{error}\ngoing on with the tokens and certificate of before")
+            self._refused = str(error)
+            return None
+        self._refused = ""
+        return found
+
+
+def read_tokens(name: str) -> Mapping[str, str]:
+    """Return the clients and their tokens that a file names, one in a line."""
+    lines = LocalFiles().read(name, _MOST_TOKEN_BYTES).decode(errors="replace").splitlines()
+    tokens: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or ":" in words[0] or len(words[1]) < _LEAST_LETTERS:  # noqa: PLR2004 - a name and its token
+            raise FileUnreadable(
+                f"{name}:{number}: expected NAME TOKEN, the name without a colon, the token of "
+                f"{_LEAST_LETTERS} letters or more"
+            )
+        if words[0] in tokens:
+            raise FileUnreadable(f"{name}:{number}: {words[0]} has a token already")
+        tokens[words[0]] = words[1]
+    if not tokens:
+        raise FileUnreadable(f"{name}: it names no client: expected lines of NAME TOKEN")
+    return tokens
+
+
+def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
+    """Return how to prove to be this server, by a chain and its private key in PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A key that is encrypted would be asked for at a terminal that nobody watches.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        raise FileUnreadable(
+            f"{certificate}: no certificate with its private key in PEM: {error.reason}"
+        ) from error
+    except OSError as error:
+        raise FileUnreadable(f"{error.filename or certificate}: {error.strerror}") from error
+    return context
+
+
+_MOST_FAILURES = 3
+"""Runs in a row that fail before /healthz says so with 503: one alone the next makes good."""
+_PATIENCE_SECONDS = 0.5
+"""A run waits so long for machines to be made or cleaned; then who is waiting is served first."""
+_RESERVE = 256
+"""Open files that a run may need: stores, hooks, engines, what is read."""
+
+
+def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) -> int:
+    """Serve and apply until somebody asks to end."""
+    rhythm = Rhythm(read_seconds("--every", args.every))
+    bell = bell or Bell(read_seconds("--apart", args.apart))
+    config = load_config(args, console)
+    queue, _ = find_desk(config.fleet, args.queue)
+    refuse_throwaway_state(config.fleet, args.file)
+    place = find_places(config.fleet, args.file).store
+    jobs = default_jobs()
+    background = Background(
+        jobs, DatabaseStore(place, config.fleet.fleet), bell.ring, _PATIENCE_SECONDS
+    )
+    terms = Terms(Order(), Pace(jobs, background=background), bell)
+    runs = Runs(args, console, config, terms)
+    # Clients are answered beside the runs: of another store's lock.
+    store = DatabaseStore(place, config.fleet.fleet)
+    book = DatabaseTickets(store.begin, queue)
+    # A store that was never made is told now, and not to each client.
+    book.tickets()
+    calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.ring)
+    calls.members = lambda: read_members(runs.fleet, args.file)
+    runs.watch = background.given = calls.tell
+    credentials = CredentialFiles(args, console)
+
+    health = Health(SystemClock())
+
+    def once() -> Run:
+        with bell.changing():
+            renewed = credentials.read_again()
+        if renewed:
+            server.renew(renewed.tokens, renewed.tls)
+        try:
+            with health.run():
+                done = runs.run()
+        finally:
+            calls.tell()
+        if done.changed and done.code == 0:
+            # What was made may be up by then, and what was let go has left room.
+            bell.look_again()
+        return done
+
+    bounds = bounds_here()
+    calls.has_hung_up = has_hung_up
+    calls.most_waiting = bounds.calls * 3 // 4
+    with _listening(args, calls, credentials, bounds) as server:
+        server.health = health.tell
+        console.note(f"listening at {server.url} for tickets of queue {queue}")
+        load_ahead(config.fleet)
+        return keep_running(once, rhythm, console, bell, background)
+
+
+class Health:
+    """How the runs beside the service go."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._ended: datetime | None = None
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Note how a run ends; one that another run kept from beginning is none."""
+        try:
+            yield
+        except Locked:
+            raise
+        except BaseException:
+            self._failures += 1
+            raise
+        self._failures = 0
+        self._ended = self._clock.now()
+
+    def tell(self) -> tuple[bool, Mapping[str, object]]:
+        """Return whether the latest runs came to their end, and when the last did that has."""
+        ended = self._ended.isoformat() if self._ended else None
+        told = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
+        return self._failures < _MOST_FAILURES, told
+
+
+def bounds_here() -> Bounds:
+    """Raise the limit of open files as far as is needed; return how many calls fit below it."""
+    wanted = Bounds.calls + _RESERVE
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft != RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == RLIM_INFINITY else min(wanted, hard)
+        setrlimit(RLIMIT_NOFILE, (soft, hard))
+    below = wanted if soft == RLIM_INFINITY else soft
+    return Bounds(min(Bounds.calls, max(below - _RESERVE, below // 2)))
+
+
+def load_ahead(fleet: Fleet) -> None:
+    """Load what the first order needs, which takes longer than the order itself."""
+    import_module("highspy")
+    if any(provider.engine == "embedded" for provider in fleet.providers.values()):
+        evaluate(lambda: None, project="none", stack="none")
+
+
+@contextmanager
+def _listening(
+    args: argparse.Namespace,
+    calls: TicketCalls,
+    credentials: CredentialFiles,
+    bounds: Bounds,
+) -> Iterator[XmlRpcServer]:
+    host, port = _address(args.listen)
+    if not _is_here(host) and not (args.tokens and args.certificate):
+        raise WrongUsage(
+            f"--listen {args.listen} is more than this computer: say with --tokens who may ask, "
+            "and with --certificate what proves it to be this server"
+        )
+    tokens, tls = credentials.read()
+    try:
+        server = XmlRpcServer((host, port), calls.answer, tokens=tokens, tls=tls, bounds=bounds)
+    except OSError as error:
+        raise FleetError(f"cannot listen at {args.listen}: {error.strerror}") from error
+    with server:
+        try:
+            yield server
+        finally:
+            calls.end()
+
+
+def _address(said: str) -> tuple[str, int]:
+    host, _, port = said.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 16:
+        raise WrongUsage(
+            f"--listen {said}: expected an IP address and a port, as in 127.0.0.1:49100 or "
+            "[::1]:49100"
+        )
+    return str(address), number
+
+
+def _is_here(host: str) -> bool:
+    return ip_address(host).is_loopback

@@ -1,0 +1,145 @@
+"""This module runs fleet in the shadow of a Resalloc: the same tickets, simulated machines."""
+
+import argparse
+import os
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import Config, load_config, read_seconds
+from fleet.apply.loop import Rhythm, Run, keep_running
+from fleet.apply.parallel import Pace, default_jobs
+from fleet.apply.run import Terms, apply_once
+from fleet.apply.selection import Order
+from fleet.apply.signals import Signals
+from fleet.apply.wire import find_desk
+from fleet.errors import FileUnreadable, WrongUsage
+from fleet.migrate.resalloc_database import ResallocDatabase
+from fleet.migrate.shadow import Look, Mirror, days_of, days_to_json, days_to_text, look_of
+from fleet.ports import Console
+from fleet.schema.model import Fleet, HooksPool, Provider
+from fleet.state.files import LocalFiles
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+from fleet.tickets.tables import DatabaseTickets
+
+_FOLDER = ".fleet-shadow"
+"""Where a shadow keeps its state, beside its fleet.yaml."""
+_MOST_BYTES = 500 * 1000 * 1000
+_MOST_URL_BYTES = 10_000
+_LOOK = b'{"time":'
+"""What each line of a log begins with."""
+
+
+def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
+    """Watch a Resalloc, or report what was seen."""
+    if args.action == "report":
+        days = days_of(_read(args.log))
+        console.out(days_to_json(days) if args.json else days_to_text(days))
+        return 0
+    every = read_seconds("--every", args.every)
+    most = None if args.most is None else read_seconds("--for", args.most)
+    config = load_config(args, console)
+    _refuse_what_is_real(config.fleet)
+    config = _apart(config)
+    _take_up(Path(args.log))
+    url = LocalFiles().read(args.resalloc, _MOST_URL_BYTES).decode(errors="replace").strip()
+    terms = Terms(Order(), Pace(default_jobs()), signals or Signals())
+    shadow = _Shadow(args, config, console, terms)
+    database = ResallocDatabase(url)
+    rhythm = Rhythm(every, most)
+    return keep_running(lambda: shadow.look(database, every), rhythm, console, terms.signals)
+
+
+class _Shadow:
+    """The fleet that repeats what a Resalloc is asked for."""
+
+    def __init__(
+        self, args: argparse.Namespace, config: Config, console: Console, terms: Terms
+    ) -> None:
+        name, desk = find_desk(config.fleet, args.queue)
+        store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+        store.init()
+        self._terms = terms
+        self._file, self._log = args.file, Path(args.log)
+        self._config, self._console = config, console
+        self._mirror = Mirror(DatabaseTickets(store.begin, name), most=desk.most_open)
+        self._before: datetime | None = None
+        self._opened = 0
+        """Tickets since the last look that was recorded: a run may fail."""
+
+    def look(self, database: ResallocDatabase, every: int) -> Run:
+        """Repeat what is there, apply, and record both sides; tell of a day when it is over."""
+        seen = database.read()
+        self._opened += self._mirror.follow(seen, SystemClock().now())
+        applied = apply_once(self._config, self._file, self._console, lambda _: None, self._terms)
+        now, before = applied.plan.time, self._before or applied.plan.time
+        # While nobody looked, nobody knows: a gap does not stand for longer than two looks.
+        seconds = min(max(round((now - before).total_seconds()), 0), 2 * every)
+        waiting = self._mirror.waiting()
+        look = look_of(seen, applied.plan, waiting=waiting, opened=self._opened, seconds=seconds)
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(look.model_dump_json() + "\n")
+        if before.date() != now.date():
+            days = days_of(_read(str(self._log)))
+            self._console.out(days_to_text(d for d in days if d.date == f"{before:%Y-%m-%d}"))
+        self._before, self._opened = now, 0
+        return Run(applied.exit_code)
+
+
+def _refuse_what_is_real(fleet: Fleet) -> None:
+    """Raise WrongUsage where an apply of this fleet.yaml would reach anything but itself."""
+    kinds = {
+        **{f"providers.{n}": _kind_of(p) for n, p in fleet.providers.items()},
+        **{f"pools.{n}": "hooks" for n, p in fleet.pools.items() if isinstance(p, HooksPool)},
+        **{f"queues.{n}": q.kind for n, q in fleet.queues.items()},
+    }
+    real = [key for key, kind in kinds.items() if kind not in ("sim", "tickets", "world")]
+    if real:
+        raise WrongUsage(
+            f"a shadow touches nothing, and {real[0]} is of kind {kinds[real[0]]}: give it a "
+            "fleet.yaml of its own, with providers of kind sim and a queue of kind tickets"
+        )
+
+
+def _kind_of(provider: Provider) -> str:
+    """Return a provider's kind, and its engine where that is a program of its own."""
+    is_plain = provider.engine == "embedded"
+    return provider.kind if is_plain else f"{provider.kind} with the engine {provider.engine}"
+
+
+def _apart(config: Config) -> Config:
+    """Return a fleet.yaml with a state of its own: not even a fleet of its name is touched."""
+    places = {"backend": f"file://{_FOLDER}", "store": f"sqlite:///{_FOLDER}/store.db"}
+    state = config.fleet.state.model_copy(update=places)
+    return replace(config, fleet=config.fleet.model_copy(update={"state": state}))
+
+
+def _take_up(log: Path) -> None:
+    """Go on with a log after a line that was being written when its run was killed."""
+    if not log.exists():
+        return
+    _read(str(log))
+    with log.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        if file.read() not in (b"", b"\n"):
+            file.write(b"\n")
+
+
+def _read(name: str) -> list[Look]:
+    """Return the looks of a log; lines that were being written when a run ended are left out."""
+    *lines, _ = LocalFiles().read(name, _MOST_BYTES).split(b"\n")
+    try:
+        return [Look.model_validate_json(line) for line in lines if not _is_torn(line)]
+    except ValidationError as error:
+        raise FileUnreadable(
+            f"{name} is no log of `fleet shadow run`: {error.errors()[0]['msg']}"
+        ) from None
+
+
+def _is_torn(line: bytes) -> bool:
+    return _LOOK.startswith(line[: len(_LOOK)]) and not line.endswith(b"}}")

@@ -1,0 +1,67 @@
+"""This module shows pools and workers: state, image, work, money."""
+
+import argparse
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import load_config
+from fleet.apply.observe import ended_runs
+from fleet.apply.wire import decide
+from fleet.errors import FileUnreadable, WrongUsage
+from fleet.explain.worker_facts import facts_of_workers
+from fleet.planner.assembly import judge_heartbeat
+from fleet.ports import Console
+from fleet.report.json import status_to_json, value_to_json
+from fleet.report.status import status_to_text
+from fleet.state.files import LocalFiles
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the status, write it as static pages, or say whether runs still come."""
+    if args.heartbeat:
+        if args.world or args.site:
+            raise WrongUsage("--heartbeat asks the store alone: leave out --world and --site")
+        return _heartbeat(args, console)
+    decision = decide(args, console)
+    plan = decision.plan
+    facts = facts_of_workers(decision.config.fleet, decision.world)
+    if args.site:
+        from fleet.report.site import site
+
+        pages = site(plan, facts)
+        _write_site(Path(args.site), pages)
+        console.note(f"wrote {len(pages)} files to {args.site}; open {args.site}/index.html")
+    if args.json:
+        console.out(status_to_json(plan, facts))
+    elif not args.site:
+        console.out(status_to_text(plan, colour=console.colour))
+    return 0
+
+
+def _heartbeat(args: argparse.Namespace, console: Console) -> int:
+    """Say whether somebody still runs apply, by the store alone; 1 where nobody does."""
+    fleet = load_config(args, console).fleet
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    now = SystemClock().now()
+    beat = judge_heartbeat(fleet, ended_runs(store, now), now)
+    if args.json:
+        console.out(value_to_json(beat))
+    else:
+        console.out(f"fleet {fleet.fleet} is {'alive' if beat.alive else 'DEAD'}: {beat.because}")
+    return 0 if beat.alive else 1
+
+
+def _write_site(folder: Path, pages: Mapping[str, str]) -> None:
+    """Write the pages; those of workers and pools that are gone go too."""
+    for link in (folder / "-", folder / "-" / "status"):
+        if link.is_symlink():
+            raise FileUnreadable(f"{link}: is a link, and what it leads to is not ours to replace")
+    shutil.rmtree(folder / "-" / "status", ignore_errors=True)
+    for path, text in pages.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        LocalFiles().write_text(str(target), text)

@@ -1,0 +1,134 @@
+"""This module says where a request's tags come from: rule and line, task, user, or refused."""
+
+import argparse
+from datetime import UTC, datetime
+
+from fleet.apply.config import Config, load_config
+from fleet.apply.wire import decide, load_world, read_members, read_rules
+from fleet.cli.explain import with_place
+from fleet.errors import FleetError, WrongUsage
+from fleet.explain.tags import (
+    Subject,
+    TagsExplanation,
+    explain_tags,
+    find_request,
+    queues_of,
+    request_of_name,
+)
+from fleet.model.facts import Request, World
+from fleet.planner.demand import judge_of
+from fleet.ports import Console
+from fleet.report import words
+from fleet.report.answers import tags_to_text
+from fleet.report.json import value_to_json
+from fleet.tagrules.context import NOTHING, told_of
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print every tag, or every tag of a request; exit 1 when nobody knows the request."""
+    if args.action == "list":
+        return _list(args, console)
+    if (args.name is None) == (args.request is None):
+        raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
+    if args.request is not None and (args.tag or args.user or args.group):
+        raise WrongUsage("--tag, --user and --group are about a name; --request has its own")
+    if not all(args.tag):
+        raise WrongUsage("--tag needs a tag")
+    config, found = _of_request(args, console) if args.request else _of_name(args, console)
+    placed = found.model_copy(
+        update={
+            "tags": tuple(
+                tag.model_copy(
+                    update={"reasons": tuple(with_place(config, r) for r in tag.reasons)}
+                )
+                for tag in found.tags
+            ),
+            "pools": tuple(with_place(config, reason) for reason in found.pools),
+        }
+    )
+    console.out(
+        value_to_json(placed) if args.json else tags_to_text(placed, colour=console.colour)
+    )
+    return 0
+
+
+def _list(args: argparse.Namespace, console: Console) -> int:
+    from fleet.explain.enforcement import list_tags
+    from fleet.report.answers import tag_list_to_text
+
+    config = load_config(args, console)
+    listed = list_tags(config.fleet)
+    placed = listed.model_copy(
+        update={
+            "tags": tuple(
+                tag.model_copy(
+                    update={
+                        "enforcement": tuple(
+                            claim.model_copy(
+                                update={"place": config.document.place(claim.path, "key")}
+                            )
+                            for claim in tag.enforcement
+                        )
+                    }
+                )
+                for tag in listed.tags
+            )
+        }
+    )
+    console.out(
+        value_to_json(placed) if args.json else tag_list_to_text(placed, colour=console.colour)
+    )
+    return 0
+
+
+def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
+    """Explain a request that waits, with the tags that its queue tells of it."""
+    decision = decide(args, console)
+    fleet, world = decision.config.fleet, decision.world
+    found = find_request(world, args.request)
+    if found is None:
+        plan = decision.plan
+        unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
+        because = f"; {unsure[0]}" if unsure else " (it may run already, be done or be blocked)"
+        raise FleetError(f"no waiting request is called {args.request}{because}")
+    queue, request, demand = found
+    asking = judge_of(fleet, world).ask_of(request, told_of(demand))
+    subject = Subject(f"{queue}/{request.id}", (queue,), queue)
+    return decision.config, explain_tags(fleet, world, subject, asking)
+
+
+def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
+    """Explain what a request with this name would get if it came now."""
+    config = load_config(args, console)
+    fleet = config.fleet
+    named = request_of_name(fleet, args.name)
+    if named is None:
+        raise WrongUsage(
+            f"{args.name} is no name: it needs four parts, OWNER/PROJECT/CHROOT/PACKAGE of Copr "
+            "or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine"
+        )
+    request = Request.model_validate(
+        named.model_dump()
+        | {
+            "required": (*named.required, *args.tag),
+            "asked": dict(named.asked) | dict.fromkeys(args.tag, "user"),
+            "requester": args.user,
+            "groups": tuple(args.group),
+        }
+    )
+    world = _world(config, args, console)
+    asking = judge_of(fleet, world).ask_of(request, NOTHING)
+    subject = Subject(args.name, queues_of(fleet, request))
+    return config, explain_tags(fleet, world, subject, asking)
+
+
+def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
+    """Return what a name's tags rest on: the day, the groups, the rules that queues have."""
+    if args.world:
+        return load_world(args, config.fleet, console)
+    return World(
+        fleet=config.fleet.fleet,
+        time=datetime.now(UTC),
+        members=read_members(config.fleet, args.file),
+        queues=read_rules(config.fleet, args.file),
+    )

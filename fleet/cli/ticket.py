@@ -1,0 +1,281 @@
+"""This module asks fleet for a machine by tags, waits for it and gives it back."""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import Config, load_config
+from fleet.apply.signals import Signals
+from fleet.apply.wire import find_desk, read_members
+from fleet.errors import TicketRefused, WrongUsage
+from fleet.model.tickets import Ticket, TicketState, close, expire, hear
+from fleet.ports import Clock, Console, Waiter
+from fleet.report.tickets import (
+    ticket_shown,
+    ticket_shown_to_json,
+    ticket_to_text,
+    tickets_to_json,
+)
+from fleet.schema.model import Fleet, TicketQueue
+from fleet.schema.units import read_duration
+from fleet.state.connecting import name_user
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+from fleet.tagrules.names import PARTS
+from fleet.tagrules.requests import Memberships
+from fleet.tagrules.vocabulary import Path
+from fleet.tickets.handout import Judged, judge, why_all_wait, why_refused, why_waits
+from fleet.tickets.tables import DatabaseTickets
+
+_POLL_SECONDS = 3
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """What every action needs: the queue, its tickets, and who stands before it."""
+
+    config: Config
+    members: Memberships
+    name: str
+    queue: TicketQueue
+    book: DatabaseTickets
+    user: str
+    clock: Clock
+    console: Console
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return what fleet.yaml says."""
+        return self.config.fleet
+
+    def judge(self, ticket: Ticket) -> Judged:
+        """Return what the rules make of a ticket's tags today."""
+        return judge(self.fleet, ticket, self.members, self.clock.now().date())
+
+    def place(self, path: Path) -> str:
+        """Return a key of fleet.yaml, and where it stands."""
+        key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
+        return f"{key.removeprefix('.')}, {self.config.document.place(path)}"
+
+    def find(self, text: str) -> Ticket:
+        """Return a ticket, whoever's it is; TicketRefused where there is none."""
+        found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - more digits no id has
+        if found is None:
+            raise TicketRefused(f"there is no ticket {text} in queue {self.name}")
+        return expire(found, self.clock.now())
+
+    def own(self, text: str) -> Ticket:
+        """Return a ticket of this user, just heard of; TicketRefused where there is none."""
+        found = self.find(text)
+        if found.submitter != self.user:
+            raise TicketRefused(
+                f"ticket {found.id} is of {found.submitter}, not of {self.user}; whoever looks "
+                f"after it: --user {found.submitter}"
+            )
+        now = self.clock.now()
+        return self.book.change(found.id, lambda each: hear(expire(each, now), now), now) or found
+
+
+def run(
+    args: argparse.Namespace,
+    console: Console,
+    waiter: Waiter | None = None,
+    clock: Clock | None = None,
+) -> int:
+    """Do what is asked with tickets; 0 where a ticket is ready, opened or closed."""
+    if getattr(args, "server", None):
+        # What speaks to servers is loaded for them alone.
+        from fleet.tickets.client import run as ask_server
+
+        return ask_server(args, console, waiter or Signals(), clock or SystemClock())
+    if getattr(args, "netrc", None):
+        raise WrongUsage("--netrc: only a --server is told a token")
+    return _act(args, _counter(args, console, clock), waiter)
+
+
+def _counter(args: argparse.Namespace, console: Console, clock: Clock | None) -> _Counter:
+    config = load_config(args, console)
+    name, declared = find_desk(config.fleet, args.queue)
+    store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+    return _Counter(
+        config,
+        read_members(config.fleet, args.file),
+        name,
+        declared,
+        DatabaseTickets(store.begin, name),
+        getattr(args, "user", None) or name_user(),
+        clock or SystemClock(),
+        console,
+    )
+
+
+def _act(args: argparse.Namespace, counter: _Counter, waiter: Waiter | None) -> int:
+    match args.action:
+        case "open":
+            return _open(args, counter)
+        case "check":
+            return _check(args, counter)
+        case "wait":
+            return _wait(args, counter, waiter or Signals())
+        case "close":
+            return _close(args, counter)
+        case "show":
+            return _show(args, counter)
+        case _:
+            return _list(args, counter)
+
+
+def _open(args: argparse.Namespace, counter: _Counter) -> int:
+    now = counter.clock.now()
+    owner, project, chroot, package = _build(args.build)
+    if owner and args.owner not in (None, owner):
+        raise WrongUsage(f"--owner {args.owner}: the build {args.build} is of {owner}")
+    asked = Ticket(
+        0,
+        tuple(sorted(set(args.tag))),
+        opened_at=now,
+        heard_at=now,
+        submitter=counter.user,
+        owner=args.owner or owner or counter.user,
+        team=args.team,
+        sandbox=args.sandbox,
+        priority=_priority(args.priority),
+        background=args.background,
+        lease=None if args.lease is None else _seconds("--lease", args.lease),
+        project=project,
+        chroot=chroot,
+        package=package,
+    )
+    fault = why_refused(counter.fleet, counter.name, asked)
+    if fault:
+        raise TicketRefused(f"no ticket was opened: {fault}")
+    judged = counter.judge(asked)
+    if judged.denied:
+        because = "; ".join(
+            f"{each.because} ({counter.place(each.path)})" for each in judged.denied
+        )
+        raise TicketRefused(f"no ticket was opened: {because}")
+    ticket = counter.book.open(
+        asked,
+        most=counter.queue.most_open,
+        most_of_submitter=counter.queue.most_open_per_submitter,
+    )
+    counter.console.out(str(ticket.id))
+    for said in _of_rules(counter.judge(ticket), counter):
+        counter.console.note(f"ticket {ticket.id} {said}")
+    _explain(ticket, counter)
+    return 0
+
+
+def _of_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
+    """Yield what the rules make of a ticket's tags, each with its line of fleet.yaml."""
+    for each in judged.given:
+        yield f"asks for {each.tag} by {counter.place(each.path)} ({each.because})"
+    for each in (*judged.dropped, *judged.denied):
+        may = "runs without" if each in judged.dropped else "gets no machine without"
+        yield f"{may} {each.tag}: {each.because} ({counter.place(each.path)})"
+
+
+def _show(args: argparse.Namespace, counter: _Counter) -> int:
+    ticket = counter.find(args.ticket)
+    waits = ""
+    if ticket.state is TicketState.WAITING:
+        waits = why_waits(counter.fleet, counter.name, ticket, counter.book.tickets())
+    rules = [*_of_rules(counter.judge(ticket), counter)] if ticket.is_open else []
+    counter.console.out(
+        ticket_shown_to_json(ticket, waits, rules)
+        if args.json
+        else ticket_shown(ticket, waits, rules)
+    )
+    return 0
+
+
+def _check(args: argparse.Namespace, counter: _Counter) -> int:
+    ticket = counter.own(args.ticket)
+    if ticket.state is TicketState.READY:
+        counter.console.out(ticket.answer)
+        if ticket.note:
+            counter.console.note(f"ticket {ticket.id} runs {ticket.note}")
+        return 0
+    _explain(ticket, counter)
+    return 1
+
+
+def _wait(args: argparse.Namespace, counter: _Counter, waiter: Waiter) -> int:
+    most = None if args.most is None else timedelta(seconds=_seconds("--for", args.most))
+    began = counter.clock.now()
+    told = False
+    while True:
+        ticket = counter.own(args.ticket)
+        if ticket.state is not TicketState.WAITING:
+            return _check(args, counter)
+        if not told:
+            _explain(ticket, counter)
+            told = True
+        if most is not None and counter.clock.now() - began >= most:
+            return 1
+        if not waiter.wait(_POLL_SECONDS):
+            raise KeyboardInterrupt
+
+
+def _close(args: argparse.Namespace, counter: _Counter) -> int:
+    ticket = counter.own(args.ticket)
+    if not ticket.is_open:
+        counter.console.note(f"ticket {ticket.id} was {ticket.state} already")
+        return 0
+    now = counter.clock.now()
+    counter.book.change(ticket.id, lambda each: close(each, now, built=args.built), now)
+    return 0
+
+
+def _list(args: argparse.Namespace, counter: _Counter) -> int:
+    now = counter.clock.now()
+    tickets = [expire(ticket, now) for ticket in counter.book.tickets()]
+    waits = why_all_wait(counter.fleet, counter.name, tickets, now)
+    if args.json:
+        counter.console.out(tickets_to_json(tickets, waits))
+        return 0
+    for ticket in tickets:
+        because = waits.get(ticket.id, ticket.because or ticket.note)
+        counter.console.out(ticket_to_text(ticket, because))
+    return 0
+
+
+def _explain(ticket: Ticket, counter: _Counter) -> None:
+    """Say why a ticket is not ready."""
+    if ticket.state is TicketState.WAITING:
+        because = why_waits(counter.fleet, counter.name, ticket, counter.book.tickets())
+        counter.console.note(f"ticket {ticket.id} waits: {because}")
+    elif ticket.state is not TicketState.READY:
+        why = f": {ticket.because}" if ticket.because else ""
+        counter.console.note(f"ticket {ticket.id} is {ticket.state}{why}")
+
+
+def _build(said: str | None) -> tuple[str, str, str, str]:
+    """Return owner, project, chroot and package of a build; nothing where none is said."""
+    if said is None:
+        return ("", "", "", "")
+    owner, project, chroot, package, *more = [*said.split("/"), "", "", ""]
+    if any(more) or said.count("/") != PARTS - 1 or not all((owner, project, chroot)):
+        raise WrongUsage(
+            f"--build {said}: expected OWNER/PROJECT/CHROOT/PACKAGE, as `powerful` matches it"
+        )
+    return (owner, project, chroot, package)
+
+
+def _priority(number: int) -> int:
+    most = 1000
+    if abs(number) > most:
+        raise WrongUsage(f"--priority {number}: expected a number from -{most} to {most}")
+    return number
+
+
+def _seconds(option: str, text: str) -> int:
+    seconds = read_duration(text)
+    if seconds is None:
+        raise WrongUsage(
+            f"{option} {text}: expected a duration like 90s or 10m (units s, m, h, d)"
+        )
+    return seconds

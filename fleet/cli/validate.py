@@ -1,0 +1,98 @@
+"""This module checks fleet.yaml and says everything that is wrong with it at once."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from fleet.apply.config import check_file
+from fleet.schema.findings import Finding, has_errors, in_order
+from fleet.schema.model import Fleet, WorldQueue
+from fleet.schema.nodes import NUMBERS
+from fleet.schema.source import Document
+from fleet.state.files import LocalFiles
+
+if TYPE_CHECKING:
+    from fleet.ports import Console
+    from fleet.tagrules.names import Recorded
+
+
+def run(args: argparse.Namespace, console: "Console") -> int:
+    """Print findings and return 1 when any is an error."""
+    from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
+
+    recorded = _recorded(args.world, console) if args.world else None
+    checked = check_file(args.file, datetime.now(tz=UTC).date(), recorded=recorded)
+    absent = map(checked.document.locate, _absent(checked.fleet, Path(args.file).parent))
+    findings = in_order([*checked.findings, *absent], args.file)
+    if args.gitlab_code_quality:
+        LocalFiles().write_text(args.gitlab_code_quality, to_gitlab(findings) + "\n")
+    tell = console.note if args.resolved else console.out
+    if args.json:
+        console.out(to_json(findings))
+    else:
+        if findings:
+            tell(to_text(findings, checked.document, colour=console.colour) + "\n")
+        tell(to_summary(findings, checked.document))
+    if args.resolved and not has_errors(findings):
+        console.out(to_yaml(checked.document))
+    return 1 if has_errors(findings) else 0
+
+
+def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
+    """Yield the recordings that are not there: what waits in these queues is not known."""
+    for queue, declared in fleet.queues.items() if fleet else ():
+        if isinstance(declared, WorldQueue) and not _is_file(folder / declared.path):
+            yield Finding(
+                rule="unreadable-file",
+                message=f"there is no file {declared.path}, so what waits in {queue} is unknown",
+                path=("queues", queue, "path"),
+                severity="warning",
+                hint="record it with `fleet observe --out`, where the queue can be read",
+            )
+
+
+def _is_file(path: Path) -> bool:
+    # Unlike `Path.is_file`, of a path that may not be looked at, or is too long, no.
+    return os.path.isfile(path)  # noqa: PTH113 - see above
+
+
+def _recorded(world: str, console: "Console") -> "Recorded":
+    """Return the names of what waited in a recorded world, saying so where there are none."""
+    from fleet.queues.recorded import read_world
+    from fleet.state.history import RecordedFiles
+    from fleet.tagrules.names import recorded_names
+
+    recorded = recorded_names(read_world(world, RecordedFiles(console.note)))
+    if not recorded.names:
+        console.note(f"{world}: no request has a name, so no rule of the allow-list was compared")
+    return recorded
+
+
+def to_yaml(document: Document) -> str:
+    """Return YAML that reads back as what was read."""
+    value = dict(document.value) if isinstance(document.value, dict) else {}
+    value.pop("include", None)
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text.rstrip("\n")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes also the words that are numbers to fleet.yaml and not to PyYAML."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's own
+        """Write out what several pools have from one template."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+for _pattern in NUMBERS:
+    _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _pattern, list("-+.0123456789"))

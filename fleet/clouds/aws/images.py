@@ -1,0 +1,433 @@
+"""This module writes a disk into a snapshot of Amazon EBS and reads it back, block by block.
+
+Blocks of zeros are not sent: what a snapshot does not hold reads as zeros. Each block goes with
+its SHA-256, and the snapshot is sealed with the SHA-256 of all of those in their order.
+
+The AMI is registered only after the snapshot was read back. Both carry the mark as tags; a
+snapshot that is not sealed, or of which there is no AMI, is what a run left that died.
+"""
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fleet.clouds.aws.account import MARK, AwsAccount, code_of
+from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.disk import disk_of, raw_disk
+from fleet.images.programs import Tell, Total, held
+from fleet.model.images import Manifest, Publication, Upload
+
+BLOCK = 512 * 1024
+_ZEROS = bytes(BLOCK)
+_AT_ONCE = 16
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where a block of a disk is, and its checksum."""
+
+    index: int
+    digest: bytes
+
+    @property
+    def checksum(self) -> str:
+        """Return the checksum as EBS writes it."""
+        return base64.b64encode(self.digest).decode()
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A raw disk, and its blocks that are not all zeros."""
+
+    path: Path
+    size: int
+    blocks: tuple[Block, ...]
+
+    @property
+    def gib(self) -> int:
+        """Return how large a volume has to be for it."""
+        return -(-self.size // _GIB)
+
+    @property
+    def checksum(self) -> str:
+        """Return the checksum of the checksums of all blocks, in their order."""
+        sums = hashlib.sha256(b"".join(each.digest for each in self.blocks))
+        return base64.b64encode(sums.digest()).decode()
+
+    def read(self, block: Block) -> bytes:
+        """Return the content of a block; the last one ends in zeros."""
+        with self.path.open("rb") as file:
+            file.seek(block.index * BLOCK)
+            return file.read(BLOCK).ljust(BLOCK, b"\0")
+
+
+def read_disk(path: Path, tell: Tell) -> Disk:
+    """Return a disk with the checksums of its blocks."""
+    size, blocks = path.stat().st_size, []
+    total = Total(tell, "prepare", size)
+    with path.open("rb") as file:
+        index = 0
+        while piece := file.read(BLOCK):
+            if piece != _ZEROS[: len(piece)]:
+                digest = hashlib.sha256(piece.ljust(BLOCK, b"\0")).digest()
+                blocks.append(Block(index, digest))
+            total.move(len(piece))
+            index += 1
+    return Disk(path, size, tuple(blocks))
+
+
+class Noted:
+    """The blocks that were sent to a snapshot, in a file, so that the next run need not again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.done = frozenset(path.read_text().split()) if path.exists() else frozenset()
+
+    def note(self, block: Block) -> None:
+        """Write down that a block was sent."""
+        with self._path.open("a") as file:
+            file.write(f"{_key(block)}\n")
+
+    def __contains__(self, block: Block) -> bool:
+        return _key(block) in self.done
+
+
+def put_blocks(ebs: Any, snapshot: str, disk: Disk, noted: Noted, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
+    """Send each block that was not sent before."""
+    total = Total(tell, "upload", len(disk.blocks) * BLOCK)
+    missing = [each for each in disk.blocks if each not in noted]
+    total.move((len(disk.blocks) - len(missing)) * BLOCK)
+    for block in _each(missing, partial(_put, ebs, snapshot, disk)):
+        noted.note(block)
+        total.move(BLOCK)
+
+
+def differing_blocks(ebs: Any, snapshot: str, disk: Disk, tell: Tell) -> int:  # noqa: ANN401 - same
+    """Read a snapshot back; return how many blocks it lacks, has beside or has otherwise."""
+    total = Total(tell, "read back", len(disk.blocks) * BLOCK)
+    tokens = dict(_tokens(ebs, snapshot))
+    ours = {each.index: each for each in disk.blocks}
+    both = [ours[index] for index in sorted(ours.keys() & tokens)]
+    wrong = len(ours.keys() ^ tokens)
+    for is_right in _each(both, partial(_is_right, ebs, snapshot, tokens)):
+        wrong += not is_right
+        total.move(BLOCK)
+    return wrong
+
+
+def _put(ebs: Any, snapshot: str, disk: Disk, block: Block) -> Block:  # noqa: ANN401 - same
+    ebs.put_snapshot_block(
+        SnapshotId=snapshot,
+        BlockIndex=block.index,
+        BlockData=disk.read(block),
+        DataLength=BLOCK,
+        Checksum=block.checksum,
+        ChecksumAlgorithm="SHA256",
+    )
+    return block
+
+
+def _is_right(ebs: Any, snapshot: str, tokens: Mapping[int, str], block: Block) -> bool:  # noqa: ANN401 - same
+    told = ebs.get_snapshot_block(
+        SnapshotId=snapshot, BlockIndex=block.index, BlockToken=tokens[block.index]
+    )
+    return hashlib.sha256(told["BlockData"].read()).digest() == block.digest
+
+
+def _tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  # noqa: ANN401 - same
+    asked = {"SnapshotId": snapshot}
+    while True:
+        page = ebs.list_snapshot_blocks(**asked)
+        yield from ((each["BlockIndex"], each["BlockToken"]) for each in page["Blocks"])
+        if not page.get("NextToken"):
+            return
+        asked["NextToken"] = page["NextToken"]
+
+
+def _each(blocks: list[Block], done: Callable[[Block], Any]) -> Iterator[Any]:
+    """Yield what becomes of each block, several at once; what fails ends it."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # In parts: what was not begun when one fails never is.
+        for start in range(0, len(blocks), _AT_ONCE):
+            yield from pool.map(done, blocks[start : start + _AT_ONCE])
+
+
+def _key(block: Block) -> str:
+    return f"{block.index}:{block.digest.hex()}"
+
+
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
+_ROOT = "/dev/xvda"
+_MINUTES = 60
+_TRIES = 8
+_POLLS = 1200
+_POLL_SECONDS = 3
+_TAKEN = "InvalidAMIName.Duplicate"
+_GONE = frozenset(
+    {"InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidSnapshot.NotFound"}
+)
+Tags = dict[str, str]
+
+
+class AwsPublisher:
+    """One account and region: Publisher."""
+
+    def __init__(
+        self,
+        fleet: str,
+        region: str,
+        *,
+        account: AwsAccount | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._fleet = fleet
+        self._account = account or AwsAccount(region, connections=16, tries=_TRIES)
+        self._pause = pause
+
+    def uploads(self) -> tuple[Upload, ...]:
+        """Return the AMIs with this fleet's mark, and the snapshots that none is made of."""
+        images, snapshots = self._images(), self._snapshots()
+        finished = {_version(each) for each in images}
+        loose = [each for each in snapshots if _version(each) not in finished]
+        found = [
+            *(_upload(each, each["ImageId"], each["CreationDate"]) for each in images),
+            *(_upload(each, each["SnapshotId"], each["StartTime"]) for each in loose),
+        ]
+        return tuple(sorted(found, key=lambda each: (each.image, each.version)))
+
+    def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
+        """Register an AMI of the disk of a version."""
+        _, file = disk_of(manifest)
+        _architecture(manifest)
+        marks = {f"{MARK}:image": manifest.image, f"{MARK}:version": manifest.version}
+        tags = {MARK: self._fleet, **marks, f"{MARK}:sha256": file.sha256}
+        with held(Path(folder).parent / ".publish-aws.lock"):
+            image = self._same(self._images(marks), tags)
+            if image is None:
+                with raw_disk(manifest, Path(folder)) as raw:
+                    disk = read_disk(raw, tell)
+                    snapshot = self._snapshot(disk, tags, Path(folder).parent, tell)
+                image = self._register(snapshot, manifest, tags)
+        return Publication(id=image["ImageId"], at=_moment(image["CreationDate"]), verified=True)
+
+    def delete(self, upload_id: str) -> None:
+        """Deregister an AMI and delete its snapshot, or delete a snapshot that has none."""
+        is_image = upload_id.startswith("ami-")
+        found = self._image(upload_id) if is_image else self._one_snapshot(upload_id)
+        if found is None:
+            return
+        tags = _tags(found)
+        if tags.get(MARK) != self._fleet:
+            raise PublicationRefused(
+                f"{upload_id} at AWS does not carry the tag {MARK}={self._fleet}"
+            )
+        if is_image:
+            self._call("DeregisterImage", lambda ec2: ec2.deregister_image(ImageId=upload_id))
+        of_it = {key: tags[key] for key in (f"{MARK}:image", f"{MARK}:version")}
+        for snapshot in self._snapshots(of_it):
+            self._drop(snapshot["SnapshotId"])
+
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
+        """Delete snapshots that no AMI is made of."""
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
+        for each in old:
+            self._drop(each.id)
+        return tuple(f"snapshot {each.id} of {each.image} {each.version}" for each in old)
+
+    def _snapshot(self, disk: Disk, tags: Tags, folder: Path, tell: Tell) -> str:
+        """Return a snapshot that holds the disk and was read back."""
+        marks = {key: text for key, text in tags.items() if not key.endswith("sha256")}
+        found = [each for each in self._snapshots(marks) if each["State"] != "error"]
+        known = self._same(found, tags)
+        snapshot = known["SnapshotId"] if known else self._start(disk, tags)
+        noted = folder / f".publish-{snapshot}.blocks"
+        with self._account.asked("ebs", "writing a snapshot") as ebs:
+            if not known or known["State"] == "pending":
+                put_blocks(ebs, snapshot, disk, Noted(noted), tell)
+                self._seal(ebs, snapshot, disk)
+            wrong = differing_blocks(ebs, snapshot, disk, tell)
+        noted.unlink(missing_ok=True)
+        if wrong:
+            self._drop(snapshot)
+            raise SourceUnreachable(
+                f"{wrong} blocks of snapshot {snapshot} at AWS were not what was sent; it was "
+                "deleted; publish again"
+            )
+        return snapshot
+
+    def _start(self, disk: Disk, tags: Tags) -> str:
+        said = f"{tags[MARK]}: {tags[f'{MARK}:image']} {tags[f'{MARK}:version']}"
+        with self._account.asked("ebs", "StartSnapshot") as ebs:
+            begun = ebs.start_snapshot(
+                VolumeSize=disk.gib, Description=said, Tags=_list(tags), Timeout=_MINUTES
+            )
+        return str(begun["SnapshotId"])
+
+    def _seal(self, ebs: Any, snapshot: str, disk: Disk) -> None:  # noqa: ANN401 - boto3 ships no types
+        status = ebs.complete_snapshot(
+            SnapshotId=snapshot,
+            ChangedBlocksCount=len(disk.blocks),
+            Checksum=disk.checksum,
+            ChecksumAlgorithm="SHA256",
+            ChecksumAggregationMethod="LINEAR",
+        )["Status"]
+        for _ in range(_POLLS):
+            if status != "pending":
+                break
+            self._pause(_POLL_SECONDS)
+            there = self._one_snapshot(snapshot)
+            status = there["State"] if there else "gone"
+        if status != "completed":
+            raise SourceUnreachable(f"snapshot {snapshot} at AWS is {status}; publish again")
+
+    def _register(self, snapshot: str, manifest: Manifest, tags: Tags) -> Any:  # noqa: ANN401 - same
+        """Return the AMI of a snapshot, made now or by somebody else at the same time."""
+        name = f"{self._fleet}-{manifest.image}-{manifest.version}"
+        asked = {
+            "Name": name,
+            "Description": f"{self._fleet}: {manifest.image} {manifest.version}",
+            "Architecture": _architecture(manifest),
+            "RootDeviceName": _ROOT,
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": _ROOT,
+                    "Ebs": {
+                        "SnapshotId": snapshot,
+                        "VolumeType": "gp3",
+                        "DeleteOnTermination": True,
+                    },
+                }
+            ],
+            "VirtualizationType": "hvm",
+            "EnaSupport": True,
+            "ImdsSupport": "v2.0",
+            "BootMode": _boot_mode(manifest),
+            "TagSpecifications": [{"ResourceType": "image", "Tags": _list(tags)}],
+        }
+        image = self._call("RegisterImage", partial(_registered, asked=asked))
+        if image is None:
+            marks = {key: tags[key] for key in (f"{MARK}:image", f"{MARK}:version")}
+            there = self._same(self._images(marks), tags)
+            if there is None:
+                raise PublicationRefused(f"AWS has another AMI of the name {name}; deregister it")
+            image = there["ImageId"]
+        for _ in range(_POLLS):
+            found = self._image(image)
+            if found and found["State"] == "available":
+                return found
+            self._pause(_POLL_SECONDS)
+        raise SourceUnreachable(f"{image} never became available at AWS")
+
+    def _same(self, found: list[Any], tags: Tags) -> Any | None:  # noqa: ANN401 - same
+        """Return what holds the same disk; raises where something of the version does not."""
+        for each in found:
+            if _tags(each).get(f"{MARK}:sha256") != tags[f"{MARK}:sha256"]:
+                what = each.get("ImageId") or each["SnapshotId"]
+                raise PublicationRefused(
+                    f"{what} at AWS holds another disk of {tags[f'{MARK}:image']} "
+                    f"{tags[f'{MARK}:version']}; delete it if nothing uses it"
+                )
+        return found[0] if found else None
+
+    def _images(self, marks: Tags | None = None) -> list[Any]:
+        return self._listed("images", partial(_owned, owner="Owners"), marks)
+
+    def _snapshots(self, marks: Tags | None = None) -> list[Any]:
+        return self._listed("snapshots", partial(_owned, owner="OwnerIds"), marks)
+
+    def _listed(
+        self, kind: str, asked: Callable[[Tags], dict[str, Any]], marks: Tags | None
+    ) -> list[Any]:
+        """Return all that carries this fleet's mark and these tags, and names its version."""
+        wanted = {MARK: self._fleet, **(marks or {})}
+        with self._account.asked("ec2", f"Describe{kind.capitalize()}") as ec2:
+            pages = ec2.get_paginator(f"describe_{kind}").paginate(**asked(wanted))
+            found = [each for page in pages for each in page[kind.capitalize()]]
+        ours = [each for each in found if wanted.items() <= _tags(each).items()]
+        return [each for each in ours if f"{MARK}:version" in _tags(each)]
+
+    def _image(self, image: str) -> Any | None:  # noqa: ANN401 - same
+        told = self._call("DescribeImages", lambda ec2: ec2.describe_images(ImageIds=[image]))
+        return next(iter(told["Images"]), None) if told else None
+
+    def _one_snapshot(self, snapshot: str) -> Any | None:  # noqa: ANN401 - same
+        told = self._call(
+            "DescribeSnapshots", lambda ec2: ec2.describe_snapshots(SnapshotIds=[snapshot])
+        )
+        return next(iter(told["Snapshots"]), None) if told else None
+
+    def _drop(self, snapshot: str) -> None:
+        self._call("DeleteSnapshot", lambda ec2: ec2.delete_snapshot(SnapshotId=snapshot))
+
+    def _call(self, action: str, call: Callable[[Any], Any]) -> Any | None:  # noqa: ANN401 - same
+        """Return an answer of EC2; None where what is asked for is gone, or its name taken."""
+        from botocore.exceptions import ClientError
+
+        with self._account.asked("ec2", action) as ec2:
+            try:
+                return call(ec2)
+            except ClientError as error:
+                if code_of(error) in _GONE or code_of(error) == _TAKEN:
+                    return None
+                raise
+
+
+def _registered(ec2: Any, asked: dict[str, Any]) -> str:  # noqa: ANN401 - same
+    return str(ec2.register_image(**asked)["ImageId"])
+
+
+def _owned(tags: Tags, owner: str) -> dict[str, Any]:
+    filters = [{"Name": f"tag:{key}", "Values": [text]} for key, text in tags.items()]
+    return {owner: ["self"], "Filters": filters}
+
+
+def _architecture(manifest: Manifest) -> str:
+    try:
+        return _ARCHITECTURES[manifest.architecture]
+    except KeyError:
+        raise PublicationRefused(
+            f"AWS has no machines of architecture {manifest.architecture}; it has: "
+            f"{', '.join(_ARCHITECTURES)}"
+        ) from None
+
+
+def _boot_mode(manifest: Manifest) -> str:
+    """Return how it boots: by UEFI, on amd64 where the machine has none by BIOS."""
+    return "uefi-preferred" if manifest.architecture == "amd64" else "uefi"
+
+
+def _list(tags: Tags) -> list[Tags]:
+    return [{"Key": key, "Value": text} for key, text in tags.items()]
+
+
+def _tags(found: Any) -> Tags:  # noqa: ANN401 - same
+    return {each["Key"]: each["Value"] for each in found.get("Tags", ())}
+
+
+def _version(found: Any) -> tuple[str, str]:  # noqa: ANN401 - same
+    return _tags(found)[f"{MARK}:image"], _tags(found)[f"{MARK}:version"]
+
+
+def _upload(found: Any, upload_id: str, since: Any) -> Upload:  # noqa: ANN401 - same
+    image, version = _version(found)
+    return Upload(
+        id=upload_id,
+        image=image,
+        version=version,
+        sha256=_tags(found).get(f"{MARK}:sha256", ""),
+        whole=upload_id.startswith("ami-"),
+        since=_moment(since),
+    )
+
+
+def _moment(told: Any) -> datetime:  # noqa: ANN401 - same
+    """Return a time that EC2 tells, as text for images and as a time for snapshots."""
+    return told if isinstance(told, datetime) else datetime.fromisoformat(str(told))

@@ -1,0 +1,282 @@
+"""This module reads what the command `list` of a person's own prints: all of it, or an error.
+
+Commands that Resalloc ran print names, keep no labels, and are told what they printed before: what
+they do not keep is remembered here.
+"""
+
+import base64
+import fcntl
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+
+from fleet.clouds.hooks.memory import HookMemory, Memo
+from fleet.model.facts import Machine, MachineState, WorkerInputs
+from fleet.model.values import Moment, Value
+from fleet.schema.model import is_named_by_fleet
+from fleet.state.command import CommandFailed
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+MOST_LISTED = 16 * 1024 * 1024
+"""Bytes that a list may have; a longer one is an error, and never a shorter one."""
+
+_Name = Annotated[str, StringConstraints(pattern=rf"^{NAME.pattern}$")]
+_Word = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
+_Label = Annotated[str, StringConstraints(max_length=1000)]
+
+
+class Listed(Value):
+    """One machine, as the command `list` prints it."""
+
+    name: _Name
+    id: _Word | None = Field(None, description="Left out: its name.")
+    type: _Word
+    created_at: Moment
+    state: Literal["starting", "running", "stopping", "stopped", "failed"] = "running"
+    labels: dict[str, _Label] = Field(description="What `new` was given in FLEET_LABELS.")
+    image: _Word | None = None
+    address: _Word | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="For who is given it by a ticket; left out: 22."
+    )
+    data: Annotated[str, StringConstraints(max_length=4096)] = Field(
+        "", description="What else who is given it by a ticket is to know."
+    )
+
+
+_LISTED = TypeAdapter(Annotated[list[Listed], Field(max_length=100_000)])
+
+
+def parse(said: str) -> list[Listed]:
+    """Return what `list` printed; nothing at all is no list of no machines, which is `[]`."""
+    if not said.strip():
+        raise ValueError("list printed nothing; a list of no machines is []")
+    try:
+        return _LISTED.validate_json(said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"list did not print machines as docs/how-to/use-your-own-commands.md says: "
+            f"{f'{place}: ' if place else ''}{first['msg']}"
+        ) from error
+
+
+def machine_of(listed: Listed) -> Machine:
+    """Return a machine as it was listed."""
+    return Machine(
+        name=listed.name,
+        id=listed.id or listed.name,
+        pool=listed.labels.get("pool", ""),
+        type=listed.type,
+        state=MachineState(listed.state),
+        created_at=listed.created_at,
+        image=listed.image,
+        digest=listed.labels.get("digest"),
+        address=listed.address,
+    )
+
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""When a machine was made of which nobody knows: what was done to it was done to this one."""
+MOST_DATA = 4096
+"""Letters of what `new` printed that a ticket's client is told."""
+
+
+class OwnInterface:
+    """As docs/how-to/use-your-own-commands.md says; only counters have to be remembered."""
+
+    def __init__(self, memory: HookMemory, counters: Collection[str]) -> None:
+        self._memory = memory
+        self._counters = counters
+        self._data: dict[str, dict[str, str]] = {}
+
+    def begin(self, inputs: WorkerInputs, now: datetime) -> None:
+        """Note what is about to be made."""
+        if self._counters:
+            self._memory.begin(inputs, self._counters, now)
+
+    def made(self, name: str, said: str) -> str:
+        """Return the id of a machine that was made, by what `new` printed."""
+        return said.strip() or name
+
+    def forget(self, name: str) -> None:
+        """Forget a machine that is gone, or was never made."""
+        self._memory.forget(name)
+
+    def told(self, name: str) -> Mapping[str, str]:
+        """Return the variables that commands get of a machine beside those of every machine."""
+        memo = self._memory.own().get(name) if self._counters and name else None
+        counters = memo.counters if memo else {}
+        return {f"FLEET_COUNTER_{key}": str(number) for key, number in counters.items()}
+
+    def rounds(self) -> list[Mapping[str, str]]:
+        """Return what each `list` is told beside the fleet: one is enough."""
+        return [{}]
+
+    def is_empty(self, failure: CommandFailed) -> bool:  # noqa: ARG002 - Resalloc's needs it
+        """Say whether a `list` that failed all the same said that there is no machine."""
+        return False
+
+    def parse(self, said: str) -> list[Listed]:
+        """Return what `list` printed."""
+        listed = parse(said)
+        self._data = {
+            each.name: {"port": str(each.port or ""), "data": each.data} for each in listed
+        }
+        return listed
+
+    def particulars(self, name: str) -> Mapping[str, str]:
+        """Return what else who is given a machine is to know."""
+        return self._data.get(name, {})
+
+
+class ResallocInterface:
+    """As Resalloc's own commands expect it, RESALLOC_… variables and all."""
+
+    def __init__(
+        self,
+        memory: HookMemory,
+        counters: Collection[str],
+        is_at_it: Callable[[str], bool],
+        whose: tuple[str, Collection[str]],
+        *,
+        ignores_exit: bool,
+    ) -> None:
+        """`is_at_it` says whether `new` of a machine is still running.
+
+        `whose` are the fleet and its pools at this provider: a machine that is called as fleet
+        calls theirs is theirs, remembered or not. `ignores_exit` says that the status of a `list`
+        which prints nothing means nothing.
+        """
+        self._memory = memory
+        self._counters = counters
+        self._is_at_it = is_at_it
+        self._fleet, self._pools = whose
+        self._ignores_exit = ignores_exit
+        self._known: Mapping[str, Memo] | None = None
+        # Several machines are made at once: none may be told what was so before it was begun.
+        self._turn = threading.Lock()
+
+    def begin(self, inputs: WorkerInputs, now: datetime) -> None:
+        """Note what is about to be made: its commands keep nothing of it."""
+        self._memory.begin(inputs, self._counters, now)
+        self._look_again()
+
+    def made(self, name: str, said: str) -> str:
+        """Note what `new` printed, and return the machine's name, which is its id."""
+        self._memory.note(name, said)
+        self._look_again()
+        return name
+
+    def forget(self, name: str) -> None:
+        """Forget a machine that is gone, or was never made."""
+        self._memory.forget(name)
+        self._look_again()
+
+    def told(self, name: str) -> Mapping[str, str]:
+        """Return the variables that commands get of a machine beside those of every machine."""
+        memo = self._memos().get(name)
+        told = {"RESALLOC_NAME": name} if name else {}
+        if memo is None:
+            pool = self._pool_of(name)
+            return {**told, "RESALLOC_POOL_ID": pool} if pool else told
+        data = {}
+        if memo.said is not None:
+            encoded = base64.b64encode(memo.said.encode()).decode()
+            data = {"RESALLOC_RESOURCE_DATA": encoded}
+        counters = {f"RESALLOC_NAMED_COUNTER_{k}": str(n) for k, n in memo.counters.items()}
+        return {
+            **told,
+            "RESALLOC_ID": str(memo.number),
+            "RESALLOC_POOL_ID": memo.pool,
+            "RESALLOC_ID_IN_POOL": str(memo.index),
+            **data,
+            **counters,
+        }
+
+    def rounds(self) -> list[Mapping[str, str]]:
+        """Return what each `list` is told beside the fleet: there is one for each pool.
+
+        Source: command_env and CleanUnknownWorker of Resalloc 4, with its words for "none".
+        """
+        pools = {memo.pool for memo in self._memos().values()} | set(self._pools)
+        none = {"RESALLOC_ID": "0", "RESALLOC_NAME": "None", "RESALLOC_ID_IN_POOL": "None"}
+        return [{**none, "RESALLOC_POOL_ID": pool} for pool in sorted(pools)]
+
+    def is_empty(self, failure: CommandFailed) -> bool:
+        """Say whether a `list` that failed all the same said that there is no machine.
+
+        As `grep` says it: it prints nothing. Never where a machine is known to have been made.
+        """
+        prints, complains = failure.prints or (True, True)
+        if prints or any(memo.said is not None for memo in self._memos().values()):
+            return False
+        return self._ignores_exit or (not complains and self._memory.has_listed())
+
+    def parse(self, said: str) -> list[Listed]:
+        """Return the machines whose names `list` printed; names that are not ours are nobody's."""
+        self._look_again()
+        names = sorted(set(said.split()))
+        odd = next((name for name in names if not NAME.fullmatch(name)), None)
+        if odd is not None:
+            raise ValueError(f"list printed {odd[:60]!r}, which is no name of a machine")
+        memos = self._memos()
+        known = [self._listed(name, memos[name]) for name in names if name in memos]
+        strange = [name for name in names if name not in memos and self._pool_of(name)]
+        return known + [self._stranger(name) for name in strange]
+
+    def particulars(self, name: str) -> Mapping[str, str]:
+        """Return what `new` printed of a machine."""
+        memo = self._memos().get(name)
+        return {"data": (memo.said or "").strip()[:MOST_DATA]} if memo else {}
+
+    def _memos(self) -> Mapping[str, Memo]:
+        with self._turn:
+            if self._known is None:
+                self._known = self._memory.own()
+            return self._known
+
+    def _look_again(self) -> None:
+        with self._turn:
+            self._known = None
+
+    def _pool_of(self, name: str) -> str:
+        ours = (each for each in self._pools if is_named_by_fleet(self._fleet, each, name))
+        return next(ours, "")
+
+    def _stranger(self, name: str) -> Listed:
+        """Return a machine of ours of which nothing is remembered: a stack may know it."""
+        labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
+        return Listed(name=name, type="own", created_at=_LONG_AGO, labels=labels)
+
+    def _listed(self, name: str, memo: Memo) -> Listed:
+        # What `new` left behind when it failed is of no use to anybody.
+        unmade = "starting" if self._is_at_it(name) else "failed"
+        return Listed.model_validate(
+            {
+                "name": name,
+                "type": memo.inputs.type,
+                "image": memo.inputs.image,
+                "created_at": memo.since,
+                "state": "running" if memo.said is not None else unmade,
+                "labels": memo.inputs.labels,
+            }
+        )
+
+
+def is_held(lock: Path) -> bool:
+    """Say whether somebody holds a lock."""
+    try:
+        with lock.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

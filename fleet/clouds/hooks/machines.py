@@ -1,0 +1,432 @@
+"""This module is a provider whose machines a person's own commands make, list and delete.
+
+A command that fails is believed to have failed, not to have done nothing: what exists is what
+`list` prints. Anything odd about that makes the machines unknown, never fewer.
+"""
+
+import fcntl
+import json
+import re
+import shlex
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Literal
+
+from fleet.clouds.hooks.interface import (
+    MOST_LISTED,
+    NAME,
+    OwnInterface,
+    ResallocInterface,
+    is_held,
+    machine_of,
+)
+from fleet.clouds.hooks.log import HookLog, tidy
+from fleet.clouds.hooks.memory import HookMemory, Undeleted, noting
+from fleet.clouds.ready import FileMemory, Livechecks, Slots
+from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
+from fleet.ports import Cleaned, Clock
+from fleet.schema.sources import Hooks
+from fleet.state.command import Call, CommandFailed, run
+from fleet.state.masking import mask, words_of
+
+FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
+"""What of a machine's settings its commands are told."""
+_VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
+Hears = Callable[[str, bytes], None]
+"""Takes what a command writes to a stream."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
+_LOOK_SECONDS = 0.5
+_SHOWN = 100
+"""Letters of a command that a message shows."""
+_MOST_SAID = 65536
+"""Bytes that any other command may print."""
+_ID = re.compile(r"[!-~]{1,200}")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What commands run in."""
+
+    provider: str
+    fleet: str
+    folder: Path
+    """Where they run: the folder of fleet.yaml."""
+    state: Path
+    """Where it is noted what outlives a run."""
+    environment: Mapping[str, str]
+    """All that they get beside what they are told of a machine; fleet's own holds secrets."""
+    ours: Mapping[str, str]
+    """Fleet's own environment, of which they get what fleet.yaml names."""
+    pools: Collection[str] = ()
+    """The pools whose machines they make."""
+    looks: bool = True
+    """Whether `livecheck` is run; else what the last looks found counts."""
+    slots: Slots = field(default_factory=Slots)
+
+
+class HookMachines:
+    """One provider of kind hooks: Provider, Keeper, Lender, and what an engine changes."""
+
+    def __init__(self, hooks: Hooks, around: Surroundings, clock: Clock) -> None:
+        self._hooks = hooks
+        self._around = around
+        self._clock = clock
+        self._known: dict[str, Machine] = {}
+        self._livechecks = Livechecks(
+            FileMemory(around.state / "livechecks.json"),
+            self._works if around.looks else None,
+            every=hooks.livecheck_every,
+            at_once=hooks.at_once,
+        )
+        self._doubted: frozenset[str] = frozenset()
+        self.at_once = hooks.at_once
+        self._cut = threading.Event()
+        """While it is set, commands end, and none is begun."""
+        # One for all providers of the fleet: counters are shared.
+        self._memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
+        self._interface = (
+            OwnInterface(self._memory, hooks.named_counters)
+            if hooks.interface == "fleet"
+            else ResallocInterface(
+                self._memory,
+                hooks.named_counters,
+                lambda name: is_held(self._lock_of(name)),
+                (around.fleet, around.pools),
+                ignores_exit=hooks.list_exit == "ignored",
+            )
+        )
+
+    def cut_short(self) -> None:
+        """End the commands that run, and begin none."""
+        self._cut.set()
+
+    def go_on(self) -> None:
+        """Begin commands again."""
+        self._cut.clear()
+
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        """Make a machine and return its id; CreationRefused when surely nothing was made."""
+        if not NAME.fullmatch(inputs.name):
+            raise CreationRefused(f"{inputs.name}: invalid_input: not a name for a machine")
+        figures = {key: inputs.settings[key] for key in FIGURES if key in inputs.settings}
+        told = {
+            "name": inputs.name,
+            "pool": inputs.labels.get("pool", ""),
+            "type": inputs.type,
+            "image": inputs.image,
+            "architecture": inputs.architecture,
+            "labels": json.dumps(inputs.labels, sort_keys=True),
+            **figures,
+        }
+        with self._alone(inputs.name) as lock, self._remembering(inputs.name):
+            self._interface.begin(inputs, self._clock.now())
+            try:
+                with self._room():
+                    said = self._run("new", told, user_data=user_data, keeps=(lock.fileno(),))
+            except CommandFailed as failure:
+                raise self._made_of(inputs, failure) from failure
+            machine_id = self._interface.made(inputs.name, said)
+        if not _ID.fullmatch(machine_id):
+            raise SourceUnreachable(
+                f"{inputs.name}: new printed what is no id of one word; the next apply looks "
+                "whether it exists"
+            )
+        return machine_id
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a machine; one that is already gone is fine."""
+        machine = self._known.get(machine_id) or self._find(machine_id)
+        if machine is None:
+            with noting(machine_id):
+                self._interface.forget(machine_id)
+            return
+        with noting(machine.name):
+            failed = self._memory.undeleted().get(machine.name)
+        # A person who has a machine deleted does not wait; only `apply` and `serve` look.
+        waits = self._around.looks and failed and failed.at <= self._clock.now() < failed.again
+        if waits:
+            raise SourceUnreachable(f"{machine.name}: {failed}")
+        try:
+            with self._room():
+                self._run("delete", _told_of(machine))
+        except CommandFailed as failure:
+            if self._find(machine_id) is not None:
+                with noting(machine.name):
+                    self._memory.note_undeleted(machine.name, str(failure), self._clock.now())
+                raise SourceUnreachable(f"{machine.name}: {failure}") from failure
+        with noting(machine.name):
+            # A `new` that outlived its fleet holds it still, and goes on to.
+            if not is_held(lock := self._lock_of(machine.name)):
+                lock.unlink(missing_ok=True)
+            self._interface.forget(machine.name)
+
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note nothing: the commands have no place for it, and a listing says so."""
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return this fleet's machines; one whose livechecks fail for long has failed."""
+        now = self._clock.now()
+        try:
+            machines = self._listed(fleet)
+            if self._hooks.livecheck is not None:
+                failures = self._livechecks.failures(machines, now)
+                machines = tuple(self._judged(each, failures) for each in machines)
+                self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
+            undeleted = self._memory.undeleted()
+            machines = tuple(_troubled(each, undeleted.get(each.name)) for each in machines)
+        except (CommandFailed, OSError, ValueError) as error:
+            return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
+        return Listing(read_at=now, machines=machines)
+
+    def doubted(self) -> Collection[str]:
+        """Return the machines whose latest livecheck failed, as of the last listing."""
+        return self._doubted
+
+    def clean(self, machine: Machine) -> Cleaned:
+        """Run `release` on a machine; return how that went."""
+        if self._hooks.release is None:
+            return Cleaned()
+        try:
+            with self._room():
+                self._run("release", _told_of(machine))
+        except CommandFailed as failure:
+            return Cleaned(str(failure), begun=failure.started)
+        return Cleaned()
+
+    def particulars(self, machine: Machine) -> Mapping[str, str]:
+        """Return what else its own commands told of a machine."""
+        return self._interface.particulars(machine.name)
+
+    def _listed(self, fleet: str) -> tuple[Machine, ...]:
+        with ThreadPoolExecutor(self.at_once, thread_name_prefix="list") as threads:
+            rounds = self._interface.rounds()
+            said = "\n".join(threads.map(partial(self._said_by_list, fleet), rounds))
+        listed = self._interface.parse(said)
+        ours = tuple(machine_of(each) for each in listed if each.labels.get("fleet") == fleet)
+        for what, values in (("name", [m.name for m in ours]), ("id", [m.id for m in ours])):
+            twice = [value for value, count in Counter(values).items() if count > 1]
+            if twice:
+                raise ValueError(f"list printed the {what} {twice[0]} more than once")
+        self._known = {machine.id: machine for machine in ours}
+        return tuple(sorted(ours, key=lambda machine: machine.name))
+
+    def _said_by_list(self, fleet: str, more: Mapping[str, str]) -> str:
+        try:
+            return self._run("list", {"fleet": fleet}, more=more)
+        except CommandFailed as failure:
+            if self._interface.is_empty(failure):
+                return ""
+            raise
+
+    def _find(self, machine_id: str) -> Machine | None:
+        """Return a machine of ours by its id, looked up now; None where it is gone."""
+        try:
+            return self._look_for(lambda machine: machine.id == machine_id)
+        except (OSError, ValueError) as error:
+            raise SourceUnreachable(f"machine {machine_id} is out of reach: {error}") from error
+
+    def _look_for(self, is_it: Callable[[Machine], bool]) -> Machine | None:
+        """Return a machine as it is listed now; None where two lists lack it: one may be short."""
+        for _ in range(2):
+            found = next(filter(is_it, self._listed(self._around.fleet)), None)
+            if found is not None:
+                return found
+        return None
+
+    def _works(self, machine: Machine) -> bool:
+        try:
+            self._run("livecheck", _told_of(machine))
+        except CommandFailed as failure:
+            if not failure.started:
+                raise
+            return False
+        return True
+
+    def _judged(self, machine: Machine, failures: Mapping[str, int]) -> Machine:
+        if failures.get(machine.id, 0) < self._hooks.livecheck_failures:
+            return machine
+        return machine.model_copy(update={"state": MachineState.FAILED})
+
+    def _made_of(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
+        """Return what to say of a creation that failed: whether it surely made nothing."""
+        said = f"{inputs.name}: {failure}"
+        if not failure.started:
+            return CreationRefused(said)
+        try:
+            made = self._look_for(lambda machine: machine.name == inputs.name)
+        except (CommandFailed, ValueError) as error:
+            return SourceUnreachable(f"{said}; nobody knows whether it made one: {error}")
+        if made:
+            return SourceUnreachable(f"{said}; but the machine exists: the next apply takes it up")
+        if not failure.in_time:
+            return SourceUnreachable(f"{said}; the next apply looks whether it exists by then")
+        return CreationRefused(said)
+
+    def _run(
+        self,
+        hook: Literal["new", "delete", "list", "livecheck", "release"],
+        told: Mapping[str, str],
+        *,
+        user_data: str = "",
+        more: Mapping[str, str] = NOTHING,
+        keeps: tuple[int, ...] = (),
+    ) -> str:
+        told = {"fleet": self._around.fleet, **told}
+        given = self._given()
+        remembered = self._remembered(told.get("name", ""))
+        command = getattr(self._hooks, hook)
+        secrets = frozenset(given.values()) | words_of(user_data)
+        # What was written for Resalloc has braces of a shell's, as in ${name}.
+        fills = self._hooks.interface == "fleet"
+        with self._logged(hook, told.get("name", ""), secrets) as hears:
+            return run(
+                Call(
+                    what=hook,
+                    command=[_filled(part, told) for part in command] if fills else command,
+                    folder=self._around.folder,
+                    environment={
+                        **self._around.environment,
+                        **given,
+                        **{_VARIABLES.get(k, f"FLEET_{k.upper()}"): v for k, v in told.items()},
+                        **remembered,
+                        **more,
+                        "FLEET_HOOK": hook,
+                        "FLEET_PROVIDER": self._around.provider,
+                    },
+                    timeout=getattr(self._hooks.timeouts, hook),
+                    advice=self._advice(hook, mask(shlex.join(command), given.values())),
+                    secrets=secrets,
+                    stdin=user_data,
+                    most=MOST_LISTED if hook == "list" else _MOST_SAID,
+                    keeps=keeps,
+                    hears=hears,
+                    is_cut=self._cut.is_set,
+                )
+            )
+
+    @contextmanager
+    def _logged(self, hook: str, machine: str, secrets: Collection[str]) -> Iterator[Hears]:
+        """Log one call; its failure says where. Who only reads logs no `list`."""
+        folder = self._around.state.parent / "hooks"
+        is_list = hook == "list"
+        path = folder / (machine or self._around.provider) / f"{hook}.log"
+        if (is_list and not self._around.looks) or not NAME.fullmatch(path.parent.name):
+            yield lambda _stream, _data: None
+            return
+        log = HookLog(path, hook, secrets, quiet=is_list)
+        try:
+            yield log.hear
+        except CommandFailed as failure:
+            log.end(f"failed: {failure}", failed=True)
+            if log.is_written and failure.started:
+                failure.args = (f"{failure}; log: {self._shown(path)}",)
+            raise
+        except BaseException:
+            log.end("was ended with fleet", failed=True)
+            raise
+        log.end("succeeded", failed=False)
+        if hook in ("new", "delete"):
+            tidy(folder)
+
+    def _shown(self, path: Path) -> Path:
+        """Return a path as a person finds it: from the folder of fleet.yaml where it is there."""
+        folder = self._around.folder
+        return path.relative_to(folder) if path.is_relative_to(folder) else path
+
+    def _advice(self, hook: str, command: str) -> str:
+        """Return what to do about a command that takes too long."""
+        return (
+            f"; what ran: {command[:_SHOWN]}; where it needs longer, raise "
+            f"`timeouts: {{{hook}: …}}` of the hooks of {self._around.provider}"
+        )
+
+    def _given(self) -> dict[str, str]:
+        """Return what of fleet's own environment the commands are to get."""
+        ours, names = self._around.ours, self._hooks.environment
+        missing = [name for name in names if name not in ours]
+        if missing:
+            raise CommandFailed(
+                f"the environment variable {missing[0]} is not set, which "
+                f"`environment` of provider {self._around.provider} names",
+                started=False,
+            )
+        return {name: ours[name] for name in names}
+
+    def _remembered(self, name: str) -> Mapping[str, str]:
+        """Return what the commands are told of what was noted of a machine."""
+        try:
+            return self._interface.told(name)
+        except (OSError, ValueError) as error:
+            raise CommandFailed(str(error), started=False) from error
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Wait until fewer than `at_once` commands run that change something."""
+        slots = self._around.slots.of(self._around.provider, self.at_once)
+        while not slots.acquire(timeout=_LOOK_SECONDS):
+            if self._cut.is_set():
+                raise CommandFailed("not begun, as fleet ends", started=False)
+        try:
+            yield
+        finally:
+            slots.release()
+
+    def _lock_of(self, name: str) -> Path:
+        return self._around.state / f"{name}.lock"
+
+    @contextmanager
+    def _remembering(self, name: str) -> Iterator[None]:
+        """Remember a machine from before it is made; one that was surely not made is forgotten."""
+        with noting(name):
+            try:
+                yield
+            except CreationRefused:
+                self._interface.forget(name)
+                raise
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[IO[str]]:
+        """Hold a machine's lock, which a command that outlives its fleet goes on holding."""
+        path = self._lock_of(name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("a")
+        except OSError as error:
+            raise CreationRefused(f"{name}: local_fault: {path}: {error.strerror}") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise SourceUnreachable(
+                    f"{name}: `new` of an earlier run has not ended yet; the next apply looks "
+                    "what became of it"
+                ) from error
+            yield lock
+
+
+def _filled(part: str, told: Mapping[str, str]) -> str:
+    """Put what is told of a machine into an argument, in one go: no value is looked at again."""
+    return re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
+
+
+def _troubled(machine: Machine, failed: Undeleted | None) -> Machine:
+    return machine.model_copy(update={"trouble": str(failed)}) if failed else machine
+
+
+def _told_of(machine: Machine) -> dict[str, str]:
+    return {
+        "id": machine.id,
+        "name": machine.name,
+        "pool": machine.pool,
+        "type": machine.type,
+        "image": machine.image or "",
+    }

@@ -1,0 +1,197 @@
+"""This module remembers of machines what their own commands cannot keep: numbers, labels, output.
+
+It is one file for all providers of a fleet, since counters are shared; it is read and written
+under a lock, whoever makes machines at the same time. What is lost with it is found anew, or said.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from fleet.errors import SourceUnreachable
+from fleet.model.facts import WorkerInputs
+from fleet.model.values import Moment, Value
+from fleet.state.files import replace_file
+
+
+class Memo(Value):
+    """What is remembered of one machine, from before it is made until it is deleted."""
+
+    provider: str
+    number: int = Field(ge=1, description="No other machine ever had it.")
+    index: int = Field(ge=0, description="The smallest that was free in its pool.")
+    counters: dict[str, int] = Field(default_factory=dict)
+    since: Moment
+    inputs: WorkerInputs
+    said: str | None = Field(None, description="What `new` printed; None: it has not succeeded.")
+
+    @property
+    def pool(self) -> str:
+        """Return the pool that it was made for."""
+        return self.inputs.labels.get("pool", "")
+
+
+class Undeleted(Value):
+    """How often the deletion of a machine has failed in a row."""
+
+    failures: int = Field(ge=1)
+    at: Moment = Field(description="The latest.")
+    said: str
+
+    @property
+    def again(self) -> datetime:
+        """Return when it is tried again."""
+        return self.at + _PAUSES[min(self.failures, len(_PAUSES)) - 1]
+
+    def __str__(self) -> str:
+        """Say it to a person."""
+        return (
+            f"delete failed {self.failures} times in a row, at last at {self.at:%F %H:%M}Z: "
+            f"{self.said}; it is tried again from {self.again:%F %H:%M}Z on"
+        )
+
+
+_PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
+"""After the first failure, after the second, and so on."""
+_SAID_LIMIT = 300
+
+
+class _Memos(Value):
+    format: Literal["fleet-hook-machines-1"] = "fleet-hook-machines-1"
+    last: int = Field(0, description="The latest number that was given.")
+    machines: dict[str, Memo] = Field(default_factory=dict)
+    listed: tuple[str, ...] = Field((), description="Providers whose `list` was seen to work.")
+    undeleted: dict[str, Undeleted] = Field(default_factory=dict)
+
+
+class HookMemory:
+    """What is remembered of machines, in a file; each method raises ValueError or OSError."""
+
+    def __init__(self, path: Path, provider: str) -> None:
+        self._path = path
+        self._provider = provider
+
+    def own(self) -> Mapping[str, Memo]:
+        """Return what is remembered of this provider's machines, by name."""
+        machines = self._read().machines
+        return {name: memo for name, memo in machines.items() if memo.provider == self._provider}
+
+    def has_listed(self) -> bool:
+        """Say whether this provider's `list` was seen to work."""
+        return self._provider in self._read().listed
+
+    def begin(self, inputs: WorkerInputs, counters: Iterable[str], now: datetime) -> Memo:
+        """Give a machine that is about to be made its numbers; what was begun before keeps them.
+
+        A name that is free again is another machine's: `forget` comes between them.
+        """
+
+        def step(memos: _Memos) -> _Memos:
+            others = {k: memo for k, memo in memos.machines.items() if k != inputs.name}
+            known = memos.machines.get(inputs.name)
+            last = memos.last if known else memos.last + 1
+            pool = inputs.labels.get("pool", "")
+            memo = Memo(
+                provider=self._provider,
+                number=known.number if known else last,
+                index=known.index
+                if known
+                else _smallest(each.index for each in others.values() if each.pool == pool),
+                counters={
+                    name: known.counters[name]
+                    if known and name in known.counters
+                    else _smallest(
+                        each.counters[name] for each in others.values() if name in each.counters
+                    )
+                    for name in counters
+                },
+                since=now,
+                inputs=inputs,
+            )
+            # Nothing is made where `list` did not work just before.
+            listed = tuple(sorted({*memos.listed, self._provider}))
+            machines = {**others, inputs.name: memo}
+            return memos.model_copy(update={"last": last, "machines": machines, "listed": listed})
+
+        return self._change(step).machines[inputs.name]
+
+    def note(self, name: str, said: str) -> None:
+        """Remember what `new` printed of a machine."""
+
+        def step(memos: _Memos) -> _Memos:
+            memo = memos.machines[name].model_copy(update={"said": said})
+            return memos.model_copy(update={"machines": {**memos.machines, name: memo}})
+
+        self._change(step)
+
+    def forget(self, name: str) -> None:
+        """Give back the numbers of a machine that is gone; of one that was never known is fine."""
+
+        def step(memos: _Memos) -> _Memos:
+            machines = {k: memo for k, memo in memos.machines.items() if k != name}
+            undeleted = {k: failed for k, failed in memos.undeleted.items() if k != name}
+            return memos.model_copy(update={"machines": machines, "undeleted": undeleted})
+
+        known = self._read()
+        if name in known.machines or name in known.undeleted:
+            self._change(step)
+
+    def undeleted(self) -> Mapping[str, Undeleted]:
+        """Return by name the machines whose deletion failed."""
+        return self._read().undeleted
+
+    def note_undeleted(self, name: str, said: str, now: datetime) -> None:
+        """Remember that a machine could not be deleted, until it is forgotten."""
+
+        def step(memos: _Memos) -> _Memos:
+            before = memos.undeleted[name].failures if name in memos.undeleted else 0
+            failed = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
+            return memos.model_copy(update={"undeleted": {**memos.undeleted, name: failed}})
+
+        self._change(step)
+
+    def _change(self, step: Callable[[_Memos], _Memos]) -> _Memos:
+        with self._alone():
+            memos = step(self._read())
+            text = memos.model_dump_json(indent=1) + "\n"
+            replace_file(self._path, text.encode(), mode=0o600)
+        return memos
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _read(self) -> _Memos:
+        try:
+            return _Memos.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return _Memos()
+        except ValidationError as error:
+            raise ValueError(
+                f"{self._path}: not a memory of machines (format fleet-hook-machines-1): "
+                f"{error.errors()[0]['msg']}; restore it from a backup"
+            ) from error
+
+
+@contextmanager
+def noting(name: str) -> Iterator[None]:
+    """Say of which machine it is that what is remembered cannot be read or written."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise SourceUnreachable(f"{name}: {error}") from error
+
+
+def _smallest(taken: Iterable[int]) -> int:
+    """Return the smallest number from 0 on that is not taken."""
+    used = frozenset(taken)
+    return next(number for number in count() if number not in used)

@@ -1,0 +1,300 @@
+"""This module is the simulated cloud: machines with stock, boot times and faults.
+
+The embedded engine calls it in-process, the real engine through `sim_plugin`; both share
+one file. It does what a cloud does and no more: it deletes a busy machine when told to.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleet.clouds.sim.file import Contents, Menu, SimMachine, changing, load
+from fleet.errors import CreationRefused, FleetError, SourceUnreachable, WorkerBusy
+from fleet.model.facts import (
+    Found,
+    Listing,
+    Machine,
+    MachineState,
+    Unknown,
+    Worker,
+    WorkerInputs,
+    WorkerState,
+)
+from fleet.ports import Clock
+
+if TYPE_CHECKING:
+    from fleet.schema.model import Fleet
+
+
+def menu_of(fleet: "Fleet", provider: str) -> Menu:
+    """Return what a provider of kind sim sells: its own types and the catalogue's."""
+    # The plugin needs no configuration, and must start fast: fleet.yaml's model stays out.
+    from fleet.model.prices import find_types, known_types
+    from fleet.schema.model import Pool, SimProvider
+
+    declared = fleet.providers[provider]
+    if not isinstance(declared, SimProvider):
+        raise TypeError(f"provider {provider!r} is of kind {declared.kind}, not sim")
+    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    used = [
+        each for pool in pools for each in find_types(fleet, pool) if pool.provider == provider
+    ]
+    names = {*known_types(fleet, provider), *(each.name for each in used)}
+    stocks = {
+        name: declared.types[name].stock if name in declared.types else None
+        for name in sorted(names)
+    }
+    spot = {f"{name}/spot": each.spot_stock for name, each in declared.types.items() if each.spot}
+    return Menu(
+        boot=declared.boot,
+        types=stocks | dict(sorted(spot.items())),
+        create=declared.faults.create,
+        never_boots=tuple(declared.faults.never_boots),
+    )
+
+
+class SimCloud:
+    """A simulated cloud: Provider, Registry and the target of both engines."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self._clock = clock
+
+    def configure(self, menu: Menu) -> None:
+        """Write the menu into the file, so that whoever creates needs only the path."""
+        if load(self.path).menu != menu:
+            with changing(self.path) as change:
+                change.contents = change.contents.model_copy(update={"menu": menu})
+
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        """Make a machine and return its id, or raise CreationRefused and make nothing."""
+        with changing(self.path) as change:
+            contents = change.contents
+            self._refuse(contents, inputs)
+            menu = contents.menu or Menu()
+            now = self._clock.now()
+            boots = {inputs.type, inputs.image}.isdisjoint(menu.never_boots)
+            machine = SimMachine(
+                inputs=inputs,
+                created_at=now,
+                boots_at=now + timedelta(seconds=menu.boot) if boots else None,
+                given=sha256(user_data.encode()).hexdigest() if user_data else "",
+            )
+            number = contents.made + 1
+            change.contents = contents.model_copy(
+                update={
+                    "made": number,
+                    "machines": contents.machines | {f"sim-{number}": machine},
+                }
+            )
+        return f"sim-{number}"
+
+    def read(self, machine_id: str) -> WorkerInputs | None:
+        """Return what a machine was made from; None when it does not exist."""
+        machine = load(self.path).machines.get(machine_id)
+        return machine.inputs if machine else None
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a machine; one that is already gone is fine."""
+        if machine_id in load(self.path).machines:
+            with changing(self.path) as change:
+                machines = dict(change.contents.machines)
+                machines.pop(machine_id, None)
+                change.contents = change.contents.model_copy(update={"machines": machines})
+
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note at machines until when they are vouched for; one that is gone is fine."""
+        with changing(self.path) as change:
+            noted = {
+                machine_id: machine.model_copy(update={"expires": until})
+                for machine_id, machine in change.contents.machines.items()
+                if machine_id in machines
+            }
+            kept = change.contents.machines | noted
+            change.contents = change.contents.model_copy(update={"machines": kept})
+
+    def find(self, key: str, value: str) -> tuple[Found, ...]:
+        """Return the machines whose label of this key is exactly this value."""
+        now = self._clock.now()
+        return tuple(
+            Found(
+                machine=_machine(machine_id, machine, now),
+                architecture=machine.inputs.architecture,
+                labels=machine.inputs.labels,
+                settings=machine.inputs.settings,
+                worker=_worker(machine, now) if _is_booted(machine, now) else None,
+            )
+            for machine_id, machine in load(self.path).machines.items()
+            if machine.inputs.labels.get(key) == value
+        )
+
+    def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
+        """Give a machine the labels of a worker beside its own."""
+        with changing(self.path) as change:
+            machine = change.contents.machines.get(machine_id)
+            if machine is None:
+                raise SourceUnreachable(f"{self.path}: there is no machine {machine_id!r}")
+            labels = machine.inputs.labels | inputs.labels
+            made_from = machine.inputs.model_copy(update={"labels": labels})
+            marked = machine.model_copy(update={"inputs": made_from})
+            machines = change.contents.machines | {machine_id: marked}
+            change.contents = change.contents.model_copy(update={"machines": machines})
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return this fleet's machines, and the workers that registered on them."""
+        now = self._clock.now()
+        try:
+            contents = load(self.path)
+        except FleetError as error:
+            return Unknown(unknown=str(error))
+        ours = sorted(
+            (
+                (machine_id, machine)
+                for machine_id, machine in contents.machines.items()
+                if machine.inputs.labels.get("fleet") == fleet
+            ),
+            key=lambda each: each[1].inputs.name,
+        )
+        return Listing(
+            read_at=now,
+            machines=tuple(_machine(machine_id, machine, now) for machine_id, machine in ours),
+            notes_expiry=True,
+            workers=tuple(
+                _worker(machine, now) for _, machine in ours if _is_booted(machine, now)
+            ),
+        )
+
+    def assign(self, machine: str, request: str | None) -> None:
+        """Have the worker on a machine run a request, or nothing."""
+        now = self._clock.now()
+        self._set(
+            machine,
+            lambda each: {
+                "running": request,
+                "uses": each.uses + (each.running not in (None, request)),
+                "since": now,
+            },
+        )
+
+    def drain(self, worker: str) -> None:
+        """Give a worker nothing new."""
+        now = self._clock.now()
+        self._set(worker, lambda each: {"draining": True, "drained_at": each.drained_at or now})
+
+    def disable(self, worker: str) -> None:
+        """Switch a worker off for good; refused while it runs something."""
+        now = self._clock.now()
+        self._set(
+            worker,
+            lambda each: {"disabled": True, "since": each.since if each.disabled else now},
+            unless_busy=True,
+        )
+
+    def revoke(self, worker: str) -> None:
+        """Take back the token of a worker that never registered; it cannot any more."""
+        now = self._clock.now()
+
+        def take_back(machine: SimMachine) -> Mapping[str, object]:
+            if _is_booted(machine, now):
+                raise WorkerBusy(f"worker {worker} has registered after all; it was not revoked")
+            return {"revoked": True}
+
+        self._set(worker, take_back)
+
+    def release(self, worker: str) -> None:
+        """Switch off a worker; here it is gone with its machine."""
+
+    def pause(self) -> float:
+        """Return how long `confirm` waits."""
+        return 0.0
+
+    def confirm(self) -> None:
+        """See that what was told stands: here nothing undoes it."""
+
+    def _set(
+        self,
+        name: str,
+        update: Callable[[SimMachine], Mapping[str, object]],
+        *,
+        unless_busy: bool = False,
+    ) -> None:
+        with changing(self.path) as change:
+            for machine_id, machine in change.contents.machines.items():
+                if machine.inputs.name != name:
+                    continue
+                if unless_busy and machine.running:
+                    raise WorkerBusy(f"worker {name} runs {machine.running}; it was not disabled")
+                changed = machine.model_copy(update=dict(update(machine)))
+                machines = change.contents.machines | {machine_id: changed}
+                change.contents = change.contents.model_copy(update={"machines": machines})
+                return
+        raise SourceUnreachable(f"{self.path}: no machine is named {name!r}")
+
+    def _refuse(self, contents: Contents, inputs: WorkerInputs) -> None:
+        menu = contents.menu
+        same = [each for each in contents.machines.values() if each.inputs.name == inputs.name]
+        kind = _kind(inputs)
+        made = sum(_kind(each.inputs) == kind for each in contents.machines.values())
+        if menu is None:
+            problem = f"{self.path} has no menu; run `fleet apply`, which writes it"
+        elif same:
+            problem = f"uniqueness_error: the name {inputs.name!r} is already used"
+        elif menu.create == "error":
+            problem = "server_error: something went wrong (faults.create is error)"
+        elif menu.create == "quota":
+            problem = "resource_limit_exceeded: quota reached (faults.create is quota)"
+        elif menu.create == "out-of-stock":
+            problem = f"resource_unavailable: {kind} (faults.create is out-of-stock)"
+        elif kind not in menu.types:
+            problem = f"invalid_input: type {kind!r} is not sold; " + ", ".join(menu.types)
+        elif (stock := menu.types[kind]) is not None and made >= stock:
+            problem = f"resource_unavailable: {kind}: {made} of {stock} exist"
+        else:
+            return
+        raise CreationRefused(f"{inputs.name}: {problem}")
+
+
+def _kind(inputs: WorkerInputs) -> str:
+    """Return what is sold: a type, or a type on the spot market, which has a stock of its own."""
+    market = inputs.settings.get("market", "on-demand")
+    return inputs.type if market == "on-demand" else f"{inputs.type}/{market}"
+
+
+def _is_booted(machine: SimMachine, now: datetime) -> bool:
+    boots_at = None if machine.revoked else machine.boots_at
+    return boots_at is not None and boots_at <= now
+
+
+def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
+    inputs = machine.inputs
+    return Machine(
+        name=inputs.name,
+        id=machine_id,
+        pool=inputs.labels.get("pool", ""),
+        type=inputs.type,
+        state=MachineState.RUNNING if _is_booted(machine, now) else MachineState.STARTING,
+        created_at=machine.created_at,
+        image=inputs.image,
+        digest=inputs.labels.get("digest"),
+        expires=machine.expires,
+    )
+
+
+def _worker(machine: SimMachine, now: datetime) -> Worker:
+    busy = WorkerState.BUSY if machine.running else WorkerState.IDLE
+    waits_to_go = machine.draining and not (machine.running or machine.disabled)
+    return Worker(
+        name=machine.inputs.name,
+        machine=machine.inputs.name,
+        pool=machine.inputs.labels.get("pool"),
+        state=WorkerState.DISABLED if machine.disabled else busy,
+        draining=machine.draining,
+        running=machine.running,
+        uses=machine.uses,
+        provides=tuple(machine.inputs.settings.get("provides", "").split()),
+        requires=tuple(machine.inputs.settings.get("requires", "").split()),
+        since=(machine.drained_at if waits_to_go else None) or machine.since or machine.boots_at,
+        last_seen=now,
+    )

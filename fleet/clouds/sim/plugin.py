@@ -1,0 +1,148 @@
+"""This module lets the real engine reach the simulated cloud, as a Pulumi provider plugin.
+
+Run by the Pulumi CLI as `pulumi-resource-sim`; the file that is the cloud comes from the
+stack's configuration key `sim:path`.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pulumi.provider.experimental import provider as api
+from pulumi.provider.experimental.property_value import PropertyValue
+from pulumi.provider.experimental.server import main as serve
+from pydantic import ValidationError
+
+from fleet.clouds.sim.machines import SimCloud
+from fleet.errors import FleetError, SourceUnreachable
+from fleet.model.facts import WorkerInputs
+
+VERSION = "0.1.0"
+IN_PLACE = frozenset({"labels", "settings"})
+USER_DATA = "userData"
+
+
+class SimProvider(api.Provider):
+    """Creates, reads and deletes simulated machines; it changes none in place."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+
+    async def configure(self, request: api.ConfigureRequest) -> api.ConfigureResponse:
+        """Take the path of the simulated cloud's file."""
+        path = _plain(request.args).get("path") or request.variables.get("sim:config:path")
+        self._path = Path(path) if path else None
+        return await super().configure(request)
+
+    async def check(self, request: api.CheckRequest) -> api.CheckResponse:
+        """Refuse inputs that are not a worker's."""
+        try:
+            _worker(_plain(request.new_inputs))
+        except ValidationError as error:
+            failures = [
+                api.CheckFailure(".".join(map(str, each["loc"])), each["msg"])
+                for each in error.errors()
+            ]
+            return api.CheckResponse(inputs=request.new_inputs, failures=failures)
+        return api.CheckResponse(inputs=request.new_inputs)
+
+    async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
+        """Name what differs; all but labels and settings means another machine."""
+        before, after = _plain(request.old_state), _plain(request.new_inputs)
+        changed = sorted(key for key in after if after[key] != before.get(key))
+        return api.DiffResponse(
+            changes=bool(changed),
+            diffs=changed,
+            replaces=[key for key in changed if key not in IN_PLACE],
+        )
+
+    async def create(self, request: api.CreateRequest) -> api.CreateResponse:
+        """Make a machine; in a preview, none."""
+        if request.preview:
+            return api.CreateResponse(resource_id="", properties=request.properties)
+        given = _plain(request.properties)
+        machine_id = await self._in_thread(
+            lambda cloud: cloud.create(_worker(given), given.get(USER_DATA, ""))
+        )
+        return api.CreateResponse(resource_id=machine_id, properties=request.properties)
+
+    async def read(self, request: api.ReadRequest) -> api.ReadResponse:
+        """Return what a machine was made from; an empty id when it is gone."""
+        inputs = await self._in_thread(lambda cloud: cloud.read(request.resource_id))
+        if inputs is None:
+            return api.ReadResponse(resource_id="")
+        values = {key: _value(each) for key, each in inputs.model_dump(mode="json").items()}
+        return api.ReadResponse(
+            resource_id=request.resource_id, properties=values, inputs=dict(values)
+        )
+
+    async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
+        """Show it in a preview, else refuse: inputs are passed back as they were recorded."""
+        if request.preview:
+            return api.UpdateResponse(properties=request.news)
+        raise SourceUnreachable(f"{request.name}: a simulated machine is never changed in place")
+
+    async def delete(self, request: api.DeleteRequest) -> None:
+        """Delete a machine; one that is already gone is fine."""
+        await self._in_thread(lambda cloud: cloud.delete(request.resource_id))
+
+    async def _in_thread(self, act: Any) -> Any:  # noqa: ANN401 - returns what `act` returns
+        if self._path is None:
+            raise SourceUnreachable("set `sim:path` in the stack's configuration to the file")
+        # The file is locked while it changes; waiting must not stop other calls.
+        return await asyncio.to_thread(act, SimCloud(self._path, _UtcClock()))
+
+
+class _UtcClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def main() -> None:
+    """Serve the engine that started this process until it is gone."""
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    serve(sys.argv[1:], VERSION, SimProvider())
+
+
+def _exit_with_parent(parent: int) -> None:
+    """Exit when the engine dies: nobody else would end this process."""
+    never = threading.Event()
+    while os.getppid() == parent:
+        never.wait(0.5)
+    os._exit(0)
+
+
+def _worker(given: Mapping[str, Any]) -> WorkerInputs:
+    """Return what a machine is made from, without what it is given at its boot."""
+    return WorkerInputs.model_validate(
+        {key: value for key, value in given.items() if key != USER_DATA}
+    )
+
+
+def _plain(values: Mapping[str, PropertyValue]) -> dict[str, Any]:
+    return {key: _unwrap(each) for key, each in values.items() if not key.startswith("__")}
+
+
+def _unwrap(value: Any) -> Any:  # noqa: ANN401 - any property
+    inner = value.value if isinstance(value, PropertyValue) else value
+    if isinstance(inner, Mapping):
+        return {key: _unwrap(each) for key, each in inner.items()}
+    return inner
+
+
+def _value(value: object) -> PropertyValue:
+    if isinstance(value, Mapping):
+        return PropertyValue({key: _value(each) for key, each in value.items()})
+    return PropertyValue(str(value))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except FleetError as error:
+        sys.exit(str(error))

@@ -1,0 +1,475 @@
+"""This module starts and ends the process of a helper; it loads nothing that takes a while.
+
+A helper is a process group of its own, which the terminal's Ctrl-C does not reach. What it is told
+goes through a pipe: no secret is in its arguments or a file.
+
+A helper that whoever started it has left must begin nothing more: others may hold the lock now.
+
+Two of Pulumi's inline programs in one process disturb each other. When whoever started a helper is
+gone, it cancels the CLI that runs, begins no other, and ends.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, Literal, NamedTuple, assert_never
+
+from fleet.engines.ownership import previewed
+from fleet.errors import FleetError, StackFailed
+from fleet.model.facts import Machine, Stack, Unknown, WorkerInputs
+from fleet.ports import NO_USER_DATA, Change, Cleaned, Engine, Lender, Progress, StackRef, Step
+
+_SETTLE_STEPS = 600
+_SETTLE_SECONDS = 0.1
+
+
+class HelperProcess:
+    """A process that is asked for one thing after the other."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - this program itself
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.is_asked = False
+        """Whether it was asked for anything; before that it has begun nothing."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether it can be asked for more."""
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int:
+        """Return how it ended; below zero the signal that killed it."""
+        return self._process.wait()
+
+    def interrupt(self) -> None:
+        """Have it cancel what it does, in good order; a second time at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
+
+    def end(self) -> None:
+        """Have it end, and wait for that and for what it started."""
+        if self.connection.closed:
+            return
+        self.connection.close()
+        if not self.is_asked:
+            self._process.kill()
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
+        self._process.wait()
+        # Where it was killed, the CLI that it started goes on until it is told.
+        self.interrupt()
+        never = threading.Event()
+        for _ in range(_SETTLE_STEPS):
+            self._reap()
+            try:
+                os.killpg(self._process.pid, 0)
+            except (ProcessLookupError, PermissionError):
+                return
+            never.wait(_SETTLE_SECONDS)
+
+    def _reap(self) -> None:
+        """Take away what ended after it: nobody else does where we are a container's init."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
+                pass
+
+
+_LOOK_SECONDS = 0.01
+
+
+class Running:
+    """How many programs run, and whether another may be started."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+        self._is_over = False
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Start and await a program; raises StackFailed where no other may be started."""
+        with self._changed:
+            if self._is_over:
+                raise StackFailed("whoever asked for this has ended, so nothing more is begun")
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+
+    def stop(self, cancel: Callable[[], None]) -> None:
+        """Let no other be started, cancel once what runs, and wait until it has ended."""
+        with self._changed:
+            self._is_over = True
+            # One that is about to be started would not be reached.
+            while self._count and not _has_child():
+                self._changed.wait(_LOOK_SECONDS)
+            cancel()
+            self._changed.wait_for(lambda: not self._count)
+
+
+def _has_child() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+running = Running()
+"""The programs of this process."""
+
+
+class Call(NamedTuple):
+    """One operation that a helper is asked for."""
+
+    operation: Literal["preview", "up", "prepare"]
+    ref: StackRef
+    workers: tuple[WorkerInputs, ...]
+    user_data: Mapping[str, str]
+
+
+class Word(NamedTuple):
+    """What becomes of a change that was prepared."""
+
+    is_yes: bool
+    user_data: Mapping[str, str]
+
+
+class Turns:
+    """Lets one of several threads go on at a time; they change where one waits for a helper."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def mine(self) -> Iterator[None]:
+        """Go on alone."""
+        with self._lock:
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let others go on meanwhile."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+
+
+class Helper:
+    """A process that does one operation after the other."""
+
+    def __init__(self, process: HelperProcess, setting: object) -> None:
+        self._process = process
+        self._setting = setting
+
+    def do(self, stack: str, asked: Call | Word, progress: Progress) -> tuple[Step, ...]:
+        """Return what an operation did; raises as the engine does, StackFailed where it died."""
+        told: list[str] = []
+        connection = self._process.connection
+        try:
+            # Not before: who has yet to get ready would be waited for.
+            for words in (asked,) if self._process.is_asked else (self._setting, asked):
+                self._process.is_asked = True
+                connection.send(words)
+            while True:
+                match connection.recv():
+                    case Step() as step:
+                        told.append(step.worker)
+                        progress(step)
+                    case FleetError() as error:
+                        raise error
+                    case steps:
+                        return tuple(steps)
+        except (EOFError, OSError) as error:
+            self.end()
+            raise StackFailed(
+                f"stack {stack}: the engine's process ended in the middle "
+                f"({_cause(self._process.exit_code)}); the next apply finishes what it began",
+                done=tuple(told),
+            ) from error
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether it can be asked for more."""
+        return self._process.is_alive
+
+    def interrupt(self) -> None:
+        """Have it cancel what it does, in good order; a second time at once."""
+        self._process.interrupt()
+
+    def end(self) -> None:
+        """Have it end, and wait for that and for what it started."""
+        self._process.end()
+
+
+class Helpers:
+    """Helpers that are started when they are needed, and used again."""
+
+    def __init__(self, command: Sequence[str], setting: object) -> None:
+        self._command = command
+        self._setting = setting
+        self._idle: list[Helper] = []
+        self._busy: list[Helper] = []
+
+    @contextmanager
+    def one(self) -> Iterator[Helper]:
+        """Yield one that nobody else uses; called by one thread at a time."""
+        helper = self._idle_one() or self._start()
+        self._busy.append(helper)
+        try:
+            yield helper
+        finally:
+            self._busy.remove(helper)
+            if helper.is_alive:
+                self._idle.append(helper)
+
+    def take(self, process: HelperProcess) -> None:
+        """Use a process that was started before anybody knew what it would be told."""
+        self._idle.append(Helper(process, self._setting))
+
+    def start(self) -> None:
+        """Have one get ready, for it takes a while; where it cannot, who needs it is told."""
+        with suppress(StackFailed):
+            self._idle.append(self._start())
+
+    def _idle_one(self) -> Helper | None:
+        """Return one that waits; one that died meanwhile had begun nothing, and is no loss."""
+        while self._idle:
+            helper = self._idle.pop()
+            if helper.is_alive:
+                return helper
+            helper.end()
+        return None
+
+    def _start(self) -> Helper:
+        try:
+            return Helper(HelperProcess(self._command), self._setting)
+        except OSError as error:
+            raise StackFailed(f"no process for the engine can be started: {error}") from error
+
+    def interrupt(self) -> None:
+        """Have all of them cancel what they do."""
+        for helper in tuple(self._busy):
+            helper.interrupt()
+
+    def end(self) -> None:
+        """Have all of them end."""
+        while self._idle:
+            self._idle.pop().end()
+
+
+class EngineApart:
+    """An engine whose operations are done by helpers; it is asked by threads that take turns."""
+
+    def __init__(self, engine: Engine, helpers: Helpers, turns: Turns) -> None:
+        self.name: Literal["embedded", "pulumi"] = engine.name
+        self._engine = engine
+        self._helpers = helpers
+        self._turns = turns
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        """Return the stack as recorded; None when it never existed."""
+        return self._engine.read(ref)
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do, sorted by name, without `same`."""
+        return self._do(Call("preview", ref, tuple(workers), {}), _unheard)
+
+    def up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
+    ) -> tuple[Step, ...]:
+        """Make it so; a creation that fails does not stop the others."""
+        return self._do(Call("up", ref, tuple(workers), dict(user_data)), progress)
+
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        """Have a helper hold a change, which is nobody else's meanwhile."""
+        with self._helpers.one() as helper:
+            steps = self._ask(helper, ref, Call("prepare", ref, tuple(workers), {}), _unheard)
+            words = [Word(is_yes=False, user_data={})]
+
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+                words.clear()
+                return self._ask(helper, ref, Word(True, dict(user_data)), progress)
+
+            try:
+                yield Change(steps, make)
+            finally:
+                for word in words:
+                    self._ask(helper, ref, word, _unheard)
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker that is gone out of the record."""
+        self._engine.forget(ref, worker)
+
+    def _do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
+        with self._helpers.one() as helper:
+            return self._ask(helper, call.ref, call, progress)
+
+    def _ask(
+        self, helper: Helper, ref: StackRef, asked: Call | Word, progress: Progress
+    ) -> tuple[Step, ...]:
+        def tell(step: Step) -> None:
+            with self._turns.mine():
+                progress(step)
+
+        with self._turns.aside():
+            return helper.do(ref.name, asked, tell)
+
+
+def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
+    """Do what is asked for through a pipe until that is closed; the helper's side."""
+    asked = threading.Event()
+    _leave_only_with_whoever_started_it(asked)
+    connection = Connection(descriptor)
+
+    def tell(step: Step) -> None:
+        # To the SDK a listener that raises is an event to be shown whole, inputs and all.
+        with suppress(OSError):
+            connection.send(step)
+
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        engine_of = engines_for(connection.recv())
+        while True:
+            asked.clear()
+            call: Call = connection.recv()
+            asked.set()
+            try:
+                answer: object = _done(engine_of(call.ref.provider), call, tell, connection)
+            except FleetError as error:
+                answer = error
+            connection.send(answer)
+
+
+def _done(
+    engine: Engine, call: Call, progress: Progress, connection: Connection
+) -> tuple[Step, ...]:
+    match call.operation:
+        case "preview":
+            return engine.preview(call.ref, call.workers)
+        case "up":
+            return engine.up(call.ref, call.workers, progress, call.user_data)
+        case "prepare":
+            with engine.prepare(call.ref, call.workers) as change:
+                connection.send(change.steps)
+                word: Word = connection.recv()
+                return change.make(progress, word.user_data) if word.is_yes else ()
+    assert_never(call.operation)
+
+
+def _unheard(_: Step) -> None:
+    """Take a step of which nobody is told."""
+
+
+def _leave_only_with_whoever_started_it(asked: threading.Event) -> None:
+    """Leave signals to the CLI, and cancel what it does once nobody holds our standard input.
+
+    `asked` is set while an operation is done.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A handler, for what is ignored would stay ignored in the CLI.
+        signal.signal(number, lambda *_: None)
+    leash = os.dup(sys.stdin.fileno())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, sys.stdin.fileno())
+    os.close(nothing)
+
+    def watch() -> None:
+        if not os.read(leash, 1):
+            is_amid = asked.is_set()
+            running.stop(lambda: os.killpg(0, signal.SIGINT))
+            if is_amid:
+                # Python hears no signal, and would go on to look and to write settings.
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _cause(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class EngineAside:
+    """An engine that waits for a person's own commands; it is asked by threads that take turns."""
+
+    def __init__(self, engine: Engine, turns: Turns) -> None:
+        self.name: Literal["embedded", "pulumi"] = engine.name
+        self._engine = engine
+        self._turns = turns
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        """Return the stack as recorded; None when it never existed."""
+        return self._engine.read(ref)
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do, sorted by name, without `same`."""
+        with self._turns.aside():
+            return self._engine.preview(ref, workers)
+
+    def up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
+    ) -> tuple[Step, ...]:
+        """Make it so; a creation that fails does not stop the others."""
+
+        def tell(step: Step) -> None:
+            with self._turns.mine():
+                progress(step)
+
+        with self._turns.aside():
+            return self._engine.up(ref, workers, tell, user_data)
+
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        """Hold a change, which is looked at anew when it is made."""
+        yield previewed(self, ref, workers)
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker that is gone out of the record."""
+        self._engine.forget(ref, worker)
+
+
+class LenderAside:
+    """A provider that waits for a person's own commands, in the same way."""
+
+    def __init__(self, lender: Lender, turns: Turns) -> None:
+        self._lender = lender
+        self._turns = turns
+
+    def doubted(self) -> Collection[str]:
+        """Return the machines whose latest livecheck failed, as of the last listing."""
+        return self._lender.doubted()
+
+    def clean(self, machine: Machine) -> Cleaned:
+        """Clean a machine that a ticket gave back; return how that went."""
+        with self._turns.aside():
+            return self._lender.clean(machine)
+
+    def particulars(self, machine: Machine) -> Mapping[str, str]:
+        """Return what else is known of a machine for its ticket's answer."""
+        return self._lender.particulars(machine)

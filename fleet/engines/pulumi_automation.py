@@ -1,0 +1,743 @@
+"""The Pulumi CLI through its Automation API: workspace, stack, events, gate.
+
+`pulumi up` runs a program twice: for its preview, and to change things. Before the second run has
+declared anything, nothing is changed; so the second run waits until somebody has looked.
+
+Runs of several stacks at once share a folder: nothing is selected in it, for every command names
+its stack, and its files are replaced whole.
+
+Everything lives in one folder of fleet's own, never in the folder of the stack projects.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+
+import grpc  # type: ignore[import-untyped] # it ships no types
+import yaml
+from pulumi import automation
+from pulumi.automation import EngineEvent
+from pulumi.automation._server import LanguageServer
+from pulumi.automation._stack import ExecKind, StackInitMode, _cleanup
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc
+from semver import VersionInfo
+
+from fleet.engines.parallel import running
+from fleet.engines.projects import Project, load_project
+from fleet.engines.pulumi_backends import drop_cut_notes, file_root
+from fleet.engines.pulumi_cli import VERSION, cache_folder, known_cli
+from fleet.engines.pulumi_state import Kept, drop_init_errors, drop_worker
+from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed, StoreFailed
+from fleet.ports import Progress, Provider, StackRef, Step
+from fleet.schema.units import write_duration
+from fleet.state.files import replace_file
+from fleet.state.masking import mask
+from fleet.state.processes import kill_marked, marked
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pulumi.automation import StepEventMetadata
+
+
+Operation = Literal["create", "delete", "update", "replace"]
+
+_OPERATIONS: dict[str, Operation] = {
+    "create": "create",
+    # An adopted machine is what a creation that was cut short has left.
+    "import": "create",
+    "delete": "delete",
+    "update": "update",
+    "replace": "replace",
+    "create-replacement": "replace",
+    "delete-replaced": "replace",
+    "import-replacement": "replace",
+    "read-replacement": "replace",
+}
+_CLOSING = frozenset({"", "update failed", "preview failed"})
+_LINE_LIMIT = 300
+# A line of its source, its own name and release, and how many errors it counts.
+_OF_PLUGIN = (
+    r"\b[\w./@-]+\.go:\d+: |\bsdk\.\w+: |: provider=[\w-]+@\w[\w.+-]*"
+    r"|\d+ errors? occurred:\s*(\* ?)?"
+)
+
+
+class Events:
+    """Collects one operation's events; resources of the engine itself are left out.
+
+    Each resource counts by itself, also where one bears the name of another, or of no worker.
+    Without a progress they are a preview's: it tells of outputs too, and nothing of it is done.
+    """
+
+    def __init__(self, secrets: Collection[str], progress: Progress | None = None) -> None:
+        self._secrets = secrets
+        self._begin(progress)
+
+    def _begin(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._planned: dict[str, Step] = {}
+        self._done: dict[str, Step] = {}
+        self._errors: dict[str, None] = {}
+        self._failed: dict[str, tuple[str, ...]] = {}
+        self.is_complete = False
+        """Whether the engine has said that this was all."""
+
+    def go_on(self, progress: Progress) -> None:
+        """Begin anew, for what is heard from now on is of the update after the preview."""
+        self._begin(progress)
+
+    def __call__(self, event: "EngineEvent") -> None:
+        """Take one event; called from the SDK's own thread."""
+        if (begun := event.resource_pre_event) and (step := _step(begun.metadata)):
+            self._planned[begun.metadata.urn] = step
+        progress, ended = self._progress, event.res_outputs_event
+        if progress and ended and (step := _step(ended.metadata)):
+            first = ended.metadata.urn not in self._done
+            self._done[ended.metadata.urn] = step
+            if first:
+                progress(step)
+        self.is_complete = self.is_complete or event.summary_event is not None
+        told = event.diagnostic_event
+        if told and told.severity == "error":
+            line = shorten(told.message, self._secrets)
+            self._errors[line] = None
+            if told.urn and line not in _CLOSING:
+                name = told.urn.rpartition("::")[2]
+                said = [*self._failed.get(name, ()), whole(told.message, self._secrets)]
+                self._failed[name] = tuple(dict.fromkeys(said))
+
+    @property
+    def planned(self) -> tuple[Step, ...]:
+        """Return what was begun or would be, sorted by name."""
+        return _sorted(self._planned.values())
+
+    @property
+    def done(self) -> tuple[Step, ...]:
+        """Return what was ended, sorted by name."""
+        return _sorted(self._done.values())
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Return all that was said of each resource that failed: its code may stand anywhere."""
+        done = {step.worker for step in self._done.values()}
+        return {name: "; ".join(said) for name, said in self._failed.items() if name not in done}
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Return what went wrong, without the engine's own closing line."""
+        lines = tuple(line for line in self._errors if line not in _CLOSING)
+        return lines or tuple(self._errors)
+
+
+def _sorted(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(sorted(steps, key=lambda step: (step.worker, step.operation)))
+
+
+def whole(text: str, secrets: Collection[str] = ()) -> str:
+    """Return an error as one line, without secrets."""
+    return re.sub(r"^error: ", "", " ".join(_plain(text, secrets).split()))
+
+
+def _plain(text: str, secrets: Collection[str]) -> str:
+    """Return an error without secrets, and without what only a plugin's makers need."""
+    return re.sub(_OF_PLUGIN, "", mask(text, secrets))
+
+
+def shorten(text: str, secrets: Collection[str] = ()) -> str:
+    """Return the telling line of an error, without secrets, class names and ends of lines."""
+    text = _plain(text, secrets)
+    # The SDK's exceptions say `code: 1`, `stdout: …` and `stderr: …`, each on a line.
+    stripped = (re.sub(r"^ *(stderr|stdout|code): *", "", line) for line in text.splitlines())
+    lines = [line.strip() for line in stripped if line.strip()]
+    marked = [line for line in lines if re.match(r"(error|[\w.]*(Error|Exception)):", line)]
+    line = (marked or lines or [""])[-1 if marked else 0]
+    line = re.sub(r"^error: ", "", line)
+    return re.sub(r"^(Preview failed: )?Unexpected <class '[^']*'>: ", "", line)[:_LINE_LIMIT]
+
+
+def _step(metadata: "StepEventMetadata") -> Step | None:
+    operation = _OPERATIONS.get(metadata.op.value)
+    kind, _, name = metadata.urn.rpartition("::")
+    if operation is None or kind.rpartition("::")[2].startswith("pulumi:"):
+        return None
+    in_place = operation in {"update", "replace"}
+    detail = ", ".join(sorted(metadata.diffs or ())) if in_place else ""
+    return Step(worker=name, operation=operation, detail=detail)
+
+
+Program = Callable[[], None]
+
+
+class Gate(AbstractContextManager["Gate"]):
+    """An update that waits after its preview: let through once, or given up when left."""
+
+    def __init__(self, ref: StackRef, preview: Program) -> None:
+        self._ref = ref
+        self._preview = preview
+        self._update: Program | None = None
+        self._wrong: Exception | None = None
+        self._is_here = threading.Event()
+        self._is_decided = threading.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="update")
+        self._running: Future[None] | None = None
+
+    def passes(self, *, is_preview: bool) -> bool:
+        """Say whether the engine may run the program; wait where that is to be decided."""
+        if is_preview:
+            return True
+        self._is_here.set()
+        self._is_decided.wait()
+        return self._update is not None
+
+    def program(self) -> None:
+        """Declare what belongs to this run of the engine's."""
+        if self._update is not None:
+            self._update()
+            return
+        try:
+            self._preview()
+        except Exception as error:
+            self._wrong = error
+            raise
+
+    def start(self, up: Callable[[], None]) -> None:
+        """Have `up` run to the end of its preview; raises what it does.
+
+        What the program itself refuses is PlanRefused, in its own words.
+        """
+        self._running = self._thread.submit(up)
+        self._running.add_done_callback(lambda _: self._is_here.set())
+        self._is_here.wait()
+        if self._wrong:
+            raise PlanRefused(f"stacks/{self._ref.project}: {self._wrong}") from self._wrong
+        if self._running.done():
+            self._raise_end(self._running)
+
+    def let_through(self, update: Program) -> None:
+        """Have the update be made; raises what it does, or what has ended it meanwhile."""
+        if self._running and self._running.done():
+            self._raise_end(self._running)
+        self._update = update
+        self._is_decided.set()
+        if self._running:
+            self._running.result()
+
+    def _raise_end(self, running: Future[None]) -> NoReturn:
+        running.result()
+        raise StackFailed(f"stack {self._ref.name}: the engine ended after its preview")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: "TracebackType | None",
+    ) -> None:
+        """Give up what was not let through, and wait for its end."""
+        self._is_decided.set()
+        self._thread.shutdown()
+
+
+_THREADS = 4
+"""As many as the SDK has."""
+
+
+class Overdue(Exception):
+    """The CLI did not end in time, and was ended."""
+
+
+class Command(automation.PulumiCommand):
+    """The CLI under a folder, whose version is known to fit: it is not asked again.
+
+    What takes longer than `limit` seconds is interrupted, so that it records what it did, and
+    killed with all that it started where it has not ended `grace` seconds later.
+    """
+
+    def __init__(self, root: str, limit: float = 3600, grace: float = 60) -> None:
+        self.command = str(Path(root) / "bin" / "pulumi")
+        self.version = VersionInfo.parse(VERSION)
+        self._limit, self._grace = limit, grace
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: automation.OnOutput | None = None,
+        on_error: automation.OnOutput | None = None,
+    ) -> automation.CommandResult:
+        """Run a command of the CLI; Overdue where it was ended."""
+        mark = token_hex(8)
+        is_over, is_late = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            if is_over.wait(self._limit):
+                return
+            is_late.set()
+            for pid in marked(mark):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+            if not is_over.wait(self._grace):
+                kill_marked(mark)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            environment = {**additional_env, "FLEET_OPERATION": mark}
+            return super().run(args, cwd, environment, on_output, on_error)
+        finally:
+            is_over.set()
+            watcher.join()
+            if is_late.is_set():
+                raise Overdue(write_duration(int(self._limit)))
+
+
+class Workspace(automation.LocalWorkspace):
+    """A folder that several runs may use at once."""
+
+    def select_stack(self, stack_name: str) -> None:
+        """Do nothing: a selection is a file for people who leave `--stack` out."""
+
+    def create_stack(self, stack_name: str) -> None:
+        """Make a stack without selecting it."""
+        words = ["stack", "init", stack_name, "--no-select"]
+        if self.secrets_provider:
+            words += ["--secrets-provider", self.secrets_provider]
+        self._run_pulumi_cmd_sync(words)
+
+    def save_project_settings(self, settings: automation.ProjectSettings) -> None:
+        """Write the project's file whole, where it says something else."""
+        text = yaml.safe_dump(settings.to_dict(), sort_keys=True)
+        replace_file(Path(self.work_dir) / "Pulumi.yaml", text.encode(), mode=0o600)
+
+
+class _GatedProgram(LanguageServer):
+    """A program that the engine runs when its gate lets it."""
+
+    def __init__(self, program: automation.PulumiFn, gate: Gate) -> None:
+        super().__init__(program)
+        self._gate = gate
+
+    def Run(  # noqa: N802 - the protocol's name
+        self, request: language_pb2.RunRequest, context: object
+    ) -> language_pb2.RunResponse:
+        # Before that, not even the stack itself is declared, and its state is not written.
+        if not self._gate.passes(is_preview=request.dryRun):
+            return language_pb2.RunResponse(error="given up after its preview", bail=True)
+        answer: language_pb2.RunResponse = super().Run(request, context)  # type: ignore[no-untyped-call] # the SDK's own
+        return answer
+
+
+class Stack(automation.Stack):
+    """A stack of which the outputs and the history are not read after each `up`."""
+
+    @classmethod
+    def select(cls, stack_name: str, workspace: automation.Workspace) -> "Stack":
+        """Return a stack that exists."""
+        return cls(stack_name, workspace, StackInitMode.SELECT)
+
+    def up_through(self, gate: Gate, on_event: Callable[[EngineEvent], None]) -> None:
+        """Run `up` with the CLI's own preview, which the SDK always skips, through a gate."""
+        server = grpc.server(ThreadPoolExecutor(_THREADS), options=_GRPC_CHANNEL_OPTIONS)
+        language = _GatedProgram(self.workspace.program or gate.program, gate)
+        language_pb2_grpc.add_LanguageRuntimeServicer_to_server(language, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        # This CLI tells its events to a server: there is neither a file nor what watches it.
+        events, _, _, _, listener = self._setup_event_log("up", on_event, VERSION)
+        words = ["up", "--yes", "--continue-on-error", f"--client=127.0.0.1:{port}"]
+        words += ["--exec-kind", ExecKind.INLINE.value, "--event-log", events]
+        try:
+            self._run_pulumi_cmd_sync(words)
+        finally:
+            _cleanup(None, None, None, lambda: server.stop(0), listener)
+
+    def outputs(self) -> Mapping[str, automation.OutputValue]:  # type: ignore[override] # the SDK's own alias is of dict, it only hands it on
+        """Return none: what was made is read from the state."""
+        return {}
+
+    def info(self, show_secrets: bool | None = None) -> automation.UpdateSummary:  # noqa: ARG002, FBT001 - the SDK's own argument
+        """Return that an update ended; `up` raises where it did not succeed."""
+        return automation.UpdateSummary("update", datetime.now(UTC), "", {}, {}, "succeeded")
+
+
+_LOGS_KEPT = 20
+
+
+def _without_notes(backend: str) -> str:
+    """Return a backend's URL with which the CLI writes no notes beside its files.
+
+    It does not write them whole or not at all; see `drop_cut_notes`. The parameter is that of
+    gocloud.dev/blob/fileblob.
+    """
+    if file_root(backend) is None:
+        return backend
+    return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
+
+
+def project_name(project: Project) -> str:
+    """Return the name that Pulumi knows the project by."""
+    settings = yaml.safe_load((project.folder / "Pulumi.yaml").read_text(encoding="utf-8"))
+    return str(settings["name"])
+
+
+class Home:
+    """The engine's own folder: `work/<project>`, `plugins`, the CLI's home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+
+    def work(self, project: str) -> Path:
+        """Return the stable folder of a project: it holds each stack's encryption salt."""
+        return self.folder / "work" / project
+
+    def prepare(self, project: str, state: Path | None) -> None:
+        """Make the folders, and the plugin of the simulated cloud."""
+        try:
+            for folder in (self.work(project), self.folder / "plugins", self.folder / "cli"):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if state:
+                state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # The interpreter that runs fleet is the one that has fleet's modules.
+            launcher = f'#!/bin/sh\nexec "{sys.executable}" -u -m fleet.clouds.sim.plugin "$@"\n'
+            replace_file(
+                self.folder / "plugins" / "pulumi-resource-sim", launcher.encode(), mode=0o700
+            )
+        except OSError as error:
+            raise StoreFailed(f"{self.folder}: {error.strerror or error}") from error
+
+    def environment(self, backend: str, passphrase: str) -> dict[str, str]:
+        """Return what the CLI needs in its environment; secrets never go by its arguments."""
+        return {
+            "PULUMI_BACKEND_URL": _without_notes(backend),
+            "PULUMI_CONFIG_PASSPHRASE": passphrase,
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PATH": os.pathsep.join(self._programs()),
+        }
+
+    def _programs(self) -> Iterator[str]:
+        """Yield where the CLI looks for programs: whatever is found first is its plugin."""
+        if named := os.environ.get("FLEET_PULUMI_PLUGINS"):
+            yield named
+        yield str(self.folder / "plugins")
+        yield os.environ.get("PATH", "")
+        # Behind what a person has installed: what tools/pulumi_plugins.py keeps, the latest first.
+        kept = cache_folder().glob("pulumi-plugins-*/bin")
+        yield from map(str, sorted(kept, key=_written_at, reverse=True))
+
+    def command_root(self, cli: Path) -> Path:
+        """Return a folder whose bin/pulumi is this CLI, as the SDK wants it."""
+        if cli.name == "pulumi" and cli.parent.name == "bin":
+            return cli.parent.parent
+        link = self.folder / "cli" / "link" / "bin" / "pulumi"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        draft = link.with_name(f"{link.name}.{os.getpid()}")
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(cli.absolute())
+        draft.replace(link)
+        return link.parent.parent
+
+    def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:
+        """Write keys into a stack's settings file, leaving its encryption as it is."""
+        path = self.work(project) / f"Pulumi.{stack}.yaml"
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            settings: dict[str, Any] = yaml.safe_load(text) or {}
+            settings["config"] = {**(settings.get("config") or {}), **config}
+            replace_file(path, yaml.safe_dump(settings, sort_keys=True).encode(), mode=0o600)
+        except OSError as error:
+            raise StoreFailed(f"{path}: {error.strerror or error}") from error
+
+    def prune_logs(self) -> None:
+        """Keep the latest of the CLI's own (encrypted) logs; it never deletes one itself."""
+        logs = sorted((self.folder / "cli" / "logs").glob("*.log"), key=_written_at)
+        for path in logs[:-_LOGS_KEPT]:
+            path.unlink(missing_ok=True)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another run has pruned it
+        return 0.0
+
+
+_SETTLE_STEPS = 250
+_SETTLE_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the real engine needs of one provider: its listing, and its part of each stack.
+
+    `config` goes into the stack's settings in clear; secrets go by `environment` or, as inputs
+    of the program that it declares secret, by `inputs`.
+    """
+
+    provider: Provider
+    config: Mapping[str, str] = field(default_factory=dict)
+    environment: Callable[[], Mapping[str, str]] = dict
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    pause: Callable[[float], None] = time.sleep
+    """Waits that many seconds between two looks at the provider."""
+    clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
+    """Deletes what a base's stack does not know of a part, and cannot adopt: of which fleet, of
+    which part, and the names of the resources that it knows."""
+
+
+class Session(NamedTuple):
+    """An open stack and the program that was given to it."""
+
+    ref: StackRef
+    stack: "Stack"
+    home: Home
+    secrets: list[str]
+    """What no message shows; more may be added before more is told."""
+    loops: list[asyncio.AbstractEventLoop]
+
+    def run(self, act: Callable[[], object], events: Events | None = None) -> None:
+        """Call the SDK, its exceptions made short and fit to be shown."""
+        try:
+            _run(self.ref, act, self.secrets, events)
+        finally:
+            while self.loops:
+                _close(self.loops.pop())
+            self.home.prune_logs()
+
+
+class Cli:
+    """Opens stacks of one backend."""
+
+    def __init__(self, backend: str, home: Home, passphrase: Callable[[], str] | None) -> None:
+        self._backend = backend
+        self._home = home
+        self._passphrase = passphrase
+
+    def make(self, ref: StackRef, account: Account) -> None:
+        """Make a stack that does not exist yet."""
+        workspace = self._workspace(ref, account, None)
+        try:
+            _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
+        except StackFailed:
+            if kept := self._kept(ref):
+                kept.drop_cut()
+            raise
+
+    def open(
+        self,
+        ref: StackRef,
+        account: Account,
+        program: Callable[[], None],
+        *,
+        secrets: Collection[str] = (),
+    ) -> Session:
+        """Return a stack that exists, with a program to run.
+
+        `secrets` are those of the program: no message shows them.
+        """
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        def noted() -> None:
+            loops.append(asyncio.get_running_loop())
+            program()
+
+        workspace = self._workspace(ref, account, noted)
+        hidden = [*secrets, *self.secrets(account)]
+        return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
+
+    def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
+        """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
+        from pulumi.automation import StackNotFoundError
+
+        try:
+            exported: dict[str, Any] = json.loads(self._stack_command(ref, account, "export"))
+        except StackFailed as error:
+            if isinstance(error.__cause__, StackNotFoundError):
+                return None
+            raise
+        return dict(exported.get("deployment") or {})
+
+    def forget_pending(self, ref: StackRef, account: Account) -> None:
+        """Take the unfinished operations out of the state.
+
+        `refresh` could do it too, but would also drop machines that their provider does not
+        list just now, and the next `up` would make them again.
+        """
+        self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
+
+    def forget_init_errors(self, ref: StackRef, account: Account) -> None:
+        """Have the engine no longer want to update machines only because their creation failed."""
+        project = load_project(ref.project)
+        self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
+
+    def forget_worker(self, ref: StackRef, account: Account, worker: str) -> None:
+        """Take a worker's resources out of the state, so that nothing is done to them again."""
+        project = load_project(ref.project)
+        self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
+
+    def keep(self, ref: StackRef, wanted: Collection[str] | None = None) -> None:
+        """Copy what is recorded before it is changed; see `Kept.keep`."""
+        if kept := self._kept(ref):
+            kept.keep(load_project(ref.project), wanted)
+
+    def is_cut(self, ref: StackRef) -> bool:
+        """Say whether a full disk has cut what was recorded, so that its copy is read."""
+        kept = self._kept(ref)
+        return bool(kept and kept.is_cut())
+
+    def restore(self, ref: StackRef) -> None:
+        """Put a copy in the place of what was cut; Locked where its writer may still try."""
+        if kept := self._kept(ref):
+            kept.restore()
+
+    def configure(self, ref: StackRef, config: Mapping[str, str]) -> None:
+        """Write keys into a stack's settings."""
+        self._home.configure(project_name(load_project(ref.project)), ref.name, config)
+
+    def _rewrite(
+        self, ref: StackRef, account: Account, change: Callable[[dict[str, Any]], object]
+    ) -> None:
+        """Export a stack's state and import it again, changed; `change` says whether it did."""
+        exported = json.loads(self._stack_command(ref, account, "export"))
+        if not change(exported["deployment"]):
+            return
+        self.keep(ref)
+        path = self._home.folder / f"{ref.name}.rewritten.json"
+        try:
+            path.write_text(json.dumps(exported), encoding="utf-8")
+            self._stack_command(ref, account, "import", "--file", str(path))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def secrets(self, account: Account) -> tuple[str, ...]:
+        """Return every secret that a message might show."""
+        passphrase = self._passphrase() if self._passphrase else ""
+        return (passphrase, *account.environment().values())
+
+    def _stack_command(self, ref: StackRef, account: Account, *words: str) -> str:
+        workspace = self._workspace(ref, account, None)
+        environment = {**workspace.env_vars, "PULUMI_HOME": str(workspace.pulumi_home)}
+        args = ["stack", *words, "--stack", ref.name]
+        said: list[str] = []
+
+        def run() -> None:
+            answer = workspace.pulumi_command.run(args, workspace.work_dir, environment)
+            said.append(answer.stdout)
+
+        _run(ref, run, self.secrets(account))
+        return said[0]
+
+    def _kept(self, ref: StackRef) -> Kept | None:
+        root = file_root(self._backend)
+        return (
+            Kept(root.parent, project_name(load_project(ref.project)), ref.name) if root else None
+        )
+
+    @cached_property
+    def _command(self) -> "automation.PulumiCommand":
+
+        return Command(str(self._home.command_root(known_cli())))
+
+    def _workspace(
+        self, ref: StackRef, account: Account, program: Callable[[], None] | None
+    ) -> "automation.LocalWorkspace":
+        from pulumi import automation
+
+        if self._passphrase is None:
+            raise SecretMissing(
+                "the real engine encrypts secrets in stack state: say where its passphrase is, "
+                "for instance state: {passphrase: {env: FLEET_PASSPHRASE}}"
+            )
+        # The SDK's server answers to a CLI that is gone after a failure; the traceback that grpc
+        # would log of it says nothing that StackFailed does not.
+        logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
+        project = load_project(ref.project)
+        name = project_name(project)
+        root = file_root(self._backend)
+        self._home.prepare(name, root.parent if root else None)
+        if root:
+            drop_cut_notes(root, name)
+        return Workspace(
+            work_dir=str(self._home.work(name)),
+            pulumi_home=str(self._home.folder / "cli"),
+            program=program,
+            env_vars={
+                **self._home.environment(self._backend, self._passphrase()),
+                **account.environment(),
+            },
+            secrets_provider="passphrase",
+            project_settings=automation.ProjectSettings(
+                name=name, runtime="python", main=str(project.folder)
+            ),
+            pulumi_command=self._command,
+        )
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop that the SDK ran the program in.
+
+    After a failure the CLI is gone before the SDK's own thread has noticed; it then stops at
+    its first line of log and leaves the loop open.
+    """
+    never = threading.Event()
+    for _ in range(_SETTLE_STEPS):
+        if not loop.is_running():
+            break
+        never.wait(_SETTLE_SECONDS)
+    else:
+        return
+    loop.close()
+
+
+def _run(
+    ref: StackRef,
+    act: Callable[[], object],
+    secrets: Collection[str],
+    events: Events | None = None,
+) -> None:
+    from pulumi.automation import (
+        CommandError,
+        ConcurrentUpdateError,
+        InvalidVersionError,
+        StackAlreadyExistsError,
+    )
+
+    try:
+        with running.one():
+            act()
+    except (ConcurrentUpdateError, StackAlreadyExistsError) as error:
+        raise Locked(
+            f"stack {ref.name} is being changed by another run; try again when it has ended"
+        ) from error
+    except Overdue as error:
+        raise StackFailed(
+            f"stack {ref.name}: the engine did not end within {error}, and was ended: what it did "
+            "is not known; the next apply looks, and finishes what it began",
+            done=tuple(step.worker for step in events.done) if events else (),
+            failed=events.failed if events else {},
+        ) from error
+    except InvalidVersionError as error:
+        raise EngineAbsent(f"the Pulumi CLI does not fit: {error}") from error
+    except CommandError as error:
+        said = "; ".join(events.errors) if events else ""
+        raise StackFailed(
+            f"stack {ref.name}: {said or shorten(str(error), secrets)}",
+            done=tuple(step.worker for step in events.done) if events else (),
+            failed=events.failed if events else {},
+        ) from error

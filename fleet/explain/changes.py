@@ -1,0 +1,599 @@
+"""What a change of fleet.yaml does: the keys it edits, how the plans before and after differ.
+
+One observation tells of a renamed pool under its new name only; by its old one it would seem to
+have lost all its machines.
+
+Machines that are busy now count, at the price of what replaces them, with min and spare beside
+them. What is idle beyond that, on demand, or made for requests that wait is gone at rest.
+
+Both plans are made of one world, so that whatever differs is the change's own doing. Actions
+are compared by what they do, where and why; which free name a new machine gets is no difference.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from fleet.explain.what_if import Path, write_value
+from fleet.guard.throttles import held_by
+from fleet.model.facts import Unknown, World
+from fleet.model.images import recipe_digest
+from fleet.model.plan import (
+    Action,
+    Create,
+    Delete,
+    GuardResult,
+    Plan,
+    PoolVerdict,
+    Rate,
+    Reason,
+    Replaced,
+    rate,
+)
+from fleet.model.prices import billing_of
+from fleet.model.values import Value
+from fleet.planner.images import describe_rebuild
+from fleet.planner.renames import heirs_of
+from fleet.schema.base import Section
+from fleet.schema.model import Fleet, ImageRecipe, Pool
+from fleet.schema.pools import Promote
+from fleet.schema.units import write_duration
+from fleet.tagrules.vocabulary import Vocabulary
+
+_SAID_OF_POOLS = (
+    ("workers", "max"),
+    ("mode",),
+    ("provider",),
+    ("machine",),
+    ("image",),
+    ("provides",),
+)
+_MOST = 240
+_CLOSED_BY = {"[": "]", "{": "}"}
+
+
+class ConfigChange(Value):
+    """One key of fleet.yaml, or one entry of a list, that a change edits."""
+
+    path: tuple[str | int, ...]
+    before: str = Field(description="As fleet.yaml writes it; empty where it was not there.")
+    after: str = Field(description="As fleet.yaml writes it; empty where it is gone.")
+
+
+def find_config_changes(base: Fleet, head: Fleet) -> tuple[ConfigChange, ...]:
+    """Return every key that differs, in the order of the reference."""
+    return tuple(
+        ConfigChange(
+            path=path,
+            before=_short(write_value(base, path, before)),
+            after=_short(write_value(head, path, after)),
+        )
+        for path, before, after in _differing((), base, head)
+        if not _is_said_of_pools(path)
+    )
+
+
+def _differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, Any]]:  # noqa: ANN401 - any part of fleet.yaml
+    if before == after:
+        return
+    if isinstance(before, Section) and type(before) is type(after):
+        for name in type(before).model_fields:
+            yield from _differing((*path, name), getattr(before, name), getattr(after, name))
+    elif isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            yield from _differing((*path, name), before.get(name), after.get(name))
+    elif _are_sections(before) and _are_sections(after):
+        gone = [(number, each) for number, each in enumerate(before) if each not in after]
+        new = [(number, each) for number, each in enumerate(after) if each not in before]
+        yield from (((*path, number), each, None) for number, each in gone)
+        yield from (((*path, number), None, each) for number, each in new)
+    else:
+        yield path, before, after
+
+
+def _are_sections(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, Section) for each in value)
+
+
+def _is_said_of_pools(path: Path) -> bool:
+    section, *inner = path
+    if section != "pools":
+        return False
+    key = tuple(inner[1:])  # empty where the pool itself came or went
+    return not key or any(key[: len(said)] == said for said in _SAID_OF_POOLS)
+
+
+def _short(text: str) -> str:
+    """Return a value that is not too long: cut between entries, with its brackets closed."""
+    if len(text) <= _MOST:
+        return text
+    best, opened, quoted = "", "", False
+    for number, letter in enumerate(text[:_MOST]):
+        escaped = text[:number].endswith("\\")
+        if letter == '"' and not escaped:
+            quoted = not quoted
+        elif not quoted and letter in _CLOSED_BY:
+            opened += _CLOSED_BY[letter]
+        elif not quoted and letter in "]}":
+            opened = opened[:-1]
+        if not quoted and text[number : number + 2] == ", ":
+            best = f"{text[:number]}, …{opened[::-1]}"
+    return best or f"{text[:_MOST].rpartition(' ')[0] or text[:_MOST]}…"
+
+
+class ImageChange(Value):
+    """An image that is due because of the change: no machine boots it as it is written now."""
+
+    image: str
+    change: Literal["added", "recipe changed"]
+    build: str = Field(
+        description="What a build took last, where, and what it cost, as far as that is known."
+    )
+    promotion: str = Field(description="How the new version reaches machines.")
+    replaces: tuple[Replaced, ...] = Field((), description="The machines that it replaces then.")
+
+
+def find_image_changes(
+    base: Fleet, head: Fleet, world: World, plan: Plan
+) -> tuple[ImageChange, ...]:
+    """Return the images that `fleet image due` names because of the change; `plan` is its own."""
+    return tuple(_find(base, head, world, plan))
+
+
+def _find(base: Fleet, head: Fleet, world: World, plan: Plan) -> Iterator[ImageChange]:
+    for name, recipe in sorted(head.images.items()):
+        before = base.images.get(name)
+        if not isinstance(recipe, ImageRecipe):
+            continue
+        old = recipe_digest(before) if isinstance(before, ImageRecipe) else ""
+        if old == recipe_digest(recipe):
+            continue
+        yield ImageChange(
+            image=name,
+            change="recipe changed" if old else "added",
+            build=describe_rebuild(head, world.versions, name),
+            promotion=_promotion(name, recipe),
+            replaces=tuple(_replaced(head, plan, name)),
+        )
+
+
+def _promotion(name: str, recipe: ImageRecipe) -> str:
+    rule = recipe.promotion
+    if recipe.version is not None:
+        return f"no machine boots it: images.{name}.version pins {recipe.version}"
+    if isinstance(rule, Promote):
+        after = write_duration(rule.after)
+        return f"first on {rule.candidate}% of each pool's workers, after {after} everywhere"
+    return "at once" if rule == "tested" else f"by hand: fleet image promote {name}"
+
+
+def _replaced(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
+    for verdict in plan.pools:
+        pool = fleet.pools.get(verdict.pool)
+        machines = verdict.busy + verdict.idle + verdict.starting + verdict.other
+        if isinstance(pool, Pool) and pool.image == image and machines:
+            yield Replaced(
+                pool=verdict.pool,
+                machines=machines,
+                at_a_time=pool.replace.at_a_time,
+                windows=tuple(pool.replace.windows),
+            )
+
+
+Result = Literal["passed", "throttled", "refused"]
+"""What a guard said."""
+
+
+class Difference(Value):
+    """What a pool's verdict said before and says now."""
+
+    key: str
+    before: str
+    after: str
+
+
+class PoolChange(Value):
+    """A pool that came, went, or is another; its machines may be the same for now."""
+
+    pool: str
+    change: Literal["added", "removed", "changed"]
+    differences: tuple[Difference, ...] = ()
+
+
+class ActionsChange(Value):
+    """Actions alike, of which the change makes more, or fewer."""
+
+    pool: str
+    action: Literal["create", "drain", "delete"]
+    reason: Reason
+    withheld: bool = Field(description="A guard keeps them back in this run.")
+    type: str | None = Field(None, description="Of creations: the machine type.")
+    image: str | None = Field(None, description="Of creations: the image.")
+    settings: dict[str, str] = Field(default_factory=dict)
+    before: int = Field(description="How many without the change.")
+    after: int = Field(description="How many with it.")
+    cost: Rate = Field(description="Money per hour that the difference adds in this run.")
+    workers: tuple[str, ...] = Field(
+        (), description="Drains and deletions: the workers that only one of both plans names."
+    )
+    because: str
+
+
+class OutdatedChange(Value):
+    """Machines of a pool that the change outdates, so that their turn to be replaced comes."""
+
+    pool: str
+    outdated: bool = Field(description="They are with the change; else they no longer are.")
+    workers: tuple[str, ...]
+
+
+class RequestsChange(Value):
+    """Requests alike that the change gets a worker, or takes it from."""
+
+    served: bool = Field(description="They have a worker with the change, and none without it.")
+    queue: str
+    required: tuple[str, ...] = ()
+    requests: tuple[str, ...] = Field(description="Their ids, in the order they are served.")
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
+
+
+class GuardChange(Value):
+    """A guard that says something else because of the change."""
+
+    guard: str
+    pool: str | None = Field(None, description="None where it counts the whole fleet.")
+    before: Result
+    after: Result
+    because: str
+    path: tuple[str | int, ...] = ()
+    way_out: str = ""
+
+
+class Rest(Value):
+    """What a fleet costs once nothing is replaced any more and nothing waits."""
+
+    hour: Rate = Field(description="Money per hour.")
+    month: Rate = Field(description="Money per month of 730 hours, or of those that are billed.")
+
+
+class Changes(Value):
+    """What a change of fleet.yaml does in the world as it is now."""
+
+    base: str = Field(description="SHA-256 of the fleet.yaml that it is compared with.")
+    same_config: bool = Field(description="Both fleet.yaml say the same, comments aside.")
+    pools: tuple[PoolChange, ...] = ()
+    actions: tuple[ActionsChange, ...] = ()
+    outdated: tuple[OutdatedChange, ...] = ()
+    requests: tuple[RequestsChange, ...] = ()
+    guards: tuple[GuardChange, ...] = ()
+    config: tuple[ConfigChange, ...] = Field(
+        (), description="Other keys of fleet.yaml that differ, whatever comes of them."
+    )
+    images: tuple[ImageChange, ...] = Field((), description="Images that become due.")
+    attention: tuple[str, ...] = Field((), description="What newly needs a person.")
+    unknown: tuple[str, ...] = Field((), description="What could not be compared, and why.")
+    cost_before: Rate = Field(description="Money per hour after a run without the change.")
+    currency_before: str
+    cost_after: Rate = Field(description="Money per hour after a run with it.")
+    currency: str
+    rest_before: Rest | None = Field(
+        None, description="What it costs at rest without the change; None: not known."
+    )
+    rest_after: Rest | None = Field(None, description="The same with it.")
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether machines, money, requests and guards are the same without the change."""
+        money = (self.cost_before, self.currency_before) != (self.cost_after, self.currency)
+        machines = self.actions or self.outdated
+        return not (money or machines or self.requests or self.guards or self.attention)
+
+
+Comparison = Changes | Unknown
+"""What a change does, or why that is not known."""
+
+
+class ComparedPlan(Plan):
+    """What should be, why, and at what cost; with `--base` also what the change does."""
+
+    change: Comparison | None = Field(
+        None,
+        description="With --base: what the change does, or why that is not known. Else left out.",
+    )
+
+
+def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
+    """Return what the pools that a change renames were called, and what they are called now."""
+    return {
+        old: new
+        for old, new in heirs_of(head).items()
+        if isinstance(base.pools.get(old), Pool) and new not in base.pools
+    }
+
+
+def rename_pools(base: Fleet, renames: Mapping[str, str]) -> Fleet:
+    """Return a fleet.yaml with these pools called so; their machines are found as before."""
+    pools = {
+        renames.get(name, name): pool.model_copy(update={"previously": name})
+        if name in renames
+        else pool
+        for name, pool in base.pools.items()
+    }
+    approvals = [
+        each.model_copy(update={"pool": renames.get(each.pool, each.pool)})
+        for each in base.approvals
+    ]
+    return base.model_copy(update={"pools": pools, "approvals": approvals})
+
+
+HOURS_PER_MONTH = Decimal(730)
+
+
+def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
+    """Return what a fleet costs at rest; None where a machine's price is not known."""
+    hour = month = Decimal(0)
+    for verdict in plan.pools:
+        pool = fleet.pools.get(verdict.pool)
+        machines = _machines(fleet, pool, verdict) if isinstance(pool, Pool) else 0
+        if machines and {"price", "machines"} & set(verdict.not_known):
+            return None
+        cap = billing_of(fleet, verdict.provider or "").month
+        hours = HOURS_PER_MONTH if cap is None else min(HOURS_PER_MONTH, Decimal(cap))
+        hour += machines * verdict.price
+        month += machines * verdict.price * hours
+    return Rest(hour=hour, month=month)
+
+
+def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
+    """Return how many machines a pool has at rest."""
+    if pool.mode == "drain" or any(map(Vocabulary(fleet).is_on_demand, verdict.provides)):
+        return 0
+    if pool.mode != "apply":
+        return held_by(verdict)  # nothing changes there
+    return min(pool.workers.max, max(pool.workers.min, verdict.busy + pool.workers.spare))
+
+
+_COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
+_Why = tuple[str, tuple[str | int, ...]]
+"""Because of what, and the key of fleet.yaml that decides it."""
+
+
+def compare(
+    base: Plan,
+    head: Plan,
+    *,
+    unseen: tuple[str, ...] = (),
+    config: tuple[ConfigChange, ...] = (),
+    renames: Mapping[str, str] = MappingProxyType({}),
+) -> Changes:
+    """Return what the plan of a changed fleet.yaml does otherwise than the plan of its base.
+
+    `unseen` is what the base needs and nobody looked at (`find_unseen`), `config` the keys that
+    differ (`find_config_changes`), `renames` what pools were called before; in both plans they
+    have their new name (`rename_pools`).
+    """
+    needed = frozenset(base.attention)
+    return Changes(
+        base=base.digests.config,
+        same_config=base.digests.config == head.digests.config,
+        pools=tuple(_pools(base, head, {new: old for old, new in renames.items()})),
+        actions=tuple(_actions(base, head)),
+        outdated=tuple(_outdated(base, head)),
+        requests=tuple(_requests(base, head)),
+        guards=tuple(_guards(base, head)),
+        config=config,
+        attention=tuple(text for text in head.attention if text not in needed),
+        unknown=(*unseen, *_unknown(base, head)),
+        cost_before=base.cost_after,
+        currency_before=base.currency,
+        cost_after=head.cost_after,
+        currency=head.currency,
+    )
+
+
+def find_unseen(base: Fleet, world: World) -> tuple[str, ...]:
+    """Return what only the base names, so that nobody looked at it: that is not empty."""
+    return tuple(
+        f"{kind} {name} is only in the base and was not read: what it would do there is not known"
+        for kind, named, seen in (
+            ("queue", base.queues, world.queues),
+            ("provider", base.providers, world.providers),
+        )
+        for name in sorted(named)
+        if name not in seen
+    )
+
+
+def _pools(base: Plan, head: Plan, called: Mapping[str, str]) -> Iterator[PoolChange]:
+    before, after = _configured(base), _configured(head)
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old and new:
+            differences = tuple(_differences(old, new))
+            if name in called:
+                renamed = Difference(key="name", before=called[name], after=name)
+                differences = (renamed, *differences)
+            if differences:
+                yield PoolChange(pool=name, change="changed", differences=differences)
+        else:
+            yield PoolChange(pool=name, change="added" if new else "removed")
+
+
+def _configured(plan: Plan) -> dict[str, PoolVerdict]:
+    return {verdict.pool: verdict for verdict in plan.pools if verdict.mode != "removed"}
+
+
+def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[Difference]:
+    for key in _COMPARED:
+        before, after = _written(getattr(old, key)), _written(getattr(new, key))
+        if before != after:
+            yield Difference(key=key, before=before, after=after)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    if isinstance(value, Decimal):
+        return rate(value)
+    return "none" if value is None else str(value)
+
+
+class _Kind(NamedTuple):
+    """What makes actions alike."""
+
+    pool: str
+    action: Literal["create", "drain", "delete"]
+    withheld: bool
+    reason: Reason
+    type: str | None
+    image: str | None
+    settings: tuple[tuple[str, str], ...]
+
+
+def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
+    before, after = _by_kind(base), _by_kind(head)
+    for kind in sorted(before.keys() | after.keys(), key=_place):
+        old, new = before.get(kind, []), after.get(kind, [])
+        if len(old) == len(new):
+            continue
+        only = _only_in(new, old) if len(new) > len(old) else _only_in(old, new)
+        yield ActionsChange(
+            **(kind._asdict() | {"settings": dict(kind.settings)}),
+            before=len(old),
+            after=len(new),
+            cost=Decimal(0) if kind.withheld else _cost(new) - _cost(old),
+            workers=() if kind.action == "create" else tuple(a.worker for a in only),
+            because=only[0].because,
+        )
+
+
+def _place(kind: _Kind) -> tuple[object, ...]:
+    order = ("create", "drain", "delete").index(kind.action)
+    return (kind.pool, order, *((part is not None, part) for part in kind[2:]))
+
+
+def _by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
+    found: defaultdict[_Kind, list[Action]] = defaultdict(list)
+    for withheld, actions in ((False, plan.actions), (True, plan.withheld)):
+        for action in actions:
+            made = action.inputs if isinstance(action, Create) else None
+            kind = _Kind(
+                action.pool,
+                action.action,
+                withheld,
+                action.reason,
+                made.type if made else None,
+                made.image if made else None,
+                tuple(sorted(made.settings.items())) if made else (),
+            )
+            found[kind].append(action)
+    return found
+
+
+def _only_in(more: list[Action], fewer: list[Action]) -> list[Action]:
+    """Return the actions that have no like in the other plan: by name, else the last ones."""
+    names = {action.worker for action in fewer}
+    others = [action for action in more if action.worker not in names]
+    return others[len(fewer) - len(more) :]
+
+
+def _cost(actions: list[Action]) -> Decimal:
+    return sum(
+        (
+            action.cost if isinstance(action, Create) else -action.saves
+            for action in actions
+            if isinstance(action, Create | Delete)
+        ),
+        Decimal(0),
+    )
+
+
+def _outdated(base: Plan, head: Plan) -> Iterator[OutdatedChange]:
+    before, after = _outdated_in(base), _outdated_in(head)
+    for pool in sorted(before.keys() | after.keys()):
+        old, new = before.get(pool, ()), after.get(pool, ())
+        came = tuple(name for name in new if name not in old)
+        went = tuple(name for name in old if name not in new)
+        for outdated, workers in ((True, came), (False, went)):
+            if workers:
+                yield OutdatedChange(pool=pool, outdated=outdated, workers=workers)
+
+
+def _outdated_in(plan: Plan) -> dict[str, tuple[str, ...]]:
+    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for verdict in plan.workers:
+        if verdict.outdated:
+            found[verdict.pool][verdict.worker] = None
+    return {pool: tuple(names) for pool, names in found.items()}
+
+
+def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
+    """Yield requests that gain or lose a worker; of equal ones only how many counts."""
+    before, after = _served_by(base), _served_by(head)
+    known = {key for signature in base.signatures for key in signature.requests}
+    unserved = {key: (each.because, each.path) for each in head.unserved for key in each.requests}
+    for signature in head.signatures:
+        keys = [key for key in signature.requests if key in known]
+        gained = [key for key in keys if key in after and key not in before]
+        lost = [key for key in keys if key in before and key not in after]
+        more = len(gained) - len(lost)
+        changed, whys = (gained, after) if more > 0 else (lost, unserved)
+        groups: defaultdict[_Why, list[str]] = defaultdict(list)
+        for key in changed[len(changed) - abs(more) :]:
+            groups[whys.get(key, ("", ()))].append(key)
+        for (because, path), names in groups.items():
+            yield RequestsChange(
+                served=more > 0,
+                queue=signature.queue,
+                required=signature.required,
+                requests=tuple(names),
+                because=because,
+                path=path,
+            )
+
+
+def _served_by(plan: Plan) -> dict[str, _Why]:
+    """Return the requests that have a worker, there or coming, and where from."""
+    pools = {action.worker: action.pool for action in plan.actions}
+    pools |= {verdict.worker: verdict.pool for verdict in plan.workers}
+    served: dict[str, _Why] = {}
+    for signature in plan.signatures:
+        for key, worker in signature.by_worker.items():
+            served[key] = (f"pool {pools.get(worker, '')} has a worker for them", ())
+        for key, worker in signature.by_create.items():
+            served[key] = (f"pool {pools.get(worker, '')} makes machines for them", ())
+    return served
+
+
+def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
+    before, after = _said(base), _said(head)
+    for key in before | after:
+        old, new = before.get(key), after.get(key)
+        speaks = new or old
+        was: Result = old.result if old else "passed"
+        now: Result = new.result if new else "passed"
+        if speaks and was != now:
+            yield GuardChange(
+                guard=speaks.guard,
+                pool=speaks.pool,
+                before=was,
+                after=now,
+                because=speaks.because,
+                path=speaks.path,
+                way_out=new.way_out if new else "",
+            )
+
+
+def _said(plan: Plan) -> dict[tuple[object, ...], GuardResult]:
+    return {(guard.guard, guard.pool, guard.path): guard for guard in plan.guards}
+
+
+def _unknown(base: Plan, head: Plan) -> Iterator[str]:
+    for plan, other, when in ((head, base, "with"), (base, head, "without")):
+        missing = Counter(plan.unknown) - Counter(other.unknown)
+        yield from (f"only {when} the change: {text}" for text in missing)

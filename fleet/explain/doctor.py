@@ -1,0 +1,216 @@
+"""This module holds what a check-up finds: of each thing that was asked, whether it works.
+
+What cannot be asked is `unchecked`, which is not `ok`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.explain.reasons import Case, is_never
+from fleet.model.facts import Demand, Request, Unknown
+from fleet.model.plan import Signature
+from fleet.model.values import Moment, Value
+from fleet.schema.units import write_duration
+
+_MOST_SKEW = 60
+"""Seconds that two clocks may differ; what is read from further ahead is unknown."""
+_COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
+
+Result = Literal["ok", "wrong", "notice", "unchecked"]
+
+
+class Finding(Value):
+    """What was found of one thing."""
+
+    about: str = Field(description="What was looked at, as `queue debian, token`.")
+    result: Result = Field(description="`notice`: it works, and there is something to know.")
+    said: str
+    fix: str = Field("", description="The command, or the edit, that mends it; empty: none is.")
+
+
+class Machinery(Value):
+    """What a server counts of one architecture: its workers, and their work; None: it does not."""
+
+    registered: int | None = None
+    connected: int | None = None
+    busy: int | None = None
+    running: int | None = None
+    pending: int | None = None
+
+
+class Summary(Value):
+    """What a server tells anyone of itself."""
+
+    server_time: Moment | None = Field(description="By its clock; None where it told none.")
+    asked_at: Moment = Field(description="By our clock.")
+    architectures: dict[str, Machinery] = Field(
+        description="Architecture to its external workers; `any`: work that names none."
+    )
+
+
+class Wait(Value):
+    """How long requests of one queue and architecture wait."""
+
+    queue: str
+    architecture: str
+    waiting: int
+    oldest_seconds: int | None
+    median_seconds: int | None
+    machinery: Machinery | None = Field(description="None where the server did not tell.")
+
+
+class Diagnosis(Value):
+    """What `fleet doctor` found."""
+
+    format: Literal["fleet-doctor-1"] = "fleet-doctor-1"
+    fleet: str
+    time: Moment
+    findings: tuple[Finding, ...]
+    waits: tuple[Wait, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 where something is wrong; what is only to be known, or not checked, is not."""
+        return int(any(finding.result == "wrong" for finding in self.findings))
+
+
+def wrong(about: str, said: str, fix: str) -> Finding:
+    """Return that something does not work; a command in the sentence is what mends it."""
+    commands = _COMMAND.findall(said)
+    return Finding(about=about, result="wrong", said=said, fix=commands[-1] if commands else fix)
+
+
+def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> Finding:
+    """Return whether another computer's clock and ours agree."""
+    if theirs is None:
+        return Finding(about=about, result="unchecked", said="it tells no time")
+    skew = int((theirs - ours).total_seconds())
+    if abs(skew) <= _MOST_SKEW:
+        return Finding(about=about, result="ok", said=f"within {_MOST_SKEW} s of ours")
+    ahead = "ahead of" if skew > 0 else "behind"
+    said = f"its clock is {write_duration(abs(skew))} {ahead} this computer's"
+    return wrong(about, said, "timedatectl set-ntp true, on the one that is wrong")
+
+
+ANY = "any"
+"""The architecture of work that names none."""
+_BUILD_ARCH = "worker:build-arch:"
+
+Summaries = Mapping[str, Summary]
+
+
+def judge_demand(case: Case, summaries: Summaries) -> Iterator[Finding]:
+    """Yield what was read of every queue, and which requests no worker can ever run."""
+    estimates = {estimate.queue: estimate for estimate in case.plan.estimates}
+    for queue, reading in sorted(case.world.queues.items()):
+        about = f"queue {queue}, demand"
+        if isinstance(reading.demand, Unknown):
+            yield wrong(about, reading.demand.unknown, f"see queues.{queue} in fleet.yaml")
+            continue
+        if queue in estimates:
+            said = estimates[queue].because
+            yield Finding(about=about, result="notice", said=said, fix="fleet debusine grants")
+        else:
+            count = sum(request.count for request in reading.demand.requests)
+            waits = "1 request waits" if count == 1 else f"{count:,} requests wait"
+            yield Finding(about=about, result="ok", said=f"{waits} without a worker")
+        yield from _hopeless_here(case, queue)
+        if queue in summaries:
+            yield from _hopeless_there(case, queue, reading.demand, summaries[queue])
+
+
+def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
+    """Yield how long requests wait by queue and architecture, by name; what runs there too."""
+    for queue, reading in sorted(case.world.queues.items()):
+        if isinstance(reading.demand, Unknown):
+            continue
+        waiting = _by_architecture(reading.demand.requests)
+        known = summaries[queue].architectures if queue in summaries else None
+        for architecture in sorted(waiting.keys() | (known or {}).keys()):
+            requests = waiting.get(architecture, [])
+            seconds = _seconds(requests, case.world.time)
+            yield Wait(
+                queue=queue,
+                architecture=architecture,
+                waiting=sum(request.count for request in requests),
+                oldest_seconds=max(seconds, default=None),
+                median_seconds=int(median(seconds)) if seconds else None,
+                machinery=None if known is None else known.get(architecture, Machinery()),
+            )
+
+
+def _hopeless_here(case: Case, queue: str) -> Iterator[Finding]:
+    """Yield the requests that no worker of this fleet can ever run, by why."""
+    hopeless: defaultdict[str, list[str]] = defaultdict(list)
+    for signature in case.plan.signatures if case.fleet.pools else ():
+        for key in _never(case, signature) if signature.queue == queue else ():
+            hopeless[case.unserved[key].because].append(key)
+    for because, keys in sorted(hopeless.items()):
+        yield Finding(
+            about=f"queue {queue}, requests",
+            result="notice",
+            said=f"no worker of this fleet can ever run {_named(keys)}: {because}",
+            fix=f"fleet explain request {keys[0]}",
+        )
+
+
+def _never(case: Case, signature: Signature) -> Iterator[str]:
+    for key in signature.requests:
+        unserved = case.unserved.get(key)
+        if unserved is not None and is_never(case, signature, unserved):
+            yield key
+
+
+def _hopeless_there(case: Case, queue: str, demand: Demand, summary: Summary) -> Iterator[Finding]:
+    """Yield what waits for an architecture of which the server knows no worker that works."""
+    offered = {tag for offer in case.offers.values() for tag in offer.provides}
+    for architecture, requests in sorted(_by_architecture(demand.requests).items()):
+        tag = f"{_BUILD_ARCH}{architecture}"
+        known = summary.architectures.get(architecture, Machinery())
+        if architecture == ANY or known.connected or tag in offered:
+            continue
+        workers = (
+            f"none of the {known.registered} that the server knows is connected"
+            if known.registered
+            else "the server knows none"
+        )
+        oldest = max(_seconds(requests, case.world.time), default=0)
+        keys = [f"{queue}/{request.id}" for request in requests for _ in range(request.count)]
+        yield Finding(
+            about=f"queue {queue}, {architecture}",
+            result="notice",
+            said=f"{_named(keys)} wait{'s' if len(keys) == 1 else ''} for a worker that provides "
+            f"{tag}, the longest for {write_duration(oldest)}: {workers}, and no pool here would "
+            "make one",
+            fix=f"add a pool whose image is of architecture {architecture}",
+        )
+
+
+def _by_architecture(requests: Sequence[Request]) -> dict[str, list[Request]]:
+    found: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in requests:
+        tags = [tag for tag in request.required if tag.startswith(_BUILD_ARCH)]
+        for tag in tags or [ANY]:
+            found[tag.removeprefix(_BUILD_ARCH)].append(request)
+    return dict(found)
+
+
+def _seconds(requests: Sequence[Request], now: datetime) -> list[int]:
+    return [
+        max(0, int((now - request.pending_since).total_seconds()))
+        for request in requests
+        if request.pending_since
+        for _ in range(request.count)
+    ]
+
+
+def _named(keys: Sequence[str]) -> str:
+    if len(keys) == 1:
+        return f"request {keys[0]}"
+    return f"{len(keys):,} requests (as {keys[0]})"

@@ -1,0 +1,574 @@
+"""This module changes a fleet.yaml as a value: what a person would write, and what comes of it.
+
+An edit names a path and its new value; a knob is a figure that may be turned up step by step.
+Nothing here knows why an edit is made.
+
+`later` moves the time and nothing else: what was spent and what failed stay where they are.
+`next_run` adds what this plan does, its machines up; `freed` ends the work of some workers.
+"""
+
+import json
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, TypeVar, get_args
+
+from fleet.explain.forecast import Forecast, forecast
+from fleet.guard import guard
+from fleet.model.facts import (
+    Demand,
+    Listing,
+    Machine,
+    MachineState,
+    Request,
+    Stack,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
+from fleet.model.plan import Create, Plan, Signature
+from fleet.reconcile import reconcile
+from fleet.schema.model import Approval, Fleet, Money, Pool, Section
+from fleet.schema.units import PERCENT_PATTERNS, written
+from fleet.tagrules import serves_queue
+
+Path = tuple[str | int, ...]
+
+MOST_COUNT = 100_000
+MOST_PERCENT = 9_999
+MOST_CENTS = 100_000_000
+MOST_DAYS = 3_650
+_CENT = Decimal("0.01")
+
+
+class Removed:
+    """The new value of a key that is taken out."""
+
+    def __repr__(self) -> str:
+        """Return what a person reads."""
+        return "(removed)"
+
+
+REMOVED = Removed()
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A figure that may be turned up: how far, and what each step of it is."""
+
+    least: object
+    """The value before the first step."""
+    most: int
+
+    def value(self, steps: int) -> object:
+        """Return the figure after so many steps up."""
+        match self.least:
+            case Money(amount=amount, currency=currency):
+                return Money(amount=amount + steps * _CENT, currency=currency)
+            case Approval() as approval:
+                return approval.model_copy(update={"count": approval.count + steps})
+            case date():
+                return self.least + timedelta(days=steps)
+            case int():
+                return self.least + steps
+        raise TypeError(self.least)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One key of fleet.yaml with another value."""
+
+    path: Path
+    new: object
+    count: int = 1
+    """How many edits a person would call it: two tags in one list are two."""
+    rank: int = 0
+    """Of edits that are as few, what to try and to say first."""
+    says: str = ""
+    """What to do, in words; empty where the path and the two values say it."""
+    knob: Knob | None = None
+    steps: int = 0
+    """How many steps its knob was turned up."""
+
+    def turned(self, steps: int) -> "Edit":
+        """Return the same edit with its knob turned up this far."""
+        if self.knob is None:
+            raise TypeError(self.path)
+        return replace(self, new=self.knob.value(steps), steps=steps)
+
+
+def turn_up(fleet: Fleet, path: Path) -> Edit | None:
+    """Return the edit that raises a figure as far as it goes; None where there is none."""
+    old = value_at(fleet, path)
+    if isinstance(old, bool) or not isinstance(old, int | Money):
+        return None
+    if isinstance(old, Money):
+        most = MOST_CENTS
+    elif _pattern_at(fleet, path) in PERCENT_PATTERNS:
+        most = MOST_PERCENT - old
+    else:
+        most = MOST_COUNT - old
+    return Edit(path, old, knob=Knob(old, most)).turned(most) if most > 0 else None
+
+
+def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
+    """Return the fleet as these edits make it."""
+    for edit in edits:
+        fleet = _changed(fleet, edit.path, edit.new)
+    return fleet
+
+
+def _changed(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any part of fleet.yaml
+    if not path:
+        return new
+    step, rest = path[0], path[1:]
+    if isinstance(value, Section):
+        name = str(step)
+        if new is REMOVED and not rest:
+            kept = {key: getattr(value, key) for key in value.model_fields_set - {name}}
+            return type(value).model_construct(**kept)
+        return value.model_copy(update={name: _changed(getattr(value, name), rest, new)})
+    if isinstance(value, dict):
+        if new is REMOVED and not rest:
+            return {key: each for key, each in value.items() if key != step}
+        return {**value, step: _changed(value.get(step), rest, new)}
+    place = int(step)
+    inner = value[place] if place < len(value) else None
+    return [*value[:place], _changed(inner, rest, new), *value[place + 1 :]]
+
+
+def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fleet.yaml
+    """Return what stands at a path; None where nothing does."""
+    value: Any = fleet
+    for step in path:
+        if isinstance(value, Section):
+            value = getattr(value, str(step), None)
+        elif isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def figures_at(fleet: Fleet, path: Path) -> list[Path]:
+    """Return the figures that a path names: itself, or those that are set directly below it."""
+    value = value_at(fleet, path)
+    if isinstance(value, Section):
+        below = [(*path, name) for name in type(value).model_fields]
+        return [each for each in below if turn_up(fleet, each)]
+    return [path] if turn_up(fleet, path) else []
+
+
+def _pattern_at(fleet: Fleet, path: Path) -> str:
+    """Return the pattern by which fleet.yaml writes a value; empty where it is a plain one."""
+    section = value_at(fleet, path[:-1])
+    if isinstance(section, Section):
+        field = type(section).model_fields[str(path[-1])]
+        return next(_patterns([*field.metadata, field.annotation]), "")
+    above = value_at(fleet, path[:-2])
+    if isinstance(section, dict) and isinstance(above, Section):
+        _, of_value = get_args(type(above).model_fields[str(path[-2])].annotation)
+        return next(_patterns([of_value]), "")
+    return ""
+
+
+def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of text
+    for part in parts:
+        pattern = getattr(part, "pattern", None)
+        if isinstance(pattern, str):
+            yield pattern
+        yield from _patterns([*get_args(part), *getattr(part, "__metadata__", ())])
+
+
+def write_value(fleet: Fleet, path: Path, value: object) -> str:
+    """Return a value the way fleet.yaml writes it at a path, on one line."""
+    pattern = _pattern_at(fleet, path)
+    if isinstance(value, int | Money) and pattern:
+        return written(value, pattern)
+    return "" if value is None or value is REMOVED else _write(value)
+
+
+def _write(value: object) -> str:
+    if isinstance(value, Section):
+        said = [name for name in type(value).model_fields if name in value.model_fields_set]
+        parts = (f"{name}: {_write(getattr(value, name))}" for name in said)
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_write, value))}]"
+    if isinstance(value, str):
+        return value if value.replace("-", "").isalpha() else json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def write_yaml(fleet: Fleet, edit: Edit) -> str:
+    """Return what to write: from the top of the file, or within the entry of a list."""
+    if edit.new is REMOVED:
+        return ""
+    text = write_value(fleet, edit.path, edit.new)
+    last = len(edit.path) - 1
+    for number, step in reversed([*enumerate(edit.path)]):
+        if isinstance(step, int):
+            if number < last:
+                return text
+            text = f"[{text}]"
+            continue
+        text = f"{_key(step)}: {text}"
+        if number and isinstance(edit.path[number - 1], str):
+            text = f"{{{text}}}"
+    return text
+
+
+def _key(step: str) -> str:
+    return step if step.replace("-", "").replace("_", "").isalnum() else json.dumps(step)
+
+
+_Seen = TypeVar("_Seen", Demand, Worker, Machine)
+_Change = Callable[[tuple[Worker, ...]], tuple[Worker, ...]]
+
+
+def later(world: World, at: datetime) -> World:
+    """Return the world as it is read again at a later moment, when nothing has happened.
+
+    Machines whose workers have not registered stay as young as they are: they still boot.
+    """
+    by = at - world.time
+    registered = _registered_machines(world)
+    queues = {
+        name: reading.model_copy(
+            update={
+                "demand": _read_again(reading.demand, by),
+                "workers": _seen_again(reading.workers, by),
+            }
+        )
+        for name, reading in world.queues.items()
+    }
+    providers: dict[str, Listing | Unknown] = {}
+    for name, listing in world.providers.items():
+        if isinstance(listing, Listing):
+            machines = tuple(
+                m if m.name in registered else _moved(m, by, "created_at")
+                for m in listing.machines
+            )
+            workers = _seen_again(listing.workers, by)
+            update = {"machines": machines, "workers": workers, "read_at": listing.read_at + by}
+            providers[name] = listing.model_copy(update=update)
+        else:
+            providers[name] = listing
+    return world.model_copy(update={"time": at, "queues": queues, "providers": providers})
+
+
+def freed(world: World, names: Collection[str]) -> World:
+    """Return the world in which these busy workers have just become free."""
+
+    def free(worker: Worker) -> Worker:
+        update = {"state": WorkerState.IDLE, "running": None, "work": None, "since": world.time}
+        return worker.model_copy(update=update) if worker.name in names else worker
+
+    return _with_workers(world, lambda workers: tuple(map(free, workers)))
+
+
+def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
+    """Return the world after this plan was applied, at the next run at which its machines are up.
+
+    Requests still wait for the workers that were made for them.
+    """
+    boots = [pool.boot.expected for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    pause = max([fleet.cadence, *boots])
+    after = later(world, world.time + timedelta(seconds=pause))
+    gone = {a.worker for a in plan.actions if a.action == "delete"}
+    drained = {a.worker for a in plan.actions if a.action == "drain"}
+    made = [a for a in plan.actions if isinstance(a, Create)]
+
+    def settle(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
+        return tuple(
+            worker.model_copy(update={"draining": True}) if worker.name in drained else worker
+            for worker in workers
+            if (worker.machine or worker.name) not in gone
+        )
+
+    after = _with_machines(_with_workers(after, settle), fleet, made, gone)
+    registered = _registered_machines(after)
+    for listing in [each for each in after.providers.values() if isinstance(each, Listing)]:
+        for machine in listing.machines:
+            if machine.name not in registered and _comes_up(fleet, after, machine):
+                after = _register(fleet, after, machine)
+    return after
+
+
+def _comes_up(fleet: Fleet, world: World, machine: Machine) -> bool:
+    pool = fleet.pools.get(machine.pool)
+    age = (world.time - machine.created_at).total_seconds()
+    boots = machine.state in (MachineState.STARTING, MachineState.RUNNING)
+    return isinstance(pool, Pool) and boots and age <= pool.boot.deadline
+
+
+def _read_again(demand: Demand | Unknown, by: timedelta) -> Demand | Unknown:
+    return demand if isinstance(demand, Unknown) else _moved(demand, by, "read_at")
+
+
+def _seen_again(workers: Any, by: timedelta) -> Any:  # noqa: ANN401 - as a reading holds them
+    if not isinstance(workers, tuple):
+        return workers
+    return tuple(_moved(w, by, "last_seen") if w.last_seen else w for w in workers)
+
+
+def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:
+    return value.model_copy(update={field: getattr(value, field) + by})
+
+
+def _registered_machines(world: World) -> set[str]:
+    found = [r.workers for r in world.queues.values() if isinstance(r.workers, tuple)]
+    found += [
+        listing.workers
+        for listing in world.providers.values()
+        if isinstance(listing, Listing) and listing.workers is not None
+    ]
+    return {worker.machine or worker.name for workers in found for worker in workers}
+
+
+def _with_workers(world: World, change: _Change) -> World:
+    """Return the world with the workers of every registry changed."""
+    queues = {
+        name: reading.model_copy(update={"workers": change(reading.workers)})
+        if isinstance(reading.workers, tuple)
+        else reading
+        for name, reading in world.queues.items()
+    }
+    providers = {
+        name: listing.model_copy(update={"workers": change(listing.workers)})
+        if isinstance(listing, Listing) and listing.workers is not None
+        else listing
+        for name, listing in world.providers.items()
+    }
+    return world.model_copy(update={"queues": queues, "providers": providers})
+
+
+def _with_machines(
+    world: World, fleet: Fleet, made: Sequence[Create], gone: Collection[str]
+) -> World:
+    """Return the world with new machines at both witnesses, and without those that are gone."""
+    providers = dict(world.providers)
+    stacks = {} if isinstance(world.stacks, Unknown) else dict(world.stacks)
+    for name, listing in providers.items():
+        if isinstance(listing, Listing):
+            kept = tuple(m for m in listing.machines if m.name not in gone)
+            providers[name] = listing.model_copy(update={"machines": kept})
+    for name, stack in stacks.items():
+        if isinstance(stack, Stack):
+            stacks[name] = stack.model_copy(
+                update={
+                    "workers": tuple(w for w in stack.workers if w.name not in gone),
+                    "ids": {n: i for n, i in stack.ids.items() if n not in gone},
+                }
+            )
+    for create in made:
+        pool = fleet.pools.get(create.pool)
+        if isinstance(pool, Pool):
+            _make(providers, stacks, create, pool.provider, world.time)
+    known = world.stacks if isinstance(world.stacks, Unknown) else stacks
+    return world.model_copy(update={"providers": providers, "stacks": known})
+
+
+def _make(
+    providers: dict[str, Listing | Unknown],
+    stacks: dict[str, Stack | Unknown],
+    create: Create,
+    provider: str,
+    now: datetime,
+) -> None:
+    listing = providers.get(provider)
+    stack = stacks.get(create.pool) or Stack(engine="embedded", provider=provider, serial=0)
+    if not isinstance(listing, Listing) or not isinstance(stack, Stack):
+        return
+    id_ = f"expected-{create.worker}"
+    if all(machine.name != create.worker for machine in listing.machines):
+        machine = Machine(
+            name=create.worker,
+            id=id_,
+            pool=create.pool,
+            type=create.inputs.type,
+            state=MachineState.RUNNING,
+            created_at=now,
+            image=create.inputs.image,
+            digest=create.inputs.labels.get("digest"),
+        )
+        providers[provider] = listing.model_copy(update={"machines": (*listing.machines, machine)})
+    known = tuple(w for w in stack.workers if w.name != create.worker)
+    stacks[create.pool] = stack.model_copy(
+        update={"workers": (*known, create.inputs), "ids": {**stack.ids, create.worker: id_}}
+    )
+
+
+def _register(fleet: Fleet, world: World, machine: Machine) -> World:
+    """Return the world in which a machine's worker has registered, idle, where its like do."""
+    pool = fleet.pools[machine.pool]
+    worker = Worker(
+        name=machine.name,
+        machine=machine.name,
+        pool=machine.pool,
+        state=WorkerState.IDLE,
+        since=world.time,
+        last_seen=world.time,
+    )
+    provider = pool.provider if isinstance(pool, Pool) else ""
+    listing = world.providers.get(provider)
+    if isinstance(listing, Listing) and listing.workers is not None:
+        update = {"workers": (*listing.workers, worker)}
+        providers = {**world.providers, provider: listing.model_copy(update=update)}
+        return world.model_copy(update={"providers": providers})
+    for name, reading in sorted(world.queues.items()):
+        if isinstance(reading.workers, tuple) and serves_queue(pool, name):
+            update = {"workers": (*reading.workers, worker)}
+            queues = {**world.queues, name: reading.model_copy(update=update)}
+            return world.model_copy(update={"queues": queues})
+    return world
+
+
+REQUEST = ("request",)
+"""The path of an edit of the request itself: the tags it would also ask for."""
+
+MOST_REPLANS = 400
+FEWEST_REPLANS = 12
+MOST_TOLD = 4
+_REQUESTS_FOR_EACH = 1_000
+"""A queue that is longer is planned again less often, in proportion."""
+
+
+def is_served(plan: Plan, key: str) -> bool:
+    """Say whether a plan counts a worker, existing or made now, for a request."""
+    return any(key in s.by_worker or key in s.by_create for s in plan.signatures)
+
+
+def served_by(signature: Signature) -> tuple[str, ...]:
+    """Return the requests of a signature that a worker, existing or made now, is counted for."""
+    return (*signature.by_worker, *signature.by_create)
+
+
+def signature_of(plan: Plan, key: str) -> Signature | None:
+    """Return the signature that a waiting request belongs to; None when it does not wait."""
+    return next((each for each in plan.signatures if key in each.requests), None)
+
+
+def find_request(world: World, key: str) -> tuple[Request, bool] | None:
+    """Return the request of this name, `queue/id`, and whether its queue stored its tags."""
+    queue, _, name = key.partition("/")
+    reading = world.queues.get(queue)
+    if reading is None or not isinstance(reading.demand, Demand):
+        return None
+    whole = name.rpartition("#")[0]
+    found = {r.id: r for r in reading.demand.requests if r.id in (name, whole)}
+    request = found.get(name) or found.get(whole)
+    return (request, reading.demand.stored) if request else None
+
+
+def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple[Fleet, World]:
+    """Return fleet and world as these edits make them; an edit may be of the request itself."""
+    every = tuple(edits)
+    for edit in every:
+        if edit.path == REQUEST and isinstance(edit.new, tuple):
+            world = _asking(world, key, edit.new)
+    return apply_edits(fleet, (e for e in every if e.path != REQUEST)), world
+
+
+def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
+    """Return the world in which a request also asks for these tags, as its user."""
+    found = find_request(world, key)
+    queue = key.partition("/")[0]
+    if found is None:
+        return world
+    reading = world.queues[queue]
+    if not isinstance(reading.demand, Demand):
+        return world
+    asking = found[0].model_copy(
+        update={
+            "required": tuple(sorted({*found[0].required, *tags})),
+            "asked": {**found[0].asked, **dict.fromkeys(tags, "user")},
+        }
+    )
+    requests = tuple(asking if r.id == asking.id else r for r in reading.demand.requests)
+    demand = reading.demand.model_copy(update={"requests": requests})
+    queues = {**world.queues, queue: reading.model_copy(update={"demand": demand})}
+    return world.model_copy(update={"queues": queues})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of fleet apply: what it sees and does; number 0 is the one that is explained."""
+
+    fleet: Fleet
+    world: World
+    plan: Plan
+    number: int = 0
+    of: Hashable = ()
+    """What tells its runs from those of another fleet.yaml."""
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """Return when each request is expected to start if nothing follows this run."""
+        return forecast(self.fleet, self.world, self.plan)
+
+
+class Replans:
+    """Plans again, so often at most, and tells so many edits: an answer is worth so much work.
+
+    A counterfactual that says what it is (`of`) is planned once, for whichever request.
+    """
+
+    def __init__(self, world: World, most: int = MOST_REPLANS) -> None:
+        waiting = sum(
+            len(r.demand.requests) for r in world.queues.values() if isinstance(r.demand, Demand)
+        )
+        self.left = max(FEWEST_REPLANS, min(most, most * _REQUESTS_FOR_EACH // (1 + waiting)))
+        self.tells = MOST_TOLD
+        self._known: dict[Hashable, Plan] = {}
+        self._runs: dict[Hashable, Run] = {}
+        self.is_spent = False
+        """A search ended before it had planned everything that it asked for."""
+
+    @contextmanager
+    def share(self, most: int, *, tells: int = MOST_TOLD) -> Iterator["Replans"]:
+        """Give away a part: it plans again so often at most, and knows what was planned."""
+        shared = copy(self)
+        given = shared.left = max(0, min(self.left, most))
+        shared.tells, shared.is_spent = tells, False
+        yield shared
+        self.left -= given - shared.left
+
+    def plan(self, fleet: Fleet, world: World, *, of: Hashable = None) -> Plan | None:
+        """Return what would be done; None when enough was planned."""
+        if of is not None and of in self._known:
+            return self._known[of]
+        if self.left <= 0:
+            self.is_spent = True
+            return None
+        self.left -= 1
+        plan = guard(fleet, reconcile(fleet, world))
+        if of is not None:
+            self._known[of] = plan
+        return plan
+
+    def run_after(self, run: Run) -> Run | None:
+        """Return the run that follows, the machines of this one up; None when enough was planned.
+
+        It is planned once, for whichever request.
+        """
+        name = (run.number + 1, run.of)
+        if name not in self._runs:
+            world = next_run(run.fleet, run.world, run.plan)
+            plan = self.plan(run.fleet, world)
+            if plan is None:
+                return None
+            self._runs[name] = Run(run.fleet, world, plan, *name)
+        return self._runs[name]
+
+    def serves(self, fleet: Fleet, world: World, key: str, *, of: Hashable = None) -> bool:
+        """Say whether a request would be served; False too when enough was planned."""
+        plan = self.plan(fleet, world, of=of)
+        return plan is not None and is_served(plan, key)

@@ -1,1 +1,0 @@
-"""This package writes fleet.yaml's rules in the words of the queue that assigns the work."""

@@ -1,0 +1,290 @@
+"""This module says which versions of an image move when one is promoted or taken back.
+
+Only a version that passed its test is promoted. Promoting makes what was current the previous
+version, which boots where the current one does not; taking back the latest promotion retires it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.errors import FleetError, PromotionRefused, VersionMoved
+from fleet.model.facts import World
+from fleet.model.images import BOOTABLE, Move, Publication, State, Version
+from fleet.model.plan import Plan, PoolVerdict
+from fleet.model.values import Value
+from fleet.planner.images import images_by_pool
+from fleet.ports import Store
+from fleet.reconcile import reconcile
+from fleet.schema.model import ExistingImage, Fleet, Pool
+
+
+def promote(
+    versions: Iterable[Version], wanted: Version, now: datetime, *, share: int | None = None
+) -> tuple[Move, ...]:
+    """Return what moves when a version becomes current, or with a share the candidate."""
+    others = [each for each in versions if each.version != wanted.version]
+    current = _in(others, "current")
+    if wanted.state == "current":
+        raise PromotionRefused(f"image {wanted.image} {wanted.version} is current already")
+    if wanted.state not in BOOTABLE:
+        raise PromotionRefused(
+            f"image {wanted.image} {wanted.version} is {wanted.state}: only a version that passed "
+            f"its test is promoted (fleet image test {wanted.image} {wanted.version})"
+        )
+    if share is not None:
+        if not current:
+            raise PromotionRefused(
+                f"image {wanted.image} has no current version that a candidate could boot beside; "
+                "promote one without --candidate first"
+            )
+        replaced = f"{wanted.version} is the candidate in its place"
+        return (
+            _move(wanted, "candidate", now, share=share),
+            *(_move(each, "retired", now, replaced) for each in _in(others, "candidate")),
+        )
+    older = [each for each in _in(others, "candidate") if each.version < wanted.version]
+    replaced = f"{wanted.version} was promoted in its place"
+    return (
+        _move(wanted, "current", now),
+        *(_move(each, "previous", now) for each in current),
+        *(_move(each, "retired", now, replaced) for each in [*_in(others, "previous"), *older]),
+    )
+
+
+def retire(wanted: Version, now: datetime, why: str) -> tuple[Move, ...]:
+    """Return what moves when a candidate is given up."""
+    return (_move(wanted, "retired", now, why),)
+
+
+def take_back(versions: Sequence[Version], image: str, now: datetime) -> tuple[Move, ...]:
+    """Return what moves when the latest promotion is taken back: a candidate's, else the last."""
+    if candidates := _in(versions, "candidate"):
+        return tuple(_move(each, "retired", now, "it was taken back") for each in candidates)
+    previous = _in(versions, "previous")
+    if not previous:
+        raise PromotionRefused(
+            f"image {image} has no previous version to go back to; "
+            f"`fleet image promote {image} VERSION` makes any tested one current"
+        )
+    return (
+        _move(previous[-1], "current", now),
+        *(
+            _move(each, "retired", now, f"it was taken back for {previous[-1].version}")
+            for each in _in(versions, "current")
+        ),
+    )
+
+
+def declared_version(
+    image: str, ids: Mapping[str, str], versions: Iterable[Version], now: datetime, *, by: str
+) -> Version:
+    """Return what fleet.yaml names of an image baked elsewhere; a new version if it names new ids.
+
+    Nobody but who wrote that line tested it, and who promotes it: that is why it is as tested.
+    """
+    for version in versions:
+        if {place: each.id for place, each in version.publications.items()} == ids:
+            return version
+    vouched = {place: Publication(id=id_, at=now, verified=True) for place, id_ in ids.items()}
+    return Version(
+        image=image,
+        version=now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ"),
+        state="tested",
+        recipe_digest="",
+        role_digest="",
+        since=now,
+        built_at=now,
+        built_by=by,
+        elsewhere=True,
+        publications=vouched,
+    )
+
+
+def newest_promotable(versions: Iterable[Version], image: str) -> Version:
+    """Return the latest version that waits for its promotion; raises where none does."""
+    waiting = [each for each in versions if each.state in ("tested", "candidate")]
+    if not waiting:
+        raise PromotionRefused(
+            f"no tested version of image {image} waits for its promotion; "
+            f"see them with `fleet image show {image}`"
+        )
+    return max(waiting, key=lambda each: each.version)
+
+
+def _in(versions: Iterable[Version], state: State) -> list[Version]:
+    return sorted(
+        (each for each in versions if each.state == state), key=lambda each: each.version
+    )
+
+
+def _move(was: Version, state: State, now: datetime, why: str = "", *, share: int = 0) -> Move:
+    update = {"state": state, "since": now, "why": why, "share": share}
+    # What fleet.yaml names is remembered by its promotion.
+    is_new = was.elsewhere and was.state == "tested"
+    return Move(None if is_new else was, was.model_copy(update=update))
+
+
+class ListedImage(Value):
+    """An image that fleet.yaml declares or that versions are remembered of."""
+
+    image: str
+    declared: Literal["recipe", "existing", "no"] = Field(
+        description="How fleet.yaml has it; `no`: it is not there, or not any more."
+    )
+    pinned: str | None = Field(
+        None, description="The version that fleet.yaml pins; it boots whatever is promoted."
+    )
+    pools: tuple[str, ...] = Field((), description="Pools whose machines boot it, sorted.")
+    versions: tuple[Version, ...] = Field((), description="The newest first.")
+
+
+class ImageList(Value):
+    """Images, by name."""
+
+    fleet: str
+    images: tuple[ListedImage, ...]
+
+
+def list_images(fleet: Fleet, versions: Iterable[Version]) -> ImageList:
+    """Return every image of a fleet with its versions."""
+    known: dict[str, list[Version]] = {name: [] for name in fleet.images}
+    for version in versions:
+        known.setdefault(version.image, []).insert(0, version)
+    listed = (_listed(fleet, name, tuple(found)) for name, found in sorted(known.items()))
+    return ImageList(fleet=fleet.fleet, images=tuple(listed))
+
+
+def _listed(fleet: Fleet, name: str, versions: tuple[Version, ...]) -> ListedImage:
+    image = fleet.images.get(name)
+    if image is None:
+        return ListedImage(image=name, declared="no", versions=versions)
+    return ListedImage(
+        image=name,
+        declared="existing" if isinstance(image, ExistingImage) else "recipe",
+        pinned=image.version,
+        pools=tuple(sorted(_pools_of(fleet, name))),
+        versions=versions,
+    )
+
+
+def _pools_of(fleet: Fleet, image: str) -> Iterable[str]:
+    return (
+        name
+        for name, pool in fleet.pools.items()
+        if isinstance(pool, Pool) and pool.image == image
+    )
+
+
+class MovedVersion(Value):
+    """A version that comes into another state."""
+
+    version: str
+    was: State | None = Field(description="None: nobody knew of it before.")
+    now: State
+    share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
+
+
+class Recycled(Value):
+    """What a promotion means for one pool."""
+
+    pool: str
+    boots: str = Field(description="Version of its next machines; empty where it is not known.")
+    replaced: tuple[str, ...] = Field((), description="Workers that are replaced because of it.")
+    held: int = Field(description="Machines that it has.")
+    at_a_time: int = Field(description="At most this share of the pool at once, in percent.")
+    windows: tuple[str, ...] = ()
+
+
+class Promotion(Value):
+    """What moves, and what comes of it."""
+
+    image: str
+    moves: tuple[MovedVersion, ...]
+    pools: tuple[Recycled, ...]
+    unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    done: bool = Field(description="False: it was only looked at.")
+
+
+def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> Promotion:
+    """Return what moves, and the machines that the next plans replace because of it."""
+    moved = {(move.now.image, move.now.version): move.now.fact for move in moves}
+    versions = {(each.image, each.version): each for each in world.versions} | moved
+    later = world.model_copy(update={"images": tuple(versions.values())})
+    before, after = reconcile(fleet, world), reconcile(fleet, later)
+    (image,) = {move.now.image for move in moves}
+    return Promotion(
+        image=image,
+        moves=tuple(
+            MovedVersion(
+                version=move.now.version,
+                was=move.was.state if move.was else None,
+                now=move.now.state,
+                share=move.now.share,
+            )
+            for move in moves
+        ),
+        pools=tuple(_recycled(fleet, later, image, before, after)),
+        unknown=after.unknown,
+        done=done,
+    )
+
+
+def _recycled(
+    fleet: Fleet, world: World, image: str, before: Plan, after: Plan
+) -> Iterator[Recycled]:
+    boots = images_by_pool(fleet, world)
+    held = {verdict.pool: _held(verdict) for verdict in after.pools}
+    outdated = [
+        {worker.worker for worker in plan.workers if worker.outdated} for plan in (before, after)
+    ]
+    for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, Pool) and pool.image == image:
+            workers = [worker.worker for worker in after.workers if worker.pool == name]
+            chosen = boots[name][:1]
+            yield Recycled(
+                pool=name,
+                boots=chosen[0].version if chosen else "",
+                replaced=tuple(sorted({*workers} & outdated[1] - outdated[0])),
+                held=held.get(name, 0),
+                at_a_time=pool.replace.at_a_time,
+                windows=tuple(pool.replace.windows),
+            )
+
+
+def _held(verdict: PoolVerdict) -> int:
+    return verdict.busy + verdict.idle + verdict.starting + verdict.other
+
+
+_TRIES = 10
+
+
+def find_version(store: Store, image: str, version: str) -> Version:
+    """Return what is remembered of a version; raises FleetError with those that are."""
+    known = [each for each in store.image_versions() if each.image == image]
+    for each in known:
+        if each.version == version:
+            return each
+    names = ", ".join(each.version for each in known) or "none"
+    raise FleetError(f"image {image} has no version {version}; it has: {names}")
+
+
+def change_version(
+    store: Store, image: str, version: str, change: Callable[[Version], Version]
+) -> Version:
+    """Change a version as it is now, and return what it became.
+
+    `change` is asked again where somebody else changed that version meanwhile; what it raises
+    ends it.
+    """
+    for _ in range(_TRIES):
+        was = find_version(store, image, version)
+        changed = change(was)
+        try:
+            store.save_image_version(changed, was=was)
+        except VersionMoved:
+            continue
+        return changed
+    raise VersionMoved(f"image {image} {version} is being changed by others all the time")

@@ -1,0 +1,340 @@
+"""This module says which versions of images nothing refers to any more.
+
+What could not be read refers to everything that it might: nothing is deleted because a listing
+failed.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from fleet.errors import FleetError, PublicationRefused
+from fleet.guard.approvals import judge_approvals
+from fleet.images.promote import change_version
+from fleet.model.facts import Listing, Unknown, World
+from fleet.model.images import BOOTABLE, State, Upload, Version
+from fleet.model.plan import Create, Plan
+from fleet.model.values import Moment, Value
+from fleet.ports import Publisher, Store
+from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
+
+KEPT = 2
+"""How many versions stay where `rebuild.keep` does not say."""
+PRUNED = "it was pruned: nothing referred to it"
+"""Why a version failed that a prune deletes, or began to delete."""
+NAMELESS = "publish it again while its build is here, or delete it: --forgotten ID"
+"""What to do about an upload that no version remembers; it stays until a person says so."""
+_SERVING = ("candidate", "current", "previous")
+
+
+class PrunedVersion(Value):
+    """A version that is looked at, and what becomes of it."""
+
+    image: str
+    version: str
+    state: State
+    kept: str = Field("", description="Why it stays; empty: it goes, or would go.")
+    places: dict[str, str] = Field(
+        default_factory=dict, description="Place to what is deleted there."
+    )
+
+
+class Forgotten(Value):
+    """What a place holds whole of an image, and no version remembers: it is paid for."""
+
+    place: str
+    id: str = Field(description="The provider's own image id, or the address of a folder.")
+    image: str
+    version: str
+    since: Moment = Field(description="When its upload was begun.")
+    kept: str = Field(NAMELESS, description="Why it stays; empty: it goes, or would go.")
+
+
+class Pruning(Value):
+    """What becomes of every version."""
+
+    fleet: str
+    versions: tuple[PrunedVersion, ...]
+    forgotten: tuple[Forgotten, ...] = Field(
+        (), description="Deleted where a person names it, never else."
+    )
+    unlisted: dict[str, str] = Field(
+        default_factory=dict, description="Place to why what it holds could not be listed."
+    )
+    failed: bool = Field(False, description="Something that was to go could not be deleted.")
+    done: bool = Field(description="False: it was only looked at.")
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or 1 where something could not be deleted."""
+        return int(self.failed)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """All that may refer to a version."""
+
+    fleet: Fleet
+    world: World
+    plans: Mapping[str, Plan]
+    newest: frozenset[tuple[str, str]]
+    """Image and version of those that `rebuild.keep` keeps."""
+    built: Mapping[str, str]
+    """Image to its newest version that passed its test."""
+
+
+def find_unreferenced(
+    fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
+) -> tuple[PrunedVersion, ...]:
+    """Return every version with why it stays; `plans` are saved ones, by name."""
+    good = [each for each in versions if each.state in BOOTABLE]
+    case = _Case(
+        fleet,
+        world,
+        plans,
+        frozenset((each.image, each.version) for each in _newest(fleet, good)),
+        {each.image: each.version for each in sorted(good, key=lambda each: each.version)},
+    )
+    return tuple(
+        PrunedVersion(
+            image=version.image,
+            version=version.version,
+            state=version.state,
+            kept=next(_references(case, version), ""),
+            # What was baked elsewhere is not ours to delete.
+            places={}
+            if version.elsewhere
+            else {place: upload.id for place, upload in version.publications.items()},
+        )
+        for version in versions
+    )
+
+
+def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
+    """Return every place that may hold an image, sorted: those of before too."""
+    recipes = [image for image in fleet.images.values() if isinstance(image, ImageRecipe)]
+    named = {place for recipe in recipes for place in recipe.publish}
+    before = {place for version in versions for place in version.publications if "://" in place}
+    return tuple(sorted({*fleet.providers, *named, *before}))
+
+
+def find_forgotten(
+    fleet: Fleet, versions: Iterable[Version], listed: Mapping[str, Iterable[Upload]]
+) -> tuple[Forgotten, ...]:
+    """Return what places hold whole, and no version or fleet.yaml names; `listed` is by place.
+
+    An id counts wherever it is remembered: two providers may be of one account, and one may have
+    had another name.
+    """
+    existing = [image for image in fleet.images.values() if isinstance(image, ExistingImage)]
+    named = {upload for image in existing for upload in image.existing.values()}
+    published = {upload.id for version in versions for upload in version.publications.values()}
+    found = {
+        upload.id: Forgotten(
+            place=place,
+            id=upload.id,
+            image=upload.image,
+            version=upload.version,
+            since=upload.since,
+        )
+        for place, uploads in sorted(listed.items(), reverse=True)
+        for upload in uploads
+        if upload.whole and upload.id not in named | published
+    }
+    return tuple(sorted(found.values(), key=lambda each: (each.place, each.image, each.version)))
+
+
+def _newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[Version]:
+    found: dict[str, int] = {}
+    for version in sorted(good, key=lambda each: each.version, reverse=True):
+        image = fleet.images.get(version.image)
+        if image is None:
+            continue
+        rebuild = image.rebuild if isinstance(image, ImageRecipe) else None
+        found[version.image] = found.get(version.image, 0) + 1
+        if found[version.image] <= (rebuild.keep if rebuild else KEPT):
+            yield version
+
+
+def _references(case: _Case, version: Version) -> Iterator[str]:
+    """Yield why a version stays, what says it best first."""
+    image = case.fleet.images.get(version.image)
+    if version.state == "building":
+        yield "it is being built"
+    if image is not None and version.state in _SERVING:
+        yield f"it is the {version.state} version"
+    if image is not None and image.version == version.version:
+        yield f"fleet.yaml pins it (images.{version.image}.version)"
+    yield from _named(case, version)
+    yield from _machines(case, version)
+    yield from _stacks(case, version)
+    yield from _plans(case, version)
+    yield from _approvals(case, version)
+    if (version.image, version.version) in case.newest:
+        yield "it is one of the newest that rebuild.keep keeps"
+    if version.state == "built":
+        yield "it waits for its test"
+    failed = image is not None and version.state == "failed" and version.why != PRUNED
+    if failed and version.version > case.built.get(version.image, ""):
+        yield "it failed after the newest that passed its test: fleet image due counts it"
+
+
+def _named(case: _Case, version: Version) -> Iterator[str]:
+    """Yield what fleet.yaml names by the provider's own id, though fleet baked it."""
+    for name, image in case.fleet.images.items():
+        if isinstance(image, ExistingImage):
+            for place, upload in sorted(version.publications.items()):
+                if image.existing.get(place) == upload.id:
+                    yield f"fleet.yaml names it (images.{name}.existing.{place})"
+
+
+def _machines(case: _Case, version: Version) -> Iterator[str]:
+    for place, upload in sorted(version.publications.items()):
+        if place not in case.fleet.providers:
+            if "://" not in place:
+                yield f"provider {place} is no longer in fleet.yaml: who boots it is not known"
+            continue
+        listing = case.world.providers.get(place, Unknown(unknown="it was not asked"))
+        if not isinstance(listing, Listing):
+            yield f"which machines provider {place} has is not known: {listing.unknown}"
+            continue
+        for machine in listing.machines:
+            if machine.image == upload.id:
+                yield f"machine {machine.name} boots it"
+
+
+def _stacks(case: _Case, version: Version) -> Iterator[str]:
+    stacks = case.world.stacks
+    if isinstance(stacks, Unknown):
+        yield f"which machines stacks record is not known: {stacks.unknown}"
+        return
+    ids = {place: upload.id for place, upload in version.publications.items()}
+    for pool, stack in sorted(stacks.items()):
+        if isinstance(stack, Unknown):
+            declared = case.fleet.pools.get(pool)
+            if not isinstance(declared, Pool) or declared.provider in ids:
+                what = f"which machines the stack of pool {pool} records"
+                yield f"{what} is not known: {stack.unknown}"
+            continue
+        for worker in stack.workers:
+            if worker.image == ids.get(stack.provider):
+                yield f"the stack of pool {pool} records {worker.name}, which boots it"
+
+
+def _plans(case: _Case, version: Version) -> Iterator[str]:
+    ids = {upload.id for upload in version.publications.values()}
+    for name, plan in case.plans.items():
+        for action in (*plan.actions, *plan.withheld):
+            if isinstance(action, Create) and action.inputs.image in ids:
+                yield f"the plan saved in {name} makes {action.worker} with it"
+
+
+def _approvals(case: _Case, version: Version) -> Iterator[str]:
+    """Yield the approvals that still let something pass in a pool that boots this image."""
+    for verdict in judge_approvals(case.fleet, case.world, case.fleet.pools):
+        pool = case.fleet.pools.get(verdict.pool)
+        boots_it = isinstance(pool, Pool) and pool.image == version.image
+        if boots_it and not verdict.inert and version.state in BOOTABLE:
+            yield f"an approval of pool {verdict.pool}, which boots this image, is not used up"
+
+
+@dataclass(frozen=True)
+class Shears:
+    """What deletes a version: at each place, and its folder on this computer."""
+
+    store: Store
+    publisher_of: Callable[[str], Publisher | FleetError]
+    drop_build: Callable[[str, str], None]
+    """Deletes the folder of an image's version, where there is one; raises FleetError."""
+
+
+def prune_versions(judged: Sequence[PrunedVersion], shears: Shears) -> tuple[PrunedVersion, ...]:
+    """Delete what nothing refers to; return every version, with why it stays after all."""
+    return tuple(each if each.kept else _prune(each, shears) for each in judged)
+
+
+def list_uploads(
+    places: Iterable[str], publisher_of: Callable[[str], Publisher | FleetError]
+) -> tuple[dict[str, tuple[Upload, ...]], dict[str, str]]:
+    """Return by place what it holds, and why where it could not be listed."""
+    listed: dict[str, tuple[Upload, ...]] = {}
+    unlisted: dict[str, str] = {}
+    for place in places:
+        publisher = publisher_of(place)
+        if isinstance(publisher, PublicationRefused):
+            continue  # it takes no images
+        try:
+            if isinstance(publisher, FleetError):
+                raise publisher
+            listed[place] = publisher.uploads()
+        except FleetError as error:
+            unlisted[place] = str(error)
+    return listed, unlisted
+
+
+def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[Forgotten, ...]:
+    """Have go what a person named by its id; raises FleetError where nothing found has one."""
+    judged = tuple(
+        each.model_copy(update={"kept": ""}) if each.id in named else each for each in found
+    )
+    if unknown := sorted(set(named) - {each.id for each in judged}):
+        raise FleetError(
+            f"no place that could be listed holds {', '.join(unknown)} without a version that "
+            "remembers it; `fleet image prune --dry-run` shows what does"
+        )
+    return judged
+
+
+def delete_forgotten(
+    judged: Iterable[Forgotten], publisher_of: Callable[[str], Publisher | FleetError]
+) -> tuple[Forgotten, ...]:
+    """Delete what was named; return all, with why it stays after all."""
+    return tuple(each if each.kept else _delete(each, publisher_of) for each in judged)
+
+
+def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher | FleetError]) -> Forgotten:
+    try:
+        _delete_everywhere({judged.place: judged.id}, publisher_of)
+    except FleetError as error:
+        return judged.model_copy(update={"kept": f"it could not be deleted: {error}"})
+    return judged
+
+
+def _prune(judged: PrunedVersion, shears: Shears) -> PrunedVersion:
+    """Delete one version; first it is made one that nobody can promote meanwhile."""
+
+    def fail(version: Version) -> Version:
+        if version.state != judged.state:
+            raise FleetError(f"it is {version.state} since")
+        # What was baked elsewhere is judged without its places.
+        ids = {place: upload.id for place, upload in version.publications.items()}
+        if not version.elsewhere and ids != judged.places:
+            raise FleetError("where it is published has changed since")
+        return version.model_copy(update={"state": "failed", "why": PRUNED})
+
+    try:
+        change_version(shears.store, judged.image, judged.version, fail)
+        _delete_everywhere(judged.places, shears.publisher_of)
+        shears.drop_build(judged.image, judged.version)
+    except FleetError as error:
+        return judged.model_copy(update={"kept": f"it could not be deleted: {error}"})
+    shears.store.forget_image_version(judged.image, judged.version)
+    return judged
+
+
+def _delete_everywhere(
+    places: Mapping[str, str], publisher_of: Callable[[str], Publisher | FleetError]
+) -> None:
+    """Delete a version wherever it is; raises FleetError with where it is left and why."""
+    left = []
+    for place, upload in sorted(places.items()):
+        publisher = publisher_of(place)
+        try:
+            if isinstance(publisher, FleetError):
+                raise publisher
+            publisher.delete(upload)
+        except FleetError as error:
+            left.append(f"{place}: {error}")
+    if left:
+        raise FleetError("; ".join(left))

@@ -1,0 +1,122 @@
+"""This module publishes a version of an image to several places, each on its own.
+
+A place that fails stops no other. What is published is remembered at once, so that a run that
+dies later need not do it again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from fleet.errors import FleetError, PublicationRefused
+from fleet.images.promote import change_version, find_version
+from fleet.model.images import (
+    Manifest,
+    Publication,
+    Published,
+    Publishing,
+    State,
+    Transfer,
+    Version,
+)
+from fleet.ports import Publisher, Store
+
+LEFT_AFTER = timedelta(hours=6)
+"""An upload, or a machine for one, that is older is taken for left by a run that died.
+
+No run lives as long: a job of the pipeline for images is ended before.
+"""
+_PUBLISHED: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")
+_TESTED: tuple[State, ...] = ("tested", "candidate", "current")
+
+
+@dataclass(frozen=True)
+class Consignment:
+    """A build that is to be published."""
+
+    manifest: Manifest
+    folder: str
+
+
+def choose_version(store: Store, image: str, version: str | None) -> Version:
+    """Return the version that is meant; None: the newest that passed its test."""
+    if version is not None:
+        chosen = find_version(store, image, version)
+        if chosen.state not in _PUBLISHED:
+            raise PublicationRefused(
+                f"image {image} {version} is {chosen.state}; only a version that is "
+                f"{', '.join(_PUBLISHED)} is published"
+            )
+        return chosen
+    ours = [each for each in store.image_versions() if each.image == image]
+    tested = [each for each in ours if each.state in _TESTED]
+    if not tested:
+        there = ", ".join(f"{each.version} ({each.state})" for each in ours) or "none"
+        raise PublicationRefused(
+            f"image {image} has no version that passed its test (it has: {there}); "
+            f"`fleet image test {image}`, or name the version"
+        )
+    return max(tested, key=lambda each: each.version)
+
+
+def publish_version(
+    store: Store,
+    consigned: Consignment,
+    publishers: Mapping[str, Publisher | FleetError],
+    now: datetime,
+    tell: Callable[[str, Transfer], None],
+) -> Publishing:
+    """Publish to each place, remember what was, and return what became of each."""
+    manifest = consigned.manifest
+    done = []
+    for place, publisher in publishers.items():
+        try:
+            if isinstance(publisher, FleetError):
+                raise publisher
+            removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
+            publication = publisher.publish(manifest, consigned.folder, partial(tell, place))
+            remember_publication(store, manifest, place, publication)
+        except FleetError as error:
+            done.append(Published(place=place, error=str(error)))
+        else:
+            done.append(Published(place=place, id=publication.id, removed=removed))
+    return Publishing(image=manifest.image, version=manifest.version, places=tuple(done))
+
+
+def remember_publication(
+    store: Store, manifest: Manifest, place: str, publication: Publication
+) -> None:
+    """Remember that a version is at a place, beside where else it is, and what it holds."""
+    # First: whoever finds the version published looks for newer packages in its manifest.
+    store.save_manifest(manifest)
+    remembered = partial(_with, place=place, publication=publication)
+    change_version(store, manifest.image, manifest.version, remembered)
+
+
+def clean_places(
+    image: str, publishers: Mapping[str, Publisher | FleetError], now: datetime
+) -> Publishing:
+    """Remove what runs that died left at each place; publish nothing."""
+    done = []
+    for place, publisher in publishers.items():
+        try:
+            if isinstance(publisher, FleetError):
+                raise publisher
+            removed = publisher.clean(now - LEFT_AFTER)
+        except FleetError as error:
+            done.append(Published(place=place, error=str(error)))
+        else:
+            done.append(Published(place=place, removed=removed))
+    return Publishing(image=image, places=tuple(done))
+
+
+def _with(version: Version, *, place: str, publication: Publication) -> Version:
+    """Return a version that is published there too; an unchanged one keeps its date."""
+    known = version.publications.get(place)
+    if known is not None and known.id == publication.id:
+        # What was baked there is a snapshot before anybody has published it.
+        verified = known.verified or publication.verified
+        publication = known.model_copy(update={"verified": verified})
+    publications = {**version.publications, place: publication}
+    return version.model_copy(update={"publications": publications})

@@ -1,0 +1,282 @@
+"""This module keeps roots of Debian as archives, each named by all that went into it.
+
+The base is what mmdebstrap makes; on it lies what the role made of it. What is kept is whole:
+it is written beside its place and moved there; old ones go when newer ones come.
+
+It runs in a mount namespace of its own: what it mounts ends with it, however it ends.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.images.programs import ENVIRONMENT, run
+from fleet.images.sources import Archive
+from fleet.model.images import Package
+from fleet.model.values import digest
+
+_KERNELS = {"amd64": "linux-image-cloud-amd64", "arm64": "linux-image-cloud-arm64"}
+_PACKAGES = (
+    *("systemd-sysv", "systemd-resolved", "dbus", "udev", "iproute2", "ca-certificates"),
+    *("cloud-init", "cloud-guest-utils", "fdisk", "e2fsprogs", "initramfs-tools", "zstd"),
+    *("python3", "python3-apt"),
+)
+"""What boots, gets its user data, grows to its disk, and lets Ansible in."""
+_ENABLE = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
+"""Debian leaves it off; cloud-init has it bring up the network."""
+_FORGET = (
+    'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/resolv.conf',
+    'echo localhost >"$1"/etc/hostname',
+)
+"""What the builder's name, its resolver and the way to its folder would make differ."""
+_KEPT = 8
+"""Archives that stay, the latest used."""
+_EXPIRED = 'Acquire::Check-Valid-Until "false"'
+
+
+def kernel_of(architecture: str) -> str:
+    """Return the package of the kernel that images boot."""
+    return _KERNELS.get(architecture, f"linux-image-{architecture}")
+
+
+def packages_of(architecture: str) -> tuple[str, ...]:
+    """Return the packages of any image's base, the kernel's among them."""
+    return tuple(sorted((*_PACKAGES, kernel_of(architecture), "systemd-boot-efi")))
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a base is made of."""
+
+    suite: str
+    architecture: str
+    archive: Archive
+    snapshot: bool
+    """The archive is one of an earlier day: its lists may have expired."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Return the packages that are asked for; others come with them."""
+        return packages_of(self.architecture)
+
+    @property
+    def key(self) -> str:
+        """Return the digest of all that goes into it."""
+        return digest(
+            {
+                "suite": self.suite,
+                "architecture": self.architecture,
+                "packages": self.packages,
+                "archive": [*self.archive.lines, self.archive.state],
+                "command": _command(self, Path("TAR"))[:-2],
+                "environment": ENVIRONMENT,
+            }
+        )
+
+
+def make_base(base: Base, tar: Path, work: Path, log: Path) -> None:
+    """Make a root with mmdebstrap, the same to the last bit for the same archive."""
+    epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TMPDIR": str(work)}
+    lines = "".join(f"{line}\n" for line in base.archive.lines)
+    run(*_command(base, tar), log=log, env=epoch, stdin=lines.encode())
+
+
+@contextmanager
+def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple[Path, bool]]:
+    """Yield the archive of that name and whether it was there already, else made now.
+
+    Who makes the same meanwhile is waited for; none is removed while it is used.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    tar = cache / f"{name}.tar"
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = tar.exists()
+        if not found:
+            partial = tar.with_suffix(".partial")
+            try:
+                make(partial)
+                partial.replace(tar)
+            finally:
+                partial.unlink(missing_ok=True)
+        os.utime(tar)
+        _thin_out(cache)
+        yield tar, found
+
+
+def unpack(tar: Path, root: Path, log: Path) -> None:
+    """Unpack a root, but for its devices: those are the kernel's at boot."""
+    root.mkdir()
+    run(
+        *("tar", "--extract", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
+        *("--exclude=./dev/*", "--directory", root, "--file", tar),
+        log=log,
+    )
+
+
+def pack(root: Path, tar: Path, log: Path) -> None:
+    """Pack a root, in one order whatever the file system's is."""
+    run(
+        *("tar", "--create", "--sort=name", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
+        *("--exclude=./var/cache/apt/archives/*.deb", "--directory", root, "--file", tar, "."),
+        log=log,
+    )
+
+
+def _command(base: Base, tar: Path) -> list[str]:
+    expired = [f"--aptopt={_EXPIRED}"] if base.snapshot else []
+    return [
+        *("mmdebstrap", "--mode=root", "--format=tar", "--variant=minbase"),
+        *(f"--architectures={base.architecture}", f"--include={','.join(base.packages)}"),
+        *('--aptopt=APT::Install-Recommends "false"', *expired),
+        *("--dpkgopt=force-unsafe-io", "--skip=cleanup/apt"),
+        *(f"--customize-hook={hook}" for hook in (_ENABLE, *_FORGET)),
+        *(base.suite, str(tar), "-"),
+    ]
+
+
+def _thin_out(cache: Path) -> None:
+    """Remove the archives that were used the longest ago, but for those in use."""
+    tars = sorted(cache.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for tar in tars[_KEPT:]:
+        lock = tar.with_suffix(".lock")
+        with lock.open("w") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            tar.unlink(missing_ok=True)
+
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+_RESOLVER = "run/systemd/resolve/stub-resolv.conf"
+
+_EMPTIED = (
+    *("tmp", "var/tmp", "run", "dev", "var/lib/apt/lists", "var/cache/apt", "var/lib/cloud"),
+    *("var/log/apt", "var/log/journal"),
+)
+"""Folders of which nothing stays."""
+_REMOVED = (
+    *("root/.ansible", "root/.bash_history", "root/.cache", "root/.ssh"),
+    *("etc/apt/apt.conf.d/99mmdebstrap", "usr/sbin/policy-rc.d", "etc/.pwd.lock"),
+    *("etc/ssh/ssh_host_*", "var/lib/dbus/machine-id", "var/lib/systemd/random-seed"),
+    *("var/log/*.log", "var/cache/ldconfig/aux-cache", "var/cache/debconf/*-old"),
+    *("var/lib/dpkg/*-old", "etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"),
+    *("etc/subuid-", "etc/subgid-", "var/log/btmp", "var/log/wtmp", "var/log/lastlog"),
+)
+"""Files of the machine that baked it, logs, caches: each would differ in every build."""
+
+_QUERY = "${Package}\\t${Version}\\t${Architecture}\\t${source:Package}\\t${source:Version}\\n"
+# The release as sources name it: what a mirror calls stable is another one after the next release.
+_TARGETS = "$(FILENAME) $(RELEASE)/$(COMPONENT) at $(REPO_URI)"
+
+
+@contextmanager
+def furnished(root: Path, log: Path) -> Iterator[None]:
+    """Give a root what packages expect of a system: devices, processes, name resolution."""
+    mounts = (
+        ("tmpfs", "tmpfs", root / "dev"),
+        ("tmpfs", "tmpfs", root / "run"),
+        ("proc", "proc", root / "proc"),
+    )
+    for kind, source, place in mounts:
+        run("mount", "-t", kind, source, place, log=log)
+    try:
+        for name in _DEVICES:
+            (root / "dev" / name).touch()
+            run("mount", "--bind", f"/dev/{name}", root / "dev" / name, log=log)
+        for name, target in _LINKS.items():
+            (root / "dev" / name).symlink_to(target)
+        resolver = root / _RESOLVER
+        resolver.parent.mkdir(parents=True)
+        shutil.copyfile("/etc/resolv.conf", resolver)
+        _resolve_by(root, f"../{_RESOLVER}")
+        yield
+    finally:
+        for _, _, place in mounts:
+            run("umount", "--recursive", "--lazy", place, log=log)
+
+
+def clean(root: Path) -> None:
+    """Remove what belongs to the machine that baked it, and what is new in every build."""
+    for pattern in _REMOVED:
+        for path in root.glob(pattern):
+            _remove(path)
+    for name in _EMPTIED:
+        for path in (root / name).glob("*"):
+            _remove(path)
+    (root / "etc/hostname").write_text("localhost\n", encoding="utf-8")
+    (root / "etc/machine-id").write_text("", encoding="utf-8")
+    _resolve_by(root, f"../{_RESOLVER}")
+
+
+def installed(root: Path, log: Path) -> tuple[Package, ...]:
+    """Return the packages of a root; where each came from while apt's lists are still there."""
+    known = _listed(root, log)
+    found = []
+    for line in run("chroot", root, "dpkg-query", "-W", "-f", _QUERY, log=log).splitlines():
+        name, version, architecture, source, source_version = line.split("\t")
+        origin, sha256 = known.get((name, version, architecture), ("", ""))
+        found.append(
+            Package(
+                name=name,
+                version=version,
+                architecture=architecture,
+                source=source,
+                source_version=source_version,
+                origin=origin,
+                sha256=sha256,
+            )
+        )
+    return tuple(sorted(found, key=lambda package: (package.name, package.architecture)))
+
+
+def _listed(root: Path, log: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """Return what apt's lists say of packages: where from, and the checksum."""
+    found: dict[tuple[str, str, str], tuple[str, str]] = {}
+    command = ("apt-get", "indextargets", "--format", _TARGETS, "Created-By: Packages")
+    for line in run("chroot", root, *command, log=log).splitlines():
+        name, _, origin = line.partition(" ")
+        path = root / name.lstrip("/")
+        if path.exists():
+            with path.open(encoding="utf-8", errors="replace") as text:
+                for fields in _stanzas(text):
+                    key = (fields["Package"], fields["Version"], fields["Architecture"])
+                    found.setdefault(key, (origin, fields.get("SHA256", "")))
+    return found
+
+
+_WANTED = ("Package", "Version", "Architecture", "SHA256")
+
+
+def _stanzas(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line == "\n":
+            if fields:
+                yield fields
+            fields = {}
+        elif line.startswith(_WANTED):
+            name, _, value = line.partition(":")
+            fields[name] = value.strip()
+    if fields:
+        yield fields
+
+
+def _resolve_by(root: Path, target: str) -> None:
+    """Have names resolved by systemd-resolved, whatever the builder's own file says."""
+    path = root / "etc/resolv.conf"
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -1,0 +1,478 @@
+"""This module publishes versions of images to a store: a directory, or S3.
+
+Below the store's address each version has a folder, IMAGE/VERSION/, with the files of its build,
+SHA256SUMS, and the mark, `fleet.json`. The mark is written first and says "partial"; it says
+"whole" only after every file was read back.
+
+A large file has its name only when it is whole and on the disk; until then it is NAME.partial.
+
+A large file is uploaded in parts; S3 shows it only when all of them are there, and keeps the
+parts of an upload that died until they are taken up or removed.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fleet.errors import FileUnreadable, PublicationRefused, SourceUnreachable
+from fleet.images.disk import disk_of
+from fleet.images.folder import MANIFEST
+from fleet.images.programs import Tell, Total
+from fleet.model.images import File, Manifest, Publication, Upload
+from fleet.state.files import LocalFiles, replace_file
+from fleet.state.s3 import S3Prefix
+
+MARK = "fleet.json"
+SUMS = "SHA256SUMS"
+_SMALL = 64 * 1024
+
+
+class Shelf(Protocol):
+    """A place with files, by key, as in IMAGE/VERSION/NAME; each raises a FleetError."""
+
+    place: str
+    """Its URL, without credentials."""
+
+    def reach(self) -> None:
+        """Raise where the place itself is not there: what it holds is not known then."""
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys that begin so, sorted; none where nothing was ever published."""
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """Return a small file; None where there is none."""
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a small file, whole or not at all."""
+
+    def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
+        """Write a large file, going on where an earlier try of the same content ended."""
+
+    def sha256(self, key: str, moved: Callable[[int], None]) -> str:
+        """Return the checksum of a file, read back; empty where there is none."""
+
+    def remove(self, prefix: str) -> None:
+        """Remove every file whose key begins so, and what is left of unfinished ones."""
+
+
+class _Mark(BaseModel):
+    """Whose a folder is, and what it is to hold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fleet: str
+    image: str
+    version: str
+    sha256: str
+    state: Literal["partial", "whole"]
+    at: datetime
+
+
+def _key(mark: _Mark) -> str:
+    """Return where a mark belongs; a copy of its folder elsewhere is not fleet's."""
+    return f"{mark.image}/{mark.version}/{MARK}"
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class StorePublisher:
+    """One store: Publisher."""
+
+    def __init__(
+        self, shelf: Shelf, fleet: str, *, now: Callable[[], datetime] = _utc_now
+    ) -> None:
+        self._shelf = shelf
+        self._fleet = fleet
+        self._now = now
+
+    def uploads(self) -> tuple[Upload, ...]:
+        """Return every folder that carries this fleet's mark, in its own place: no copy."""
+        keys = [key for key in self._shelf.keys("") if key.endswith(f"/{MARK}")]
+        marks = ((key, self._mark(key)) for key in keys)
+        found = (
+            self._upload(mark)
+            for key, mark in marks
+            if mark and mark.fleet == self._fleet and key == _key(mark)
+        )
+        return tuple(sorted(found, key=lambda each: (each.image, each.version)))
+
+    def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
+        """Write the folder of a version, read every file back and mark it as whole."""
+        disk, file = disk_of(manifest)
+        wanted = _Mark(
+            fleet=self._fleet,
+            image=manifest.image,
+            version=manifest.version,
+            sha256=file.sha256,
+            state="partial",
+            at=self._now(),
+        )
+        before = f"{manifest.image}/{manifest.version}/"
+        # In this order: one who publishes the same at once writes the mark first.
+        there = [key for key in self._shelf.keys(before) if "/." not in key]
+        found = self._mark(before + MARK)
+        if found is None and there:
+            raise PublicationRefused(
+                f"{self._shelf.place}/{before} holds files without the mark {MARK}, so it is not "
+                "fleet's; move them away"
+            )
+        if found and (found.fleet, found.sha256) != (wanted.fleet, wanted.sha256):
+            raise PublicationRefused(
+                f"{self._shelf.place}/{before} holds another disk, of fleet {found.fleet} with "
+                f"sha256 {found.sha256[:12]}…; delete that folder if nothing uses it"
+            )
+        if found is None or found.state == "partial":
+            self._write(wanted, manifest, Path(folder), tell)
+            found = wanted
+        return Publication(id=self._address(found, disk), at=found.at, verified=True)
+
+    def delete(self, upload_id: str) -> None:
+        """Remove the folder that an upload is in; its mark goes last."""
+        key = upload_id.removeprefix(f"{self._shelf.place}/")
+        before, _, name = key.rpartition("/")
+        if not before or not name or key == upload_id:
+            return
+        self._shelf.reach()
+        mark = self._mark(f"{before}/{MARK}")
+        if mark is None:
+            return
+        if mark.fleet != self._fleet:
+            raise PublicationRefused(f"{upload_id} is of fleet {mark.fleet}, not {self._fleet}")
+        self._remove(f"{before}/")
+
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
+        """Remove folders that are not whole and were begun before a moment."""
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
+        for each in old:
+            self._remove(f"{each.image}/{each.version}/")
+        return tuple(f"{self._shelf.place}/{each.image}/{each.version}" for each in old)
+
+    def _write(self, mark: _Mark, manifest: Manifest, folder: Path, tell: Tell) -> None:
+        before = f"{mark.image}/{mark.version}/"
+        own = manifest.model_dump_json(indent=1).encode()
+        files = dict(manifest.files)
+        self._note(mark)
+        upload = Total(tell, "upload", sum(each.size for each in files.values()))
+        for name in sorted(files):
+            self._shelf.put(before + name, folder / name, upload.move)
+        self._shelf.write(before + MANIFEST, own)
+        sums = dict(_sums(files)) | {MANIFEST: _sha256(own)}
+        lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+        self._shelf.write(before + SUMS, lines.encode())
+        back = Total(tell, "read back", upload.total + len(own))
+        for name in sorted(sums):
+            if (seen := self._shelf.sha256(before + name, back.move)) != sums[name]:
+                # What is there would be gone on with by the next run as if it were right.
+                self._remove(before)
+                raise PublicationRefused(
+                    f"{self._shelf.place}/{before}{name} has sha256 {seen or 'none'} where "
+                    f"{sums[name]} was written; does the file in {folder} still match its "
+                    "manifest? The upload was removed"
+                )
+        self._note(mark.model_copy(update={"state": "whole"}))
+
+    def _remove(self, before: str) -> None:
+        for key in self._shelf.keys(before):
+            if key != before + MARK:
+                self._shelf.remove(key)
+        self._shelf.remove(before)
+
+    def _note(self, mark: _Mark) -> None:
+        content = mark.model_dump_json(indent=1).encode()
+        self._shelf.write(_key(mark), content)
+
+    def _mark(self, key: str) -> _Mark | None:
+        content = self._shelf.read(key, _SMALL)
+        if content is None:
+            return None
+        try:
+            return _Mark.model_validate_json(content)
+        except ValidationError as error:
+            raise PublicationRefused(
+                f"{self._shelf.place}/{key} is no mark of fleet; move it away"
+            ) from error
+
+    def _upload(self, mark: _Mark) -> Upload:
+        keys = self._shelf.keys(f"{mark.image}/{mark.version}/")
+        disk = next((key.rpartition("/")[2] for key in keys if "/disk." in key), "disk.qcow2")
+        return Upload(
+            id=self._address(mark, disk),
+            image=mark.image,
+            version=mark.version,
+            sha256=mark.sha256,
+            whole=mark.state == "whole",
+            since=mark.at,
+        )
+
+    def _address(self, mark: _Mark, disk: str) -> str:
+        return f"{self._shelf.place}/{mark.image}/{mark.version}/{disk}"
+
+
+def _sums(files: dict[str, File]) -> Iterator[tuple[str, str]]:
+    return ((name, each.sha256) for name, each in files.items())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+_PIECE = 1 << 20
+_PARTIAL = ".partial"
+_MODE = 0o644
+
+
+class Directory:
+    """A Shelf in a directory, `file:///PATH`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.place = root.as_uri()
+
+    def reach(self) -> None:
+        """Raise where there is no such directory; the first file that is published makes it."""
+        if not self._root.is_dir():
+            raise FileUnreadable(
+                f"{self._root} is not there, so what it holds is not known; mount it, or make an "
+                "empty one if it is gone for good"
+            )
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """Return the names of files that begin so; those that are not whole too."""
+        with _said(self._root):
+            files = [path for path in self._root.rglob("*") if path.is_file()]
+        names = (path.relative_to(self._root).as_posix() for path in files)
+        return tuple(sorted(name for name in names if name.startswith(prefix)))
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """Return a small file; None where there is none."""
+        path = self._root / key
+        return LocalFiles().read(str(path), limit) if path.exists() else None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a small file, whole or not at all."""
+        path = self._root / key
+        with _said(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content, mode=_MODE)
+            _sync(path.parent)
+
+    def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
+        """Copy a file; what an earlier try wrote of it is compared and kept."""
+        path = self._root / key
+        draft = path.with_name(path.name + _PARTIAL)
+        with _said(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with source.open("rb") as ours, draft.open("a+b") as theirs:
+                # Whoever writes the same file at once waits, and finds it done.
+                fcntl.flock(theirs, fcntl.LOCK_EX)
+                _copy(ours, theirs, moved)
+                if draft.exists():
+                    draft.replace(path)
+            _sync(path.parent)
+
+    def sha256(self, key: str, moved: Callable[[int], None]) -> str:
+        """Return the checksum of a file; empty where there is none."""
+        path, digest = self._root / key, hashlib.sha256()
+        if not path.exists():
+            return ""
+        with _said(path), path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+                moved(len(piece))
+        return digest.hexdigest()
+
+    def remove(self, prefix: str) -> None:
+        """Remove the files that begin so, and folders that are empty by it."""
+        for key in self.keys(prefix):
+            path = self._root / key
+            with _said(path):
+                path.unlink(missing_ok=True)
+                for folder in (path.parent, path.parent.parent):
+                    if folder != self._root:
+                        with contextlib.suppress(OSError):  # it holds something else
+                            folder.rmdir()
+
+
+def _copy(ours: BinaryIO, theirs: BinaryIO, moved: Callable[[int], None]) -> None:
+    """Make one file like the other, from the first piece in which they differ."""
+    theirs.seek(0)
+    while piece := ours.read(_PIECE):
+        if theirs.read(len(piece)) != piece:
+            ours.seek(-len(piece), os.SEEK_CUR)
+            break
+        moved(len(piece))
+    # Opened to append: what is written goes to the end, wherever the reading was.
+    theirs.truncate(ours.tell())
+    while piece := ours.read(_PIECE):
+        theirs.write(piece)
+        moved(len(piece))
+    theirs.flush()
+    os.fsync(theirs.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """Say of a file that cannot be read or written why."""
+    try:
+        yield
+    except OSError as error:
+        raise FileUnreadable(
+            f"{error.filename or path}: {error.strerror}; what was written of it stays, "
+            "and the next `fleet image publish` goes on with it"
+        ) from error
+
+
+_PART = 16 << 20
+_MOST_PARTS = 10_000
+_SECONDS = 60
+_TRIES = 5
+_ENDED = "NoSuchUpload"
+_NEXT = "; the next `fleet image publish` goes on from here"
+
+
+class Bucket:
+    """A Shelf below a prefix of a bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
+
+    def __init__(self, url: str, *, part_bytes: int = _PART, tries: int = _TRIES) -> None:
+        self._part = part_bytes
+        self._s3 = S3Prefix(
+            url,
+            SourceUnreachable,
+            next_step=_NEXT,
+            connect_timeout=_SECONDS,
+            read_timeout=_SECONDS,
+            retries={"total_max_attempts": tries, "mode": "standard"},
+            # Many servers that speak S3 know no other checksums than those they are asked for.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        self.place = self._s3.place
+
+    def reach(self) -> None:
+        """Raise where there is no such bucket, or nobody answers."""
+        with self._s3.asked():
+            self._s3.client.list_objects_v2(
+                Bucket=self._s3.bucket, Prefix=self._s3.before, MaxKeys=1
+            )
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys that begin so, however many there are."""
+        return self._s3.keys(prefix)
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """Return a small object; None where there is none."""
+        found = self._s3.get(key)
+        return None if found is None else bytes(found.read(limit))
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a small object."""
+        with self._s3.asked():
+            self._s3.client.put_object(Body=content, **self._s3.at(key))
+
+    def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
+        """Upload a file in parts; those that an earlier try uploaded are compared and kept."""
+        with self._s3.asked() as error_class:
+            try:
+                self._put(key, source, moved)
+            except error_class as error:
+                # One who uploads the same at once has ended it; what is there is read back.
+                if self._s3.get(key) is not None:
+                    return
+                if error.response["Error"]["Code"] != _ENDED:
+                    raise
+                # Of some servers it is neither an upload any more nor an object yet.
+                self._put(key, source, lambda _: None)
+
+    def sha256(self, key: str, moved: Callable[[int], None]) -> str:
+        """Return the checksum of an object, read back; empty where there is none."""
+        found, digest = self._s3.get(key), hashlib.sha256()
+        if found is None:
+            return ""
+        with self._s3.asked():
+            for piece in found.iter_chunks(_PIECE):
+                digest.update(piece)
+                moved(len(piece))
+        return digest.hexdigest()
+
+    def remove(self, prefix: str) -> None:
+        """Remove the objects that begin so, their unfinished uploads first."""
+        for upload in self._uploads(prefix):
+            with self._s3.asked(absent_is_fine=True):
+                self._s3.client.abort_multipart_upload(
+                    Bucket=self._s3.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
+        for key in self.keys(prefix):
+            self._s3.remove(key)
+
+    def _put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
+        with source.open("rb") as file:
+            upload = self._begun(key) or self._s3.client.create_multipart_upload(
+                **self._s3.at(key)
+            )
+            at = {**self._s3.at(key), "UploadId": upload["UploadId"]}
+            there = self._parts(at)
+            done = [
+                {"PartNumber": number, "ETag": self._put_part(at, number, content, there)}
+                for number, content in _parts_of(file, self._part_size(source), moved)
+            ]
+            self._s3.client.complete_multipart_upload(**at, MultipartUpload={"Parts": done})
+
+    def _part_size(self, source: Path) -> int:
+        return max(self._part, -(-source.stat().st_size // _MOST_PARTS))
+
+    def _begun(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
+        """Return the latest upload of a key that did not end."""
+        mine = [each for each in self._uploads(key) if each["Key"] == self._s3.before + key]
+        return max(mine, key=lambda each: each["Initiated"], default=None)
+
+    def _uploads(self, prefix: str) -> list[Any]:
+        with self._s3.asked():
+            pages = self._s3.client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._s3.bucket, Prefix=self._s3.before + prefix
+            )
+            return [each for page in pages for each in page.get("Uploads", ())]
+
+    def _parts(self, at: dict[str, str]) -> dict[int, str]:
+        pages = self._s3.client.get_paginator("list_parts").paginate(**at)
+        return {
+            each["PartNumber"]: each["ETag"] for page in pages for each in page.get("Parts", ())
+        }
+
+    def _put_part(
+        self, at: dict[str, str], number: int, content: bytes, there: dict[int, str]
+    ) -> str:
+        # S3's name of a part is its MD5, but for some encryptions: then it is sent again. That
+        # all is right is seen by SHA-256 when the file is read back.
+        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if there.get(number, "").strip('"') == digest:
+            return there[number]
+        sent = self._s3.client.upload_part(**at, PartNumber=number, Body=content)
+        return str(sent["ETag"])
+
+
+def _parts_of(
+    file: BinaryIO, size: int, moved: Callable[[int], None]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield each part with its number; an empty file has one, as S3 wants one at least."""
+    number, content = 1, file.read(size)
+    while content or number == 1:
+        yield number, content
+        moved(len(content))
+        number, content = number + 1, file.read(size)

@@ -1,0 +1,334 @@
+"""This module renders images and their versions as text.
+
+A pipeline without a job is none for GitLab: where nothing is due, one job says so.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import yaml
+
+from fleet.images.due import DueImage, DueReport
+from fleet.images.promote import ImageList, ListedImage, MovedVersion, Promotion, Recycled
+from fleet.images.prune import PrunedVersion, Pruning
+from fleet.model.images import (
+    BuildStep,
+    Manifest,
+    Publishing,
+    Test,
+    Transfer,
+    Version,
+    VersionTests,
+)
+from fleet.model.values import Value
+from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+from fleet.report.words import many, named, since, time
+
+_STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
+_NOT_DECLARED = {"no": "it is not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}
+
+
+def list_to_text(listed: ImageList, now: datetime, *, colour: bool) -> str:
+    """Return a table with a row for each version, and one for an image that has none."""
+    head = tuple(Span(text, Style.DIM) for text in ("IMAGE", "VERSION", "STATE", "AGE", "AT"))
+    rows = [head, *(row for image in listed.images for row in _rows(image, now))]
+    return lines_to_text(table(rows), colour=colour)
+
+
+def image_to_text(image: ListedImage, *, colour: bool) -> str:
+    """Return all that is known of an image's versions."""
+    said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
+    about = "; ".join(text for text in said if text)
+    lines = [*title(f"image {image.image}"), Span(f": {about}" if about else "")]
+    blocks = [each for version in image.versions for each in (BLANK, *_block(image, version))]
+    if not image.versions:
+        blocks = [line("it has no version yet")]
+    return lines_to_text([tuple(lines), *blocks], colour=colour)
+
+
+def state_of(image: ListedImage, version: Version) -> str:
+    """Return a version's state, with the share of a candidate, and whether it is pinned."""
+    share = f" {version.share}%" if version.state == "candidate" else ""
+    return f"{version.state}{share}{', pinned' if image.pinned == version.version else ''}"
+
+
+def _rows(image: ListedImage, now: datetime) -> Iterator[tuple[Span, ...]]:
+    if not image.versions:
+        yield tuple(map(Span, (image.image, "-", _NOT_DECLARED[image.declared] or "no version")))
+    for version in image.versions:
+        style = _STYLES.get(version.state, Style.PLAIN)
+        places = ", ".join(sorted(version.publications)) or "-"
+        yield (
+            Span(image.image),
+            Span(version.version),
+            Span(state_of(image, version), style),
+            Span(since(version.built_at, now)),
+            Span(places),
+        )
+
+
+def _block(image: ListedImage, version: Version) -> Iterator[Line]:
+    """Yield what is remembered of one version, a line each."""
+    style = _STYLES.get(version.state, Style.PLAIN)
+    yield line(Span(version.version, Style.BOLD), "  ", Span(state_of(image, version), style))
+    by = f"{time(version.built_at)}, by {version.built_by}"
+    commit = f", from commit {version.commit}" if version.commit else ""
+    pairs = [
+        ("since", time(version.since)),
+        ("built", by + commit),
+        ("because", version.why),
+        ("digest", version.digest),
+        ("recipe", version.recipe_digest),
+        ("role", version.role_digest),
+        ("provides", ", ".join(version.provides)),
+    ]
+    pairs += [
+        (
+            "published" if upload.verified else "uploading",
+            f"{place}: {upload.id}, {time(upload.at)}",
+        )
+        for place, upload in sorted(version.publications.items())
+    ]
+    rows = [(Span(f"  {key}", Style.DIM), Span(text)) for key, text in pairs if text]
+    yield from table(rows)
+
+
+def due_to_text(report: DueReport, *, colour: bool) -> str:
+    """Return each image with what is due of it, why, and the commands that do it."""
+    lines = [each for image in report.images for each in _format_due(image)]
+    return lines_to_text(
+        lines or [line("fleet.yaml has no image that fleet bakes")], colour=colour
+    )
+
+
+def _format_due(image: DueImage) -> Iterator[Line]:
+    style = Style.YELLOW if image.is_due else Style.GREEN
+    yield line(f"image {image.image}: ", Span(_state(image), style))
+    for cause in image.causes:
+        yield line(f"  {cause.because} [{cause.reason}]")
+    if image.rebuild:
+        yield line(f"  {image.rebuild}")
+    if image.unknown:
+        yield line("  ", Span("not known", Style.YELLOW), f": {image.unknown}")
+    if image.steps and image.serving:
+        yield line(f"  machines boot {image.serving} meanwhile")
+    if image.waiting:
+        yield line(f"  {image.waiting.said}; {image.waiting.command}")
+    if image.is_due:
+        yield from (line(f"  $ {command}") for command in commands_of(image))
+
+
+def commands_of(image: DueImage) -> list[str]:
+    """Return the commands that do what is due, in their order."""
+    named = " ".join(filter(None, [image.image, image.version]))
+    return [f"fleet image {step} {named}" for step in image.steps]
+
+
+def _state(image: DueImage) -> str:
+    if not image.steps:
+        return "nothing is due"
+    if not image.waits:
+        return "due"
+    until = f"; tried again from {time(image.waits_until)}" if image.waits_until else ""
+    return f"due, but {image.waits}{until}"
+
+
+_FLEET = ".venv/bin/fleet"
+
+
+def to_child_pipeline(report: DueReport, builds: str) -> str:
+    """Return the pipeline; `builds` is the folder of builds, as seen from the checkout."""
+    due = [image for image in report.images if image.is_due]
+    jobs = {f"image {image.image}": _job(image, builds) for image in due}
+    pipeline = {
+        "stages": ["images"],
+        "default": {"image": "$FLEET_IMAGE"},
+        **(jobs or {"nothing is due": {"stage": "images", "script": ["echo no image is due"]}}),
+    }
+    return yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def _job(image: DueImage, builds: str) -> dict[str, object]:
+    return {
+        "stage": "images",
+        "resource_group": f"image-{image.image}",
+        "interruptible": False,
+        "timeout": "3 hours",
+        # Tokens that may publish live in this environment.
+        "environment": {"name": "fleet", "action": "access"},
+        "script": [
+            "make setup-images",
+            *(
+                f'{_FLEET}{command.removeprefix("fleet")} --file "$FLEET_FILE"'
+                for command in commands_of(image)
+            ),
+        ],
+        "artifacts": {
+            "when": "always",
+            "expire_in": "30 days",
+            "paths": [
+                f"{builds}/{image.image}/*/{name}"
+                for name in ("build.log", "manifest.json", "sbom.spdx.json")
+            ],
+        },
+    }
+
+
+class BuildResult(Value):
+    """What a build gave."""
+
+    folder: str
+    manifest: Manifest
+    same_base: bool | None = None
+    """Whether a second base was the same to the last bit; None: none was made."""
+    differences: tuple[tuple[str, str, str], ...] = ()
+    """Path, what differs, why."""
+
+
+def step_to_text(step: BuildStep) -> str:
+    """Return what a build is doing, and since when it runs."""
+    minutes, seconds = divmod(int(step.seconds), 60)
+    doing = f"{step.phase} · {step.task}" if step.task else step.phase
+    return f"{minutes}:{seconds:02} {doing}"
+
+
+def built_to_text(result: BuildResult) -> str:
+    """Return what was built, where it lies and what it took."""
+    return "\n".join(_format_build(result))
+
+
+def _format_build(result: BuildResult) -> Iterator[str]:
+    manifest = result.manifest
+    took = sum(manifest.seconds.values())
+    yield f"built {manifest.image} {manifest.version} in {took:.0f} s: {result.folder}"
+    yield f"  digest    {manifest.digest}"
+    yield f"  packages  {len(manifest.packages)}"
+    for name, file in manifest.files.items():
+        yield f"  {name:16}  {file.size / 1_000_000:8.1f} MB  sha256 {file.sha256}"
+    phases = (f"{name} {seconds:.1f} s" for name, seconds in manifest.seconds.items())
+    yield f"  phases    {', '.join(phases)}"
+    if result.same_base is not None:
+        same = "is the same to the last bit" if result.same_base else "DIFFERS"
+        yield f"built twice: the base root file system {same}"
+        count = len(result.differences)
+        yield f"in the finished one {many(count, 'file')} {'differs' if count == 1 else 'differ'}"
+        for path, what, why in result.differences:
+            yield f"  {path}  ({what}): {why}"
+    if manifest.tests:
+        yield "its machine was looked into: no problem; it is tested"
+    verb = "publish" if manifest.tests else "test"
+    yield f"next: fleet image {verb} {manifest.image} {manifest.version}"
+
+
+_DID = {"offline": "looked into", "boot": "booted"}
+
+
+def tested_to_text(tested: VersionTests, *, colour: bool) -> str:
+    """Return what each test found, and what state the version is in."""
+    head = (*title(f"image {tested.image} {tested.version}"), Span(f": {tested.state}"))
+    lines = [head, *(each for test in tested.tests for each in _format_tests(test))]
+    lines += [line(f"note: {note}") for note in tested.notes]
+    return lines_to_text(lines, colour=colour)
+
+
+def _format_tests(test: Test) -> Iterator[Line]:
+    found = many(len(test.problems), "problem") if test.problems else "no problem"
+    style = Style.RED if test.problems else Style.GREEN
+    tags = f"; its worker provides {many(len(test.provides), 'tag')}" if test.provides else ""
+    yield line(f"{_DID[test.kind]} in {test.seconds:.0f} s: ", Span(found, style), tags)
+    yield from (line(f"  - {problem}") for problem in test.problems)
+
+
+def promotion_to_text(promotion: Promotion, *, colour: bool) -> str:
+    """Return each version that moves, then each pool that boots the image."""
+    return lines_to_text(_format_promotion(promotion), colour=colour)
+
+
+def _format_promotion(promotion: Promotion) -> Iterator[Line]:
+    yield title(f"image {promotion.image}")
+    for move in promotion.moves:
+        yield line(
+            f"  {move.version}  {move.was or 'new'} -> ", Span(_format_state(move), Style.BOLD)
+        )
+    for pool in promotion.pools:
+        yield line(f"pool {pool.pool}: {_said(pool)}")
+    if not promotion.pools:
+        yield line("no pool boots it")
+    for unknown in promotion.unknown:
+        yield line(Span(f"not known: {unknown}", Style.YELLOW))
+    if not promotion.done:
+        yield line("nothing was changed (--dry-run)")
+
+
+def _format_state(move: MovedVersion) -> str:
+    return f"{move.now} ({move.share}% of each pool)" if move.share else move.now
+
+
+def _said(pool: Recycled) -> str:
+    boots = f"new machines boot {pool.boots or 'what fleet.yaml names'}"
+    if not pool.replaced:
+        return f"{boots}; none of its {many(pool.held, 'machine')} is replaced"
+    at = f" ({', '.join(pool.windows)})" if pool.windows else ""
+    return (
+        f"{boots}; {len(pool.replaced)} of its {many(pool.held, 'machine')} "
+        f"{'is' if len(pool.replaced) == 1 else 'are'} replaced, {pool.at_a_time}% at a time{at}"
+    )
+
+
+def pruning_to_text(pruning: Pruning, *, colour: bool) -> str:
+    """Return every version with why it stays, or where it was deleted."""
+    return lines_to_text(_format_pruning(pruning), colour=colour)
+
+
+def _format_pruning(pruning: Pruning) -> Iterator[Line]:
+    gone = [each for each in pruning.versions if not each.kept]
+    verb = "Deleted" if pruning.done else "Would delete"
+    yield line(Span(f"{verb} {many(len(gone), 'version')} of images", Style.BOLD))
+    for each in pruning.versions:
+        name = f"  {each.image} {each.version} ({each.state})"
+        if each.kept:
+            yield line(Span("  keep  ", Style.GREEN), name.strip(), f": {each.kept}")
+        else:
+            yield line(Span("- delete", Style.RED), name[1:], _where(each))
+    for found in pruning.forgotten:
+        name = f" {found.image} {found.version} at {found.place}, {found.id}: no version"
+        if found.kept:
+            yield line(Span("? found", Style.YELLOW), f"{name} remembers it; {found.kept}")
+        else:
+            yield line(Span("- delete", Style.RED), f"{name} remembered it")
+    for place, why in sorted(pruning.unlisted.items()):
+        yield line(Span("? found", Style.YELLOW), f" not known what {place} holds: {why}")
+
+
+def _where(version: PrunedVersion) -> str:
+    places = (f"{place} {upload}" for place, upload in sorted(version.places.items()))
+    return "".join(f", {each}" for each in places)
+
+
+_MB = 1_000_000
+
+
+def publishing_to_text(publishing: Publishing) -> str:
+    """Return a line for each place, and one for each thing that was removed there."""
+    what = f"{publishing.image} {publishing.version}".rstrip()
+    lines = []
+    for each in publishing.places:
+        lines += [f"{each.place}: removed {removed}" for removed in each.removed]
+        if each.error:
+            lines.append(f"{each.place}: failed: {each.error}")
+        elif each.id:
+            lines.append(f"{each.place}: {what} is published as {each.id}")
+        elif not each.removed:
+            lines.append(f"{each.place}: nothing was left there")
+    return "\n".join(lines) + "\n"
+
+
+def phase_to_text(place: str, transfer: Transfer) -> str:
+    """Return that a phase of an upload began."""
+    return f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}"
+
+
+def transfer_to_text(place: str, transfer: Transfer) -> str:
+    """Return how far an upload is."""
+    done, total = f"{transfer.done / _MB:,.1f}", f"{transfer.total / _MB:,.1f}"
+    return f"{place}: {transfer.phase}: {done} of {total} MB"

@@ -1,0 +1,233 @@
+"""This module plans what `fleet export debusine --apply` changes in a task configuration.
+
+Fleet's entries have a path of their own, so that no other is ever mistaken for one of them.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fleet.errors import PlanRefused, SourceUnreachable
+from fleet.model.values import canonical_json
+from fleet.schema.model import Fleet, RefuseDelete
+from fleet.schema.units import write_count
+from fleet.tagrules.export import Entry, listed
+
+_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(("subject", "context", "template")),
+    **{key: [] for key in ("tags_provided", "tags_required", "provide_tags", "require_tags")},
+    **{key: [] for key in ("use_templates", "delete_values", "lock_values")},
+    "default_values": {},
+    "override_values": {},
+    "comment": "",
+}
+
+
+_ORDER = (
+    *("task_type", "task_name", "subject", "context", "template"),
+    *("tags_provided", "tags_required", "provide_tags", "require_tags"),
+    *("use_templates", "delete_values", "default_values", "override_values", "lock_values"),
+    "comment",
+)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What would change at one place; `held` are all entries there, as they are stored."""
+
+    place: str
+    path: str
+    held: Sequence[Entry]
+    entries: Sequence[Entry]
+
+    @property
+    def before(self) -> list[Entry]:
+        """Return what fleet wrote there, in its order."""
+        own = [entry for entry in self.held if entry.get("path") == self.path]
+        return [_plain(entry) for entry in sorted(own, key=lambda each: each.get("position") or 0)]
+
+    @property
+    def others(self) -> list[Entry]:
+        """Return what fleet did not write, as it is stored."""
+        return [entry for entry in self.held if entry.get("path") != self.path]
+
+    @property
+    def added(self) -> int:
+        """Return how many entries are new."""
+        return (_effects(self.entries) - _effects(self.before)).total()
+
+    @property
+    def deleted(self) -> int:
+        """Return how many entries of fleet are there for no rule any more."""
+        return (_effects(self.before) - _effects(self.entries)).total()
+
+    @property
+    def said(self) -> str:
+        """Return what is added and deleted, and what only gets another comment."""
+        written, there = (Counter(map(canonical_json, e)) for e in (self.entries, self.before))
+        comments = (written - there).total() - self.added
+        more = f", {write_count(comments, 'comment')} changed" if comments else ""
+        return f"{self.added} added, {self.deleted} deleted{more}"
+
+    @property
+    def kept(self) -> int:
+        """Return how many entries of fleet stay as they are stored, position included."""
+        return sum(entry in self.held for entry in self.to_post()[len(self.others) :])
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether nothing would change."""
+        return self.before == list(self.entries)
+
+    def diff(self) -> Iterator[str]:
+        """Yield the lines of a unified diff of the file that fleet's entries are."""
+        before, after = (listed(each).splitlines() for each in (self.before, self.entries))
+        name = f"{self.place}/{self.path}"
+        return difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
+
+    def to_post(self) -> list[Entry]:
+        """Return all entries as they are to be: those of others just as they are stored."""
+        mine = [
+            {**_DEFAULTS, **entry, "path": self.path, "position": position}
+            for position, entry in enumerate(self.entries)
+        ]
+        return [*self.others, *mine]
+
+    def refusal(self, limit: RefuseDelete, let_pass: int) -> str:
+        """Return why so many deletions are refused; empty where they are not."""
+        known = len(self.before)
+        most = max(1, min(limit.count, known * limit.share // 100))
+        if self.deleted <= max(most, let_pass):
+            return ""
+        return (
+            f"{self.place}: {self.deleted} of the {known} entries that fleet wrote would be "
+            f"deleted, and guards.refuse.delete allows {most}; if that is meant: "
+            f"`--delete-up-to {self.deleted}`"
+        )
+
+
+def path_of(fleet: Fleet) -> str:
+    """Return the path of a fleet's entries, as a checkout of the task configuration has it."""
+    return f"fleet/{fleet.fleet}.yaml"
+
+
+def _effects(entries: Iterable[Entry]) -> Counter[str]:
+    """Return what entries do: a comment names a rule by its place, which others shift."""
+    return Counter(
+        canonical_json({key: value for key, value in entry.items() if key != "comment"})
+        for entry in entries
+    )
+
+
+def _plain(entry: Entry) -> Entry:
+    """Return an entry without what is left out of an export."""
+    return {
+        key: entry[key]
+        for key in _ORDER
+        if key in entry and entry[key] != _DEFAULTS.get(key, object())
+    }
+
+
+class Counted(Protocol):
+    """How many entries a post changes."""
+
+    @property
+    def updated(self) -> int:
+        """Return how many get another content."""
+
+    @property
+    def removed(self) -> int:
+        """Return how many are deleted."""
+
+    @property
+    def unchanged(self) -> int:
+        """Return how many stay."""
+
+
+class RuleBook(Protocol):
+    """Where entries of rules are kept, by place; each raises SourceUnreachable where it fails."""
+
+    def stored(self, place: str) -> list[dict[str, Any]]:
+        """Return all entries just as they are stored."""
+
+    def post(self, place: str, entries: Sequence[dict[str, Any]], *, dry_run: bool) -> Counted:
+        """Replace all entries, or say what that would change."""
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What became of the deliveries: lines of what was done, and why one failed."""
+
+    done: tuple[str, ...]
+    failed: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 done, 1 failed, 5 partly done."""
+        return (5 if self.done else 1) if self.failed else 0
+
+
+def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
+    """Write what differs; PlanRefused before the first change where the server disagrees."""
+    due = [(book, delivery) for book, delivery in deliveries if not delivery.is_empty]
+    for book, delivery in due:
+        _try(book, delivery)
+    done: list[str] = []
+    for book, delivery in due:
+        try:
+            # Tried again: others were written since, and a post replaces what somebody pushed.
+            _try(book, delivery)
+            counted = book.post(delivery.place, delivery.to_post(), dry_run=False)
+        except SourceUnreachable as error:
+            return Delivered(tuple(done), str(error))
+        except PlanRefused as error:
+            if not done:
+                raise
+            return Delivered(tuple(done), str(error))
+        done.append(f"{delivery.place}: {delivery.said}")
+        try:
+            _check_done(delivery, counted)
+            _read_back(book, delivery)
+        except SourceUnreachable as error:
+            return Delivered(tuple(done), str(error))
+    return Delivered(tuple(done))
+
+
+def _try(book: RuleBook, delivery: Delivery) -> None:
+    """Refuse where the server would change entries that fleet did not write."""
+    counted = book.post(delivery.place, delivery.to_post(), dry_run=True)
+    if _strange(delivery, counted):
+        raise PlanRefused(
+            f"refused, nothing was changed at {delivery.place}: the server would change "
+            f"{_strange(delivery, counted)}: somebody changed its task configuration meanwhile; "
+            "run this again"
+        )
+
+
+def _check_done(delivery: Delivery, counted: Counted) -> None:
+    """Raise SourceUnreachable where the server changed entries that fleet did not write."""
+    if _strange(delivery, counted):
+        raise SourceUnreachable(
+            f"{delivery.place}: the server changed {_strange(delivery, counted)}: what somebody "
+            "pushed at the same moment may be lost; let them push it again"
+        )
+
+
+def _strange(delivery: Delivery, counted: Counted) -> str:
+    """Return what a server changes where that is not what a delivery changes; else nothing."""
+    own = len(delivery.held) - len(delivery.others) - delivery.kept
+    changed = counted.removed + counted.updated
+    if changed == own and counted.unchanged == len(delivery.others) + delivery.kept:
+        return ""
+    return f"{changed} of its entries, of which fleet wrote {own}"
+
+
+def _read_back(book: RuleBook, delivery: Delivery) -> None:
+    now = Delivery(delivery.place, delivery.path, book.stored(delivery.place), delivery.entries)
+    if not now.is_empty or any(entry not in now.others for entry in delivery.others):
+        raise SourceUnreachable(
+            f"{delivery.place}: the entries read back differ from those written: somebody changed "
+            "the task configuration at the same time; see `fleet export debusine --diff`"
+        )

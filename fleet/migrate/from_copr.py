@@ -1,0 +1,641 @@
+"""This module takes out of a file what only Jinja understands, and tells it with its line.
+
+`re.match` looks at the beginning only: `kernel` takes kernel-headers too. A full match with `.*`
+behind the pattern takes the same names. Where RE2 does not know what Python knows, there is no
+such pattern, and it says so.
+
+It reads EXTRA_BUILDCHROOT_TAGS (a list of {pattern, tags}) and EXTRA_BUILDER_TAGS (tag to list of
+patterns) as literals; nothing of the file is ever executed.
+"""
+
+import ast
+import configparser
+import io
+import re
+import tokenize
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from fleet.errors import FileUnreadable
+from fleet.migrate.writing import (
+    Block,
+    Change,
+    Imported,
+    Notes,
+    comment_text,
+    comments,
+    decoded,
+    document,
+    flow,
+    item_to_lines,
+    read_plain,
+    scalar,
+)
+from fleet.schema.base import TAG_PATTERN
+from fleet.schema.document import Document
+from fleet.schema.findings import Span
+from fleet.schema.nodes import lines_of
+from fleet.schema.units import follows
+from fleet.tagrules.allow import BadPattern, compile_pattern
+from fleet.tagrules.names import Recorded
+from fleet.tagrules.patterns import pieces, split_top, with_brace
+
+_TAG = re.compile(r"\{%[-+]?\s*(?P<word>\w+).*?%\}", re.DOTALL)
+_COMMENT = re.compile(r"^[ \t]*\{#[^\n]*#\}[ \t]*$", re.MULTILINE)
+_BLOCKS = ("if", "for", "macro", "filter", "call", "block", "raw")
+_INSTEAD = "not carried over, for Jinja decides; import the file that Ansible wrote on the server"
+
+
+def without_jinja(name: str, text: str, notes: Notes) -> str:
+    """Return a text with blanks in place of Jinja's statements and of what stands under them."""
+    text = _COMMENT.sub(lambda found: " " * len(found[0]), text)
+    kept, done, depth = [], 0, 0
+    first: re.Match[str] | None = None
+    for tag in _TAG.finditer(text):
+        first = first or tag
+        ends = tag["word"].startswith("end") and tag["word"].removeprefix("end") in _BLOCKS
+        depth = max(0, depth + (tag["word"] in _BLOCKS) - ends)
+        if depth == 0:
+            kept += [text[done : first.start()], _told(name, text, first, tag.end(), notes)]
+            first, done = None, tag.end()
+    if first is not None:
+        kept += [text[done : first.start()], _told(name, text, first, len(text), notes)]
+        done = len(text)
+    return "".join(kept) + text[done:]
+
+
+def is_filled_in(text: str, place: Span, what: str, notes: Notes) -> bool:
+    """Say whether Jinja writes a part of a value, and tell that it is not carried over."""
+    if "{{" not in text:
+        return False
+    notes.change("no-equivalent", place, f"{what}{comment_text(text)}", _INSTEAD)
+    return True
+
+
+def _told(name: str, text: str, tag: re.Match[str], end: int, notes: Notes) -> str:
+    """Tell a part of the text, and return as many blanks."""
+    before, part = lines_of(text[: tag.start()]), text[tag.start() : end]
+    line, column = len(before), len(before[-1]) + 1
+    last = line + len(lines_of(part)) - 1
+    place = Span(name, line, column, line, column + len(lines_of(tag[0])[0]))
+    until = f" and what stands under it, to line {last}" if last > line else ""
+    # What is set may be a password.
+    said = comment_text(tag[0]) if tag["word"] in ("if", "for") else f"{{% {tag['word']} … %}}"
+    notes.change("no-equivalent", place, f"{said}{until}", _INSTEAD)
+    return re.sub(r"[^\r\n]", " ", part)
+
+
+_SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
+_READ = "backend"
+_MARK = "\0"
+_FOLDED = ("i386", "i586", "i686")
+_MOST = 100_000
+_PER_TAG = {
+    "builds_max_workers_tag": ("", "total"),
+    "builds_max_workers_arch": ("arch_", "total"),
+    "builds_max_workers_arch_per_owner": ("arch_", "owner"),
+}
+_PER_TICKET = {
+    "builds_max_workers": "total",
+    "builds_max_workers_owner": "owner",
+    "builds_max_workers_sandbox": "sandbox",
+}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one line says of a value."""
+
+    text: str
+    place: Span
+    above: str
+    """The comment right above it."""
+
+
+@dataclass
+class _Limits:
+    """The limits that were read: of all tickets, and of each tag."""
+
+    tickets: dict[str, int] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)
+    """Owners, each with its line and why."""
+    why_blocked: str = ""
+    tags: dict[str, dict[str, int]] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+
+
+def is_backend(text: str) -> bool:
+    """Say whether a text begins like an INI file, as the backend's configuration does."""
+    written = (line for line in lines_of(text) if line.strip() and line.lstrip()[0] not in "#;")
+    return _SECTION.match(next(written, "")) is not None
+
+
+def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imported:
+    """Return the fleet.yaml that the limits of a backend become."""
+    limits = _Limits()
+    for section, name, parts in _options(written.name, text, notes):
+        if section != _READ:
+            now = f"Copr's backend reads [{_READ}] only"
+            notes.change("never-acts", parts[0].place, f"[{section}] {name}", now)
+        else:
+            _read(name, parts, limits, notes)
+    if notes.findings:
+        return Imported(written, findings=tuple(notes.findings))
+    return Imported(
+        written, document(_limit_lines(written.name, fleet, limits)), notes.sorted_changes()
+    )
+
+
+def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_Part]]]:
+    """Yield section, name and lines of each option, read as Copr's backend does.
+
+    ConfigParser does not tell lines: each one carries its number to its end.
+    """
+    lines = list(io.StringIO(text, newline=None))
+    parser = configparser.RawConfigParser(default_section=_MARK)
+    try:
+        parser.read_file(
+            f"{line.rstrip()}{_MARK}{number}\n" if line.strip() else "\n"
+            for number, line in enumerate(lines, 1)
+        )
+    except configparser.Error as error:
+        told = getattr(error, "errors", None)
+        number = told[0][0] if told else getattr(error, "lineno", None) or 1
+        said = "this option or section stands twice" if not told else "expected NAME = VALUE"
+        place = Span(name, number, 1, number, len(lines[number - 1].rstrip()) + 1)
+        notes.wrong(place, "invalid-ini", said, "Copr's backend does not start with it")
+        return
+    for section in parser.sections():
+        for option, value in parser.items(section):
+            marked = [line.rpartition(_MARK) for line in value.split("\n") if _MARK in line]
+            yield (
+                section,
+                option,
+                [_part(name, lines, part.strip(), int(at)) for part, _, at in marked],
+            )
+
+
+def _part(name: str, lines: list[str], text: str, number: int) -> _Part:
+    line = lines[number - 1].rstrip()
+    said: list[str] = []
+    for above in reversed(lines[: number - 1]):
+        if not above.lstrip().startswith(("#", ";")):
+            break
+        said.insert(0, above.strip("#; \t\n"))
+    place = Span(name, number, len(line) - len(text) + 1, number, len(line) + 1)
+    return _Part(text, place, " ".join(said))
+
+
+def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
+    first = parts[0].place
+    whole = Span(first.file, first.line, 1, first.end_line, first.end_column)
+    if name in (*_PER_TAG, *_PER_TICKET, "blocked_owners"):
+        told = f"{name}: "
+        parts = [each for each in parts if not is_filled_in(each.text, each.place, told, notes)]
+    value = " ".join(filter(None, (part.text for part in parts)))
+    if name in _PER_TAG:
+        for part in parts:
+            _read_pairs(name, part, limits, notes)
+    elif name in _PER_TICKET:
+        if _is_count(value, least=0):
+            limits.tickets[_PER_TICKET[name]] = int(value)
+        elif parts:
+            message = f"expected a count, got {value!r}"
+            notes.wrong(whole, "wrong-value", message, "Copr's backend does not start with it")
+    elif name == "blocked_owners":
+        _read_blocked(parts, limits, notes)
+    elif name.startswith("builds_max_"):
+        limits.kept.append(f"{name}={value}")
+        now = "fleet has no such limit"
+        notes.change("no-equivalent", whole, f"{name}={value}", now)
+    else:
+        # Its value stays untold: it may be a password.
+        now = "this importer takes the limits of builds only"
+        notes.change("no-equivalent", whole, f"option {name}", now)
+
+
+def _read_blocked(parts: list[_Part], limits: _Limits, notes: Notes) -> None:
+    for part in parts:
+        owners, *behind = re.split(r"(?:^|\s)[#;]+", part.text, maxsplit=1)
+        if behind:
+            now = "it is a comment now; Copr's backend takes its words for owners too"
+            notes.change("changed", part.place, f"blocked_owners: {part.text}", now)
+        if not part.text:
+            limits.why_blocked = part.above
+        why = " ".join(filter(None, (part.above, *map(str.strip, behind))))
+        for owner in filter(None, re.split(r"[\s,]+", owners)):
+            place = f"{part.place.file}:{part.place.line}"
+            limits.blocked.setdefault(owner, f"{place}: {why}" if why else place)
+
+
+def _read_pairs(option: str, part: _Part, limits: _Limits, notes: Notes) -> None:
+    prefix, key = _PER_TAG[option]
+    for pair in re.finditer(r"[^,\s][^,]*", part.text):
+        name, equals, count = (word.strip() for word in pair[0].partition("="))
+        at = part.place.column + pair.start()
+        here = Span(part.place.file, part.place.line, at, part.place.line, at + len(pair[0]))
+        tag = prefix + name
+        is_tag = follows(TAG_PATTERN, tag)
+        if not equals or not _is_count(count, least=1) or not is_tag:
+            message = f"expected NAME=COUNT with a count above 0, got {pair[0].strip()!r}"
+            notes.wrong(here, "wrong-value", message, "Copr's backend does not start with it")
+        elif prefix and name in _FOLDED:
+            now = "Copr counts such builds as x86_64, so this limit never bounds anything"
+            notes.change("never-acts", here, f"{option} {name}={count}", now)
+        else:
+            limits.tags.setdefault(tag, {})[key] = int(count)
+
+
+def _is_count(text: str, least: int) -> bool:
+    return text.isascii() and text.isdigit() and least <= int(text[:9]) <= _MOST
+
+
+def _limit_lines(name: str, fleet: str, limits: _Limits) -> Iterator[str]:
+    yield from comments([f"Written by `fleet import copr` from {name}: read it before use."])
+    yield f"fleet: {scalar(fleet)}"
+    yield ""
+    yield from comments(f"no equivalent: {line}" for line in limits.kept)
+    if limits.tickets or limits.blocked:
+        yield "queues:"
+        yield "  tickets:"
+        yield "    kind: tickets"
+        if limits.tickets:
+            yield f"    limits: {flow(_as_written(limits.tickets))}"
+        if limits.blocked:
+            yield from comments([limits.why_blocked] if limits.why_blocked else [], 4)
+            yield "    blocked:"
+        for owner, why in limits.blocked.items():
+            yield from comments([why], 6)
+            yield f"      - {scalar(owner)}"
+        yield ""
+    yield "tags:" if limits.tags else "tags: {}"
+    for tag, found in sorted(limits.tags.items()):
+        yield f"  {scalar(tag)}: {flow({'limits': _as_written(found)})}"
+
+
+def _as_written(found: dict[str, int]) -> dict[str, object]:
+    per = {key: count for key, count in found.items() if key != "total"}
+    written: dict[str, object] = {"per": per} if per else {}
+    if "total" in found:
+        written["total"] = found["total"]
+    return written
+
+
+LONGEST = 1000
+"""Characters of a pattern in fleet.yaml."""
+
+_OTHER_MEANING = re.compile(r"\[[^\]]*\[:|\\[UuN]")
+_ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
+
+
+class NeverMatches(Exception):
+    """Python itself does not take the pattern, so Copr skips its rule."""
+
+
+class NotTakenOver(Exception):
+    """RE2 knows no such pattern."""
+
+
+def whole(pattern: str) -> str:
+    """Return what takes, of whole names, those that Python's pattern takes whole."""
+    translated = _in_re2(pattern)
+    return f"(?:{translated})" if len(split_top(translated, "|")) > 1 else translated
+
+
+def widened(pattern: str) -> str:
+    """Return what takes, of whole names, those that `re.match` takes; raises both exceptions."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise NeverMatches(str(error)) from None
+    strange = _OTHER_MEANING.search(pattern)
+    if strange:
+        raise NotTakenOver(f"'{strange[0]}' means something else in RE2")
+    wide = _open_end(whole(pattern))
+    if len(wide) > LONGEST:
+        raise NotTakenOver(f"it is longer than {LONGEST} characters")
+    try:
+        compile_pattern(wide)
+    except BadPattern as error:
+        raise NotTakenOver(f"RE2: {error.reason}") from None
+    return wide
+
+
+def is_ascii_only(pattern: str) -> bool:
+    """Say whether a pattern has classes that Python reads for all letters, and RE2 for ASCII."""
+    return _ASCII.search(pattern) is not None
+
+
+def _in_re2(pattern: str) -> str:
+    r"""Return a pattern with the few signs of Python's that RE2 writes in another way."""
+    text = "".join(r"\z" if piece == r"\Z" else piece for piece in pieces(pattern))
+    return with_brace(text, "{0")
+
+
+def _open_end(pattern: str) -> str:
+    *_, last = ["", *pieces(pattern)]
+    if last in ("$", r"\z"):
+        return pattern.removesuffix(last) or pattern
+    return pattern if [*pieces(pattern)][-2:] == [".", "*"] else pattern + ".*"
+
+
+LIST, TABLE = "EXTRA_BUILDCHROOT_TAGS", "EXTRA_BUILDER_TAGS"
+_TOO_DEEP = (RecursionError, MemoryError)
+_LONGEST_REASON = 1000
+_LONGEST_ABOVE = 300
+"""Characters of a comment above a rule; what is longer is about more than the rule."""
+_CODE = re.compile(r"""[][{}(),]|["'](?:pattern|tags)["']""")
+_Comments = Mapping[int, tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule as it is written."""
+
+    pattern: str
+    tags: tuple[str, ...]
+    place: Span
+    reason: str
+
+
+def import_copr(
+    name: str, content: bytes, fleet: str, recorded: Recorded | None = None
+) -> Imported:
+    """Return the fleet.yaml that a configuration of Copr becomes."""
+    text, wrong = decoded(name, content)
+    written = read_plain(name, text or "")
+    if text is None:
+        return Imported(written, findings=(wrong,) if wrong else ())
+    notes = Notes()
+    text = without_jinja(name, text, notes)
+    if is_backend(text):
+        return import_limits(written, text, fleet, notes)
+    rules = [rule for rule in _rules(name, text, notes) if not _is_filled_in(rule, notes)]
+    if notes.findings:
+        return Imported(written, findings=tuple(notes.findings))
+    blocks = [block for rule in rules for block in _block(rule, notes)]
+    changes = notes.sorted_changes()
+    if recorded is not None:
+        changes = tuple(_with_names(change, rules, recorded) for change in changes)
+    return Imported(written, document(_lines(name, fleet, rules, blocks)), changes)
+
+
+def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
+    """Return the rules of a configuration; raises FileUnreadable where they are no literals."""
+    text, wrong = decoded(name, content)
+    notes = Notes()
+    rules = tuple(_rules(name, text or "", notes)) if wrong is None else ()
+    for finding in (wrong, *notes.findings):
+        if finding is not None:
+            raise FileUnreadable(f"{finding.span}: {finding.message}")
+    return rules
+
+
+def find_list(text: str) -> tuple[int, int] | None:
+    """Return the first and the last line of the list, counted from 1; None where it is not set."""
+    for statement in ast.parse(text).body:
+        if LIST in _assigned(statement):
+            return statement.lineno, statement.end_lineno or statement.lineno
+    return None
+
+
+def _rules(name: str, text: str, notes: Notes) -> Iterator[Rule]:
+    tree = _tree(name, text, notes)
+    if tree is None:
+        return
+    found = False
+    written = _comments(text)
+    for statement in tree.body:
+        for option in _assigned(statement):
+            found = True
+            reader = _Reader(name, text, notes, written)
+            value = getattr(statement, "value", None)
+            yield from reader.rules(value) if option == LIST else reader.table(value)
+    for node in ast.walk(tree):
+        if node not in tree.body and isinstance(node, ast.stmt) and [*_assigned(node)]:
+            reader = _Reader(name, text, notes, written)
+            reader.refuse(node, "it is set inside a block, so what it becomes is not written here")
+            found = True
+    if not found:
+        message = f"neither {LIST} nor {TABLE} is set in this file"
+        notes.wrong(Span(name), "missing-key", message, "name the configuration of the frontend")
+
+
+def _tree(name: str, text: str, notes: Notes) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        line, column = error.lineno or 1, error.offset or 1
+        place = Span(name, line, column, line, column + 1)
+        notes.wrong(place, "invalid-python", error.msg, "is this the right file?")
+    except (ValueError, *_TOO_DEEP):
+        notes.wrong(Span(name), "too-complex", "this is nested too deep to be a configuration")
+    return None
+
+
+def _assigned(statement: ast.stmt) -> Iterator[str]:
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
+        targets = [statement.target]
+    for target in targets:
+        if isinstance(target, ast.Name) and target.id in (LIST, TABLE):
+            yield target.id
+
+
+class _Reader:
+    """Reads literals, and says of anything else where it stands."""
+
+    def __init__(self, name: str, text: str, notes: Notes, written: _Comments) -> None:
+        self._name = name
+        self._lines = text.splitlines()
+        self._notes = notes
+        self._comments = written
+
+    def rules(self, value: ast.expr | None) -> Iterator[Rule]:
+        """Yield the rules of a list of {pattern, tags}."""
+        for item in self._items(value, "a list of {pattern, tags}"):
+            entries = self._entries(item)
+            if entries is None:
+                continue
+            for key in sorted(entries.keys() - {"pattern", "tags"}):
+                self.refuse(entries[key], f"'{key}' is not known: expected pattern and tags")
+            if not {"pattern", "tags"} <= entries.keys():
+                self.refuse(item, "expected {pattern, tags}")
+                continue
+            pattern = self._text(entries["pattern"])
+            tags = [self._tag(tag) for tag in self._items(entries["tags"], "a list of tags")]
+            if pattern is not None and tags and None not in tags:
+                known = tuple(tag for tag in tags if tag)
+                yield Rule(pattern, known, self.span(entries["pattern"]), self._reason(item))
+            elif not tags:
+                self.refuse(entries["tags"], "expected at least one tag")
+
+    def table(self, value: ast.expr | None) -> Iterator[Rule]:
+        """Yield the rules of a mapping from a tag to its patterns."""
+        entries = self._entries(value)
+        for key, patterns in (entries or {}).items():
+            tag = self._tag(ast.copy_location(ast.Constant(key), patterns))
+            for item in self._items(patterns, "a list of patterns"):
+                pattern = self._text(item)
+                if pattern is not None and tag is not None:
+                    yield Rule(pattern, (tag,), self.span(item), self._reason(item))
+
+    def refuse(self, node: ast.AST | None, message: str) -> None:
+        """Say what is wrong at a place."""
+        hint = "write literals: lists, mappings and text in quotes"
+        self._notes.wrong(self.span(node), "not-a-literal", message, hint)
+
+    def span(self, node: ast.AST | None) -> Span:
+        """Return the characters of a node; Python counts columns in bytes."""
+        line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+        start = self._column(line, getattr(node, "col_offset", 0))
+        stop = self._column(end, getattr(node, "end_col_offset", 0))
+        return Span(self._name, line, start, end, stop)
+
+    def _column(self, line: int, offset: int) -> int:
+        written = self._lines[line - 1] if line <= len(self._lines) else ""
+        return len(written.encode()[:offset].decode("utf-8", "ignore")) + 1
+
+    def _items(self, node: ast.expr | None, what: str) -> list[ast.expr]:
+        if isinstance(node, ast.List | ast.Tuple):
+            return node.elts
+        self.refuse(node, f"expected {what}")
+        return []
+
+    def _entries(self, node: ast.expr | None) -> dict[str, ast.expr] | None:
+        if not isinstance(node, ast.Dict):
+            self.refuse(node, "expected a mapping")
+            return None
+        found = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            word = self._text(key or value)
+            if word is not None:
+                found[word] = value
+        return found
+
+    def _text(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        self.refuse(node, "expected a text in quotes")
+        return None
+
+    def _tag(self, node: ast.expr) -> str | None:
+        text = self._text(node)
+        if text is None or "{{" in text or follows(TAG_PATTERN, text):
+            return text
+        self.refuse(node, f"expected a tag without spaces, got {text!r}")
+        return None
+
+    def _reason(self, node: ast.expr) -> str:
+        """Return the comments in a rule, behind it, or else right above: why it is there."""
+        place = self.span(node)
+        said = [
+            text
+            for number in range(place.line, place.end_line + 1)
+            for column, text in filter(None, [self._comments.get(number)])
+            if self._is_of(place, number, column)
+        ]
+        return " ".join(filter(None, said))[:_LONGEST_REASON] or self._above(node.lineno)
+
+    def _is_of(self, place: Span, number: int, column: int) -> bool:
+        if number < place.end_line or column < place.end_column:
+            return (number, column) > (place.line, place.column)
+        between = self._lines[number - 1][place.end_column - 1 : column - 1]
+        return not between.strip(" \t,]})")
+
+    def _above(self, first: int) -> str:
+        """Return the last paragraph of the comment above a line, unless it is a long one."""
+        said: list[str] = []
+        for line in reversed(self._lines[: first - 1]):
+            text = line.strip().lstrip("# ")
+            if not line.strip().startswith("#") or not text or _CODE.match(text):
+                break
+            said.insert(0, text)
+        reason = " ".join(said)
+        if len(reason) <= _LONGEST_ABOVE:
+            return reason
+        now = f"longer than {_LONGEST_ABOVE} characters, so it is not taken for the rule's reason"
+        place = Span(self._name, first - len(said), 1, first - 1, len(self._lines[first - 2]) + 1)
+        self._notes.change("no-equivalent", place, f"a comment of {len(reason)} characters", now)
+        return ""
+
+
+def _comments(text: str) -> _Comments:
+    """Return column and text of the comment of each line that has one, counted from 1."""
+    found = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                said = token.string.lstrip("# ").rstrip()
+                found[token.start[0]] = token.start[1] + 1, "" if _CODE.match(said) else said
+    except (tokenize.TokenError, SyntaxError):
+        return found
+    return found
+
+
+def _is_filled_in(rule: Rule, notes: Notes) -> bool:
+    return is_filled_in(
+        f"{rule.pattern} for {', '.join(rule.tags)}", rule.place, "pattern ", notes
+    )
+
+
+def _block(rule: Rule, notes: Notes) -> Iterator[Block]:
+    try:
+        wide = widened(rule.pattern)
+    except NeverMatches as reason:
+        now = f"Python does not take it ({reason}), so Copr skips this rule"
+        notes.change("never-acts", rule.place, f"pattern {rule.pattern}", now)
+        yield Block(above=[f"never acted: {rule.pattern} for {', '.join(rule.tags)}"])
+        return
+    except NotTakenOver as reason:
+        notes.change("no-equivalent", rule.place, f"pattern {rule.pattern}", str(reason))
+        yield Block(above=[f"no equivalent: {rule.pattern} for {', '.join(rule.tags)}"])
+        return
+    if wide != rule.pattern:
+        now = f"a full match on {wide} takes the same names as the prefix match there"
+        notes.change("changed", rule.place, f"pattern {rule.pattern}", now)
+    if is_ascii_only(rule.pattern):
+        now = r"\d, \w, \s, \b and (?i) are about ASCII letters only"
+        notes.change("changed", rule.place, f"classes of pattern {rule.pattern}", now)
+    entries: list[tuple[str, object]] = [("match", wide), ("ask", list(dict.fromkeys(rule.tags)))]
+    if rule.reason:
+        entries.append(("reason", rule.reason))
+    yield Block(entries)
+
+
+def _with_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change:
+    """Return a change with the recorded names that only the prefix match took."""
+    rule = next((each for each in rules if each.place == change.place), None)
+    if rule is None or change.what != f"pattern {rule.pattern}" or change.kind != "changed":
+        return change
+    wide, exact = compile_pattern(widened(rule.pattern)), compile_pattern(whole(rule.pattern))
+    only = [n for n in recorded.names if wide.takes(n) and not exact.takes(n)]
+    if not only:
+        return change
+    now = f"{change.now}; only the prefix took"
+    return replace(change, now=now, names=tuple(only))
+
+
+def _lines(name: str, fleet: str, rules: list[Rule], blocks: list[Block]) -> Iterator[str]:
+    yield from comments([f"Written by `fleet import copr` from {name}: read it before use."])
+    yield f"fleet: {scalar(fleet)}"
+    tags = sorted({tag for rule in rules for tag in rule.tags})
+    if tags:
+        yield ""
+        why = "users of Copr cannot ask for these: its allow-list, tickets and admins do"
+        yield from comments([why])
+        yield "tags:"
+        asked_by = flow({"asked_by": ["rules", "system", "tickets"]})
+        yield from (f"  {scalar(tag)}: {asked_by}" for tag in tags)
+    yield ""
+    written = [block for block in blocks if block.entries]
+    yield "powerful:" if written else "powerful: []"
+    for block in blocks:
+        yield from item_to_lines(block) if block.entries else comments(block.above, 2)

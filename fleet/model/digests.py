@@ -1,0 +1,167 @@
+"""This module digests what a plan rests on; the order of writing does not count.
+
+What comes in great numbers is written by record, straight to bytes: a record's fields have an
+order of their own, and sorted lines need no value of the whole.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic_core import to_json
+
+from fleet.model.facts import Demand, Listing, Machine, QueueReading, Request, World
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Action, Create, Plan, Signature, Unserved
+from fleet.model.values import Value, canonical_json, digest
+from fleet.schema.model import Fleet
+
+
+def seal(plan: Plan) -> Plan:
+    """Return the plan with the digest of all it says, warnings aside."""
+    blank = plan.digests.model_copy(update={"plan": ""})
+    apart = {
+        **dict.fromkeys(("actions", "signatures", "unserved", "workers", "warnings"), ()),
+        "digests": blank,
+        "included": {},
+    }
+    # A plan without base stacks to change is digested as before plans told of them; others too.
+    later = ("bases", "included", "limits", "prices", "promotions", "rules", "waiting_versions")
+    blank_plan = plan.model_copy(update=apart)
+    absent = {key for key in later if not getattr(blank_plan, key)}
+    dumped = blank_plan.model_dump(mode="json", exclude=absent)
+    said = hashlib.sha256(canonical_json(dumped).encode())
+    for lines in (
+        map(_signature, plan.signatures),
+        _unserved(plan.unserved),
+        map(_action, plan.actions),
+        map(_json, plan.workers),
+    ):
+        said.update(b"".join(b"\n" + line for line in lines))
+    sealed = plan.digests.model_copy(update={"plan": said.hexdigest()})
+    return plan.model_copy(update={"digests": sealed})
+
+
+def config_digest(fleet: Fleet) -> str:
+    """Return the digest of a configuration; the order of keys and of sets does not count.
+
+    A key with its default does not count, written or left out: one more of them changes no digest.
+    """
+    said = fleet.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    return digest(_canonical(said))
+
+
+def world_digest(world: World) -> str:
+    """Return the digest of a world; the order in which it was observed does not count."""
+    bare = {
+        "queues": {name: _without_records(reading) for name, reading in world.queues.items()},
+        "providers": {
+            name: listing
+            if not isinstance(listing, Listing)
+            else listing.model_copy(
+                update={"machines": (), "workers": () if listing.workers else listing.workers}
+            )
+            for name, listing in world.providers.items()
+        },
+    }
+    # A fleet without base stacks is digested as it was before there were any.
+    absent: dict[str, Any] = {} if world.bases else {"bases": True}
+    absent |= {"delete_seconds": True} if world.delete_seconds is None else {}
+    # So is a version that serves as before there were states.
+    bare_versions = {n: keys for n, each in enumerate(world.versions) if (keys := _unsaid(each))}
+    absent |= {"images": bare_versions} if bare_versions else {}
+    # And a queue of which no rules are read.
+    plain_queues = [name for name, reading in world.queues.items() if not reading.rules]
+    absent |= {"queues": {name: {"rules"} for name in plain_queues}} if plain_queues else {}
+    said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare), absent))
+    for header, records in _records(world):
+        said.update(b"\n" + to_json(header))
+        for line in sorted(map(_record, records)):
+            said.update(b"\n" + line)
+    return said.hexdigest()
+
+
+def _unsaid(version: ImageVersion) -> set[str]:
+    """Return what a version has said nothing of, as recordings of older fleets do not."""
+    plain = {"state", "share"} if version.state == "current" else set[str]()
+    later = ("since", "by_rule", "built_in", "way", "rentals")
+    return plain | {key for key in later if not getattr(version, key)}
+
+
+def _action(action: Action) -> bytes:
+    if not isinstance(action, Create):
+        return _json(action)
+    tables = [sorted(each.items()) for each in (action.inputs.labels, action.inputs.settings)]
+    return _json(action, exclude={"inputs": {"labels", "settings"}}) + to_json(tables)
+
+
+def _signature(signature: Signature) -> bytes:
+    served = [sorted(by.items()) for by in (signature.by_worker, signature.by_create)]
+    later: set[str] = set() if signature.ruled else {"ruled"}
+    return _json(signature, exclude={"by_worker", "by_create"} | later) + to_json(served)
+
+
+def _unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
+    """Yield what is said of those that get no machine; many share their reasons."""
+    known: dict[tuple[int, int], bytes] = {}
+    for each in causes:
+        key = (id(each.because), id(each.blocked))  # the plan keeps both: no id comes twice
+        if key not in known:
+            reasons = to_json([each.because, each.blocked])
+            known[key] = hashlib.sha256(reasons).digest()
+        yield _json(each, exclude={"because", "blocked"}) + known[key]
+
+
+def _without_records(reading: QueueReading) -> QueueReading:
+    demand, workers = reading.demand, reading.workers
+    if isinstance(demand, Demand):
+        demand = demand.model_copy(update={"requests": ()})
+    if isinstance(workers, tuple):
+        workers = ()
+    return reading.model_copy(update={"demand": demand, "workers": workers})
+
+
+def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]]:
+    """Yield what comes in great numbers, with what tells where it is from."""
+    for name, reading in sorted(world.queues.items()):
+        if isinstance(reading.demand, Demand):
+            yield ("requests", name), reading.demand.requests
+        if isinstance(reading.workers, tuple):
+            yield ("workers", name), reading.workers
+    for name, listing in sorted(world.providers.items()):
+        if isinstance(listing, Listing):
+            yield ("machines", name), listing.machines
+            yield ("registered", name), listing.workers or ()
+
+
+def _record(record: Value) -> bytes:
+    if isinstance(record, Machine) and record.misses is None:
+        # A machine whose port nobody looked at is digested as before there were such looks.
+        return _json(record, exclude={"misses", "was_ready", "looked_since"})
+    loose = isinstance(record, Request) and (record.asked or record.task_data or record.groups)
+    return _canonical_bytes(record) if loose else _json(record)
+
+
+def _json(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None) -> bytes:
+    return value.__pydantic_serializer__.to_json(value, exclude=exclude)
+
+
+def _canonical_bytes(value: Value, exclude: dict[str, Any] | None = None) -> bytes:
+    dumped = value.model_dump(mode="json", exclude=exclude)
+    return canonical_json(_canonical(dumped)).encode()
+
+
+_SETS = frozenset({"provides", "requires", "serves", "scopes", "static", "groups", "publish"})
+_RECORDS = frozenset({"requests", "workers", "machines", "images", "history"})
+
+
+def _canonical(value: object, key: str = "") -> object:
+    match value:
+        case dict():
+            return {name: _canonical(part, name) for name, part in value.items()}
+        case list() if key in _SETS or key in _RECORDS:
+            return sorted((_canonical(part) for part in value), key=canonical_json)
+        case list():
+            return [_canonical(part) for part in value]
+        case _:
+            return value

@@ -1,0 +1,604 @@
+"""This module says what of a base stack was observed: what the machines of a provider share.
+
+What could not be read is `Unknown`, a value of its own: unknown is not zero.
+A `World` is everything one decision rests on, without secrets; its JSON form is world.json.
+
+People are requesters, users of groups, and submitters within sandboxes. Owners and projects of a
+Copr stay: rules match them, and the server shows them to everybody.
+"""
+
+import hmac
+from collections.abc import Collection
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PlainSerializer
+
+from fleet.model.images import ImageVersion
+from fleet.model.values import MOST, Count, Moment, Tags, Value, digest
+
+
+class Part(Value):
+    """Something that all machines of a provider share, as fleet.yaml asks for it."""
+
+    kind: Literal["network", "firewall", "ssh_key", "placement_group", "template"]
+    name: str
+    inputs: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from the other parts of its base."""
+        return f"{self.kind}/{self.name}"
+
+
+class Base(Value):
+    """A provider's base stack as its engine recorded it."""
+
+    serial: int = Field(description="Grows with each change of the stack's state.")
+    parts: tuple[Part, ...] = Field((), description="What it was last asked to hold.")
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Part, as KIND/NAME, to its id at the provider."
+    )
+    laid: bool = Field(False, description="Each of them was made as asked, and all that is in it.")
+    interrupted: bool = Field(False, description="An earlier operation did not finish.")
+
+
+class BaseChange(Value):
+    """What an apply would do to what the machines of a provider share; parts as KIND/NAME."""
+
+    provider: str
+    create: tuple[str, ...] = ()
+    change: tuple[str, ...] = Field((), description="In place, or by making it anew.")
+    delete: tuple[str, ...] = ()
+    outdates: int = Field(0, description="Machines that were made without what is new.")
+
+    @property
+    def outdating(self) -> str:
+        """Return what becomes of machines that were made without what is new; empty: of none."""
+        if not self.outdates:
+            return ""
+        which = "1 machine" if self.outdates == 1 else f"{self.outdates:,} machines"
+        return f"outdates {which}: replaced after it, as `replace`, guards and budgets allow"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Return each step in words; where no part differs, an earlier update did not finish."""
+        steps = (("create", self.create), ("change", self.change), ("delete", self.delete))
+        said = tuple(f"{verb} {key}" for verb, keys in steps for key in keys)
+        return said or ("finish an earlier update",)
+
+
+Cents = Annotated[Decimal, PlainSerializer(lambda amount: format(amount, "f"), return_type=str)]
+"""An exact amount of money in the currency of the file; text in JSON."""
+
+
+class Charge(Value):
+    """Machine time and money of one pool and payer, in the current hour, day and month."""
+
+    pool: str
+    scope: str | None = Field(None, description="None: boot and idle time, which the pool pays.")
+    team: str | None = None
+    owner: str | None = None
+    tags: Tags = Field((), description="Tags that the work it was charged for required.")
+    seconds: tuple[int, int, int] = Field(
+        description="Machine seconds in the current hour, day and month."
+    )
+    money: tuple[Cents, Cents, Cents] = Field(
+        description="Money in the current hour, day and month."
+    )
+
+
+class Entry(Value):
+    """Machine time and money of one pool and payer in one hour, to be added to the ledger."""
+
+    hour: Moment = Field(description="When the hour of `money.time_zone` began.")
+    pool: str
+    scope: str | None = Field(None, description="None: boot and idle time, which the pool pays.")
+    team: str | None = None
+    owner: str | None = None
+    tags: Tags = ()
+    seconds: int
+    money: Cents
+
+
+class Ledger(Value):
+    """What was spent in the current calendar hour, day and month of `money.time_zone`."""
+
+    charged_until: Moment | None = Field(
+        None, description="When machines were last charged; None: never."
+    )
+    charges: tuple[Charge, ...] = ()
+
+
+class Quote(Value):
+    """What a provider says of one machine type at one place."""
+
+    price: Cents = Field(gt=0, le=10_000, description="Net, per hour.")
+    month: Cents = Field(gt=0, le=10_000_000, description="Net, at most per calendar month.")
+    cores: int = Field(ge=1, le=10_000)
+    memory: int = Field(ge=1, le=2**30, description="MiB.")
+    disk: int = Field(ge=0, le=2**40, description="MiB.")
+    architecture: str
+
+
+class PriceList(Value):
+    """What a provider says of its machine types and prices at one place."""
+
+    read_at: Moment
+    location: str
+    currency: str
+    quotes: dict[str, Quote]
+    address: Cents | None = Field(
+        ge=0, le=10_000, description="A public IPv4 address, net, per hour."
+    )
+    disk: Cents | None = Field(ge=0, le=10_000, description="A GiB of disk, net, per month.")
+    stale: str = Field(
+        "",
+        description="Why there is no newer one, though it is time; empty: it is new enough.",
+        exclude_if=lambda why: not why,
+    )
+
+
+class QueueRule(Value):
+    """One rule of a queue, as far as it gives tags; equal ones have the same effect."""
+
+    task: str = Field("", description="Debusine: the task that it is about.")
+    pattern: str = Field("", description="Copr: what the name of a build has to match.")
+    when_provided: Tags = Field((), description="Debusine: tags that a request provides already.")
+    when_required: Tags = Field((), description="Debusine: tags that it requires already.")
+    provides: Tags = Field((), description="Tags that a request then provides.")
+    requires: Tags = Field((), description="Tags that it then requires.")
+
+    def __str__(self) -> str:
+        """Return the rule on a line."""
+        if self.pattern:
+            return f"{self.pattern} gets {', '.join(self.requires)}"
+        when = ", ".join((*self.when_provided, *self.when_required)) or "any request"
+        gets = ", ".join((*self.requires, *self.provides)) or "nothing"
+        return f"{self.task} with {when} gets {gets}"
+
+
+class HeldRules(Value):
+    """The rules that a queue has at one place."""
+
+    written: tuple[QueueRule, ...] = Field((), description="Rules that came from fleet.")
+    others: tuple[QueueRule, ...] = Field((), description="Rules that people wrote there.")
+    uncompared: int = Field(
+        0, description="Entries that do more than give tags; their content is not recorded."
+    )
+    since: Moment | None = Field(
+        None, description="When fleet first saw just these rules; None: not before this reading."
+    )
+
+    @property
+    def digest(self) -> str:
+        """Return what tells these rules from others, whatever their order."""
+        rules = {rule.model_dump_json() for rule in (*self.written, *self.others)}
+        return digest(sorted(rules))
+
+
+class Unknown(Value):
+    """A reading that failed or is contradicted by a second witness."""
+
+    unknown: str = Field(description="Why nothing is known, in a sentence.")
+
+
+AskSource = Literal["user", "task", "ticket", "system"]
+Market = Literal["spot", "on-demand"]
+
+
+class Request(Value):
+    """Work that waits for a worker; `count` of them when the queue groups equal ones."""
+
+    id: str = Field(description="The queue's own id; of the oldest when grouped.")
+    count: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    task: str = ""
+    required: Tags = Field((), description="Tags a worker must provide.")
+    provided: Tags = Field((), description="Tags a worker may require of it.")
+    asked: dict[str, AskSource] = Field(
+        default_factory=dict, description="Who asked for each required tag, where the queue tells."
+    )
+    priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
+    pending_since: Moment | None = None
+    expected_seconds: Count | None = Field(
+        None, description="Expected duration from history, in seconds."
+    )
+    requester: str | None = None
+    groups: tuple[str, ...] = ()
+    team: str | None = None
+    scope: str | None = None
+    workspace: str | None = None
+    owner: str | None = None
+    project: str | None = None
+    chroot: str | None = None
+    package: str | None = None
+    sandbox: str | None = None
+    task_data: dict[str, Any] = Field(
+        default_factory=dict, description="Only the fields that a rule may look at."
+    )
+    deadline_seconds: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+        None,
+        description="How long it may run, where its queue tells that of it alone: this counts "
+        "before `queues.NAME.deadline`.",
+        exclude_if=lambda seconds: seconds is None,
+    )
+
+
+Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=10**9)], ...],
+    Field(max_length=10_000),
+    AfterValidator(lambda sizes: tuple(sorted(sizes))),
+]
+"""Sizes in MiB, kept sorted so that equal histories are equal values."""
+
+
+class TaskHistory(Value):
+    """What finished runs of one task used for one package."""
+
+    task: str
+    package: str
+    memory_mib: Sizes = Field((), description="Peak main memory of each finished run, in MiB.")
+    disk_mib: Sizes = Field((), description="Peak disk space of each finished run, in MiB.")
+
+
+class TaskRuns(Value):
+    """How long finished runs of one task for one package took on one machine type."""
+
+    task: str
+    package: str
+    machine: str = Field(description="The machine type.")
+    seconds: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=MOST)], ...],
+        Field(max_length=10_000),
+        AfterValidator(lambda seconds: tuple(sorted(seconds))),
+    ] = Field(description="Of each run, in seconds.")
+
+
+class Sample(Value):
+    """What was listed of a queue too long to list in time, and what is known of the rest."""
+
+    listed: int = Field(description="Pending requests that were listed, of each scope both ends.")
+    unlisted: dict[str, int] = Field(
+        description="Scope to how many more are pending there, as the server counts them."
+    )
+    longest: int = Field(
+        description="About how many can be listed in time; a longer queue has to be read over SQL."
+    )
+
+
+class Demand(Value):
+    """What waited in one queue when its reading began."""
+
+    read_at: Moment = Field(description="When the reading began.")
+    requests: tuple[Request, ...] = ()
+    stored: bool = Field(
+        False, description="The queue stored the tags when a request became pending; they win."
+    )
+    estimate: bool = Field(False, description="True where a long queue was only sampled.")
+    sample: Sample | None = Field(None, description="What is known of such an estimate.")
+    history: tuple[TaskHistory, ...] = Field(
+        (), description="What earlier runs used, where the queue tells."
+    )
+    runs: tuple[TaskRuns, ...] = Field(
+        (),
+        description="How long earlier runs took on which machine type, where that is known.",
+        exclude_if=lambda runs: not runs,
+    )
+    environments: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        description="Environment id to its record (architecture, …), where the queue tells.",
+    )
+
+
+class WorkerState(StrEnum):
+    """What a worker is doing, as its queue's database says."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    DEAF = "deaf"  # connected, but its queue has not heard, or not lately, what it can do
+    DISCONNECTED = "disconnected"
+    ENROLLED = "enrolled"  # its queue waits for it: it has a token and never registered
+    DISABLED = "disabled"  # no token of it works, connected or not
+
+
+class Work(Value):
+    """What a busy worker runs, as far as its queue tells: who it is counted for and charged to."""
+
+    task: str = ""
+    required: Tags = Field((), description="Tags its request required.")
+    started_at: Moment | None = None
+    expected_seconds: Count | None = Field(
+        None, description="Expected duration from its start, in seconds."
+    )
+    requester: str | None = None
+    owner: str | None = None
+    package: str | None = Field(None, description="The source package, where its queue tells.")
+    names: tuple[str, ...] = Field(
+        (),
+        description="The names of its request, as `powerful` and `durations` match them.",
+        exclude_if=lambda names: not names,
+    )
+    scope: str | None = None
+    team: str | None = None
+    sandbox: str | None = None
+
+
+class Ended(Value):
+    """Work that a worker has ended, and when."""
+
+    work: Work
+    at: Moment
+
+
+class Worker(Value):
+    """A worker as its queue knows it."""
+
+    name: str
+    machine: str | None = Field(None, description="Name of the machine it runs on, if ours.")
+    pool: str | None = None
+    static: bool = False
+    state: WorkerState
+    draining: bool = Field(False, description="The queue gives it no new work.")
+    running: str | None = Field(None, description="Id of the request it runs.")
+    work: Work | None = Field(None, description="What it runs; None where the queue does not say.")
+    ended: Ended | None = Field(
+        None,
+        description="What it ran last, where tickets are given out here: charged up to its end.",
+        exclude_if=lambda ended: ended is None,
+    )
+    uses: Count | None = Field(
+        None, description="Requests it has finished; None where the queue does not count them."
+    )
+    provides: Tags = ()
+    requires: Tags = ()
+    since: Moment | None = Field(None, description="In this state since.")
+    last_seen: Moment | None = None
+    connected_since: Moment | None = Field(
+        None, description="None: it is not connected, or its queue does not tell since when."
+    )
+    away: bool = Field(
+        False, description="It is busy, but not connected: it comes back with its work, or never."
+    )
+    stranded: bool = Field(
+        False, description="No token of it works: what it was given it cannot fetch, nor answer."
+    )
+    token_expires: Moment | None = Field(
+        None, description="Until when one that never registered may; None: it need not hurry."
+    )
+
+
+class QueueReading(Value):
+    """Everything read from one queue. No registry (None) is not the same as no workers (())."""
+
+    demand: Demand | Unknown
+    workers: tuple[Worker, ...] | Unknown | None = Field(
+        None, description="None where no registry can be read (REST alone)."
+    )
+    rivals: Tags = Field(
+        (), description="Worker pools for which the queue's own provisioner makes machines."
+    )
+    clock_ahead: int | None = Field(
+        None,
+        description="Minutes by which its server's clock was ahead of this computer's, where it "
+        "said what time it has.",
+        exclude_if=lambda minutes: minutes is None,
+    )
+    packages: dict[str, str] = Field(
+        default_factory=dict,
+        description="Ticket that has a machine to the source package of its build, as far as the "
+        "queue tells whose backend takes its machines by tickets.",
+        exclude_if=lambda packages: not packages,
+    )
+    rules: dict[str, HeldRules | Unknown] = Field(
+        default_factory=dict,
+        description="Place (a workspace, a file, an address) to the rules that the queue has "
+        "there; empty: fleet.yaml names no place.",
+    )
+
+
+class MachineState(StrEnum):
+    """What the provider says of a machine."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"  # its livechecks or its `new` failed
+
+
+class Machine(Value):
+    """A machine as its provider lists it under the label fleet=NAME."""
+
+    name: str
+    id: str = Field(description="The provider's own id.")
+    pool: str = Field(description="From the label `pool`.")
+    type: str
+    state: MachineState
+    created_at: Moment
+    image: str | None = None
+    digest: str | None = Field(None, description="Digest of what made it, from its label.")
+    expires: Moment | None = Field(
+        None, description="Until when a run vouched for it; None: none has, or it cannot be noted."
+    )
+    address: str | None = None
+    misses: Count | None = Field(
+        None,
+        description="Looks in a row at which the port of `pools.NAME.ready` did not answer; 0: it "
+        "answers; None: nobody looked.",
+    )
+    was_ready: bool = Field(False, description="That port has answered at one of the looks.")
+    looked_since: Moment | None = Field(
+        None, description="The first look at that port that anybody remembers; None: nobody does."
+    )
+    trouble: str = Field(
+        "",
+        description="Why it is still there although it was to be deleted, and what comes next.",
+        exclude_if=lambda text: not text,
+    )
+
+
+class Listing(Value):
+    """A provider's own listing of the machines that carry this fleet's mark."""
+
+    read_at: Moment
+    machines: tuple[Machine, ...] = ()
+    notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
+    clock_ahead: int | None = Field(
+        None,
+        description="Minutes by which its server's clock was ahead of this computer's, where it "
+        "said what time it has.",
+        exclude_if=lambda minutes: minutes is None,
+    )
+    workers: tuple[Worker, ...] | None = Field(
+        None, description="Workers that register at the provider itself (kind sim); None: none do."
+    )
+
+
+class WorkerInputs(Value):
+    """What a worker's machine was made from: recorded at creation, passed back unchanged."""
+
+    name: str
+    type: str
+    image: str
+    architecture: str = "amd64"
+    labels: dict[str, str] = Field(default_factory=dict)
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="What only this provider kind needs (location, boot)."
+    )
+
+
+class Found(Value):
+    """A machine that a person asks for by a label of it, whoever made it."""
+
+    machine: Machine
+    architecture: str
+    labels: dict[str, str] = Field(description="All that it carries but what changes by itself.")
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="What else it was made from, as far as it tells."
+    )
+    worker: Worker | None = Field(
+        None, description="Its worker, where workers register at the provider itself."
+    )
+
+
+class Stack(Value):
+    """A pool's stack as its engine recorded it: the second witness of machines."""
+
+    engine: Literal["embedded", "pulumi"]
+    provider: str = Field(description="Name of the provider in fleet.yaml when it was made.")
+    serial: int = Field(description="Grows with each change of the stack's state.")
+    name: str = Field(
+        "", description="Where it is not FLEET-POOL: a pool that was renamed keeps its stack."
+    )
+    workers: tuple[WorkerInputs, ...] = ()
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Worker name to provider id, for workers that exist."
+    )
+    interrupted: bool = Field(
+        False, description="An earlier operation did not finish; the next apply finishes it."
+    )
+
+
+AttemptResult = Literal[
+    "starting", "registered", "gone", "failed", "out-of-stock", "quota", "error"
+]
+
+
+class Attempt(Value):
+    """One try to make a machine, and what became of it: the memory of failures."""
+
+    pool: str
+    worker: str
+    type: str
+    market: Market = "on-demand"
+    image: str = Field(description="The provider's own id of what it boots.")
+    at: Moment
+    result: AttemptResult = Field(
+        description="`failed`: made, but it never registered; `gone`: nobody knows whether it "
+        "would have; `out-of-stock`, `quota`, `error`: the provider made none."
+    )
+    detail: str = Field("", description="What the provider said, without secrets.")
+
+
+class World(Value):
+    """Everything one decision rests on, without secrets."""
+
+    format: Literal["fleet-world-1"] = "fleet-world-1"
+    fleet: str = Field(description="Name of the fleet that observed it.")
+    time: Moment
+    queues: dict[str, QueueReading] = Field(default_factory=dict)
+    providers: dict[str, Listing | Unknown] = Field(default_factory=dict)
+    stacks: dict[str, Stack | Unknown] | Unknown = Field(
+        default_factory=dict, description="Pool name to its stack; a pool without one is absent."
+    )
+    bases: dict[str, Base | Unknown] = Field(
+        default_factory=dict, description="Provider to its base stack; one without is absent."
+    )
+    images: tuple[ImageVersion, ...] | Unknown = ()
+    ledger: Ledger | Unknown = Field(
+        Unknown(unknown="it was not recorded"),
+        description="What was spent so far; without it nothing is bought under a budget.",
+    )
+    attempts: tuple[Attempt, ...] = Field(
+        (), description="The latest tries to make machines, of each pool and machine type."
+    )
+    approved: dict[str, int] | Unknown = Field(
+        default_factory=dict,
+        description="Digest of an approval to how many machines it has let pass.",
+    )
+    members: dict[str, Tags] | Unknown = Field(
+        default_factory=dict, description="Group to its users, from the file of `members`."
+    )
+    runs: tuple[Moment, ...] | Unknown = Field(
+        (), description="When the latest runs of `fleet apply` that ended began, oldest first."
+    )
+    delete_seconds: Count | None = Field(
+        None,
+        description="How long the longest of the latest runs took that deleted machines; None: "
+        "no run has deleted any yet.",
+    )
+    prices: dict[str, PriceList | Unknown] = Field(
+        default_factory=dict,
+        description="Provider to its own price list, where it was asked for one.",
+        exclude_if=lambda prices: not prices,
+    )
+
+    @property
+    def versions(self) -> tuple[ImageVersion, ...]:
+        """Return the versions of images that are known."""
+        return () if isinstance(self.images, Unknown) else self.images
+
+
+_SANDBOX = "sandbox:"
+
+
+def pseudonymise(world: World, key: bytes, kept: Collection[str] = ()) -> World:
+    """Return the world with every person but those `kept` under a name made with the key.
+
+    The same person has the same name all over; who has not the key cannot find out whose it is.
+    """
+
+    def of(person: str) -> str:
+        if person in kept:
+            return person
+        return f"person-{hmac.digest(key, person.encode(), 'sha256').hex()[:12]}"
+
+    def within(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
+        match value:
+            case dict():
+                return {k: within(v, k) for k, v in value.items()}
+            case list():
+                return [within(each, name) for each in value]
+            case str() if name == "requester" or (name == "sandbox" and value):
+                return of(value)
+            case str() if value.startswith(_SANDBOX):
+                return _SANDBOX + of(value.removeprefix(_SANDBOX))
+        return value
+
+    told = within(world.model_dump(mode="json"))
+    if isinstance(world.members, dict):
+        told["members"] = {
+            group: [of(user) for user in users] for group, users in world.members.items()
+        }
+    return World.model_validate(told)

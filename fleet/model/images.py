@@ -1,0 +1,361 @@
+"""What is remembered of an image: recipe, manifest, test results, versions.
+
+Its JSON form is manifest.json in the folder of a build, `IMAGES/IMAGE/VERSION/`; every other file
+there is named in it with its checksum.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field
+
+from fleet.model.values import Moment, Value, digest
+from fleet.schema.base import Written
+from fleet.schema.pools import ImageRecipe
+
+PREFIX = "debusine_worker_"
+"""What every variable of the role begins with."""
+
+_BESIDE = {"provides", "rebuild", "publish", "promote", "version"}
+"""Keys that say when an image is baked, where it goes and what it offers, not what is in it."""
+_API = "/api"
+
+
+def role_variables(recipe: ImageRecipe) -> dict[str, object]:
+    """Return what the role debusine_worker is given for the root of this image.
+
+    Every variable that fleet.yaml can set is named, also where it has the role's default.
+    """
+    variables: dict[str, object] = {
+        "source": (recipe.source or "").strip(),
+        "enable_backends": sorted(set(recipe.enable_backends)),
+        "enable_tasks": sorted(set(recipe.enable_tasks)),
+        "extra_packages": sorted(set(recipe.packages)),
+        "version": recipe.worker_version or "",
+        "swap_mebibytes": recipe.swap or 0,
+        "api_url": _api_url(recipe.api_url),
+        "start": False,
+    }
+    return {PREFIX + name: value for name, value in variables.items()}
+
+
+def recipe_digest(recipe: ImageRecipe) -> str:
+    """Return the digest of all that goes into the image; neither order nor defaults count.
+
+    A key that says nothing leaves no trace, so that keys yet to come change no digest.
+    """
+    written = recipe.model_dump(mode="json", exclude=_BESIDE)
+    written |= {"api_url": _api_url(recipe.api_url), "source": (recipe.source or "").strip()}
+    kept = {key: value for key, value in written.items() if value not in (None, "", [], {}, False)}
+    return digest({key: _unordered(value) for key, value in kept.items()})
+
+
+def _unordered(value: object) -> object:
+    return sorted(set(value)) if isinstance(value, list) else value
+
+
+def _api_url(server: str | None) -> str:
+    """Return the root of a server's API; people name it as well as the server itself."""
+    return f"{server.rstrip('/').removesuffix(_API)}{_API}" if server else ""
+
+
+State = Literal[
+    "building", "built", "tested", "candidate", "current", "previous", "retired", "failed"
+]
+
+BOOTABLE: frozenset[State] = frozenset({"tested", "candidate", "current", "previous", "retired"})
+"""States of a version that passed its test."""
+
+
+def _as_set(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(tags)))
+
+
+class Rental(Value):
+    """A machine that existed only while an image was built or published."""
+
+    provider: str = Field(description="As fleet.yaml calls it.")
+    type: str
+    location: str
+    seconds: int = Field(description="How long it existed.")
+
+
+class ImageVersion(Value):
+    """A version of an image, as far as a decision rests on it."""
+
+    image: str
+    version: str
+    state: State = Field(
+        "current", description="Where older recordings say none, the newest version serves."
+    )
+    share: int = Field(
+        0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
+    )
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Provider name to the provider's own image id."
+    )
+    provides: Annotated[tuple[str, ...], AfterValidator(_as_set)] = Field(
+        (), description="Tags that its worker reported at its boot test."
+    )
+    since: Moment | None = Field(
+        None, description="When it came into this state; None: an older recording does not tell."
+    )
+    by_rule: bool = Field(
+        False, description="`images.NAME.promote` moves it; else only a person does."
+    )
+    built_in: int | None = Field(None, description="Seconds that its build took.")
+    way: str = Field("", description="How it was built: disk, instance or debusine.")
+    rentals: tuple[Rental, ...] = Field(
+        (), description="Machines that existed only to build and to publish it."
+    )
+
+
+class WaitingVersion(Value):
+    """A version that passed its test and is published, and that not every machine boots yet."""
+
+    image: str
+    version: str
+    state: State
+    share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
+    since: Moment = Field(description="When it came into this state.")
+    until: Moment | None = Field(
+        None, description="When `fleet apply` goes on with it; None: no time is set."
+    )
+    because: str = Field(description="Why it waits, with the key of fleet.yaml that decides.")
+    command: str = Field(description="What makes it current now.")
+
+    @property
+    def said(self) -> str:
+        """Return what waits, since when and why, in one sentence."""
+        since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
+        if self.until is None:
+            return f"version {self.version} waits for promotion {since}: {self.because}"
+        return f"version {self.version} is the candidate ({self.share}%) {since}: {self.because}"
+
+
+class Publication(Value):
+    """Where a version was uploaded to."""
+
+    id: str = Field(description="The provider's own image id, or the address of a file.")
+    at: datetime
+    verified: bool = Field(description="It was read back whole after the upload.")
+    rental: Rental | None = Field(None, description="The machine that the upload needed.")
+
+
+class Version(Value):
+    """One version of an image."""
+
+    image: str
+    version: str
+    state: State
+    digest: str = Field("", description="Of recipe, role and packages; empty until it is built.")
+    recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
+    role_digest: str = Field(description="Of the files of the Ansible role.")
+    since: datetime = Field(description="When it came into this state.")
+    built_at: datetime = Field(description="When its build began.")
+    built_by: str
+    built_in: int | None = Field(None, description="Seconds that its build took.")
+    way: str = Field("", description="How it was built, as its manifest says.")
+    rental: Rental | None = Field(None, description="The machine that it was built on.")
+    elsewhere: bool = Field(
+        False, description="It was baked elsewhere and named in fleet.yaml, which vouches for it."
+    )
+    commit: str = ""
+    why: str = Field("", description="Why it failed, in a sentence.")
+    share: int = Field(
+        0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
+    )
+    provides: tuple[str, ...] = Field((), description="Tags that its worker reported at a boot.")
+    by_rule: bool = Field(
+        False,
+        description="`images.NAME.promote` moves it: a fleet that promotes by itself tested it.",
+    )
+    publications: dict[str, Publication] = Field(
+        default_factory=dict, description="Provider, or URL of a store, to its upload there."
+    )
+
+    @property
+    def fact(self) -> ImageVersion:
+        """Return what a decision rests on: where it is whole, and what it offers."""
+        uploads = sorted(self.publications.items())
+        rented = (self.rental, *(upload.rental for _, upload in uploads))
+        return ImageVersion(
+            image=self.image,
+            version=self.version,
+            state=self.state,
+            share=self.share,
+            ids={place: upload.id for place, upload in uploads if upload.verified},
+            provides=self.provides,
+            since=self.since,
+            by_rule=self.by_rule,
+            built_in=self.built_in,
+            way=self.way,
+            rentals=tuple(filter(None, rented)),
+        )
+
+
+class Upload(Value):
+    """What a provider or a store holds of a version, by its own listing."""
+
+    id: str = Field(description="The provider's own image id, or the address of a file.")
+    image: str
+    version: str
+    sha256: str = Field(description="Of the disk; a provider may keep its first digits only.")
+    whole: bool = Field(description="It was read back whole; else a run died, or still works.")
+    since: datetime = Field(description="When it was begun.")
+
+    def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
+        """Say whether a run that died left it; not so what is to be gone on with."""
+        is_own = (self.image, self.version) == but_for
+        return not self.whole and self.since < before and not is_own
+
+
+class Transfer(Value):
+    """How far the upload of a version is."""
+
+    phase: Literal["prepare", "upload", "read back"]
+    done: int = Field(description="In bytes.")
+    total: int = Field(description="In bytes.")
+
+
+class Published(Value):
+    """What became of a version at one place."""
+
+    place: str = Field(description="Provider, or URL of a store.")
+    id: str = Field("", description="What it is called there; empty: it is not published there.")
+    removed: tuple[str, ...] = Field((), description="What runs that died had left there.")
+    error: str = ""
+
+
+class Publishing(Value):
+    """What became of a version at all places that it was to be published at."""
+
+    image: str
+    version: str = Field("", description="Empty: it was only cleaned.")
+    places: tuple[Published, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 where no place failed, 1 where each did, else 5."""
+        failed = [each for each in self.places if each.error]
+        if not failed:
+            return 0
+        return 1 if len(failed) == len(self.places) else 5
+
+
+class Move(NamedTuple):
+    """What is remembered of a version changes."""
+
+    was: Version | None
+    """None: nobody knew of it before."""
+    now: Version
+
+
+class BuildOrder(Value):
+    """What is to be baked, and who says so."""
+
+    image: str
+    version: str = Field(description="When its build began, as in 20261121T203000Z.")
+    recipe: Annotated[ImageRecipe, Written]
+    built_at: datetime
+    built_by: str
+    commit: str = ""
+
+
+class BuildStep(Value):
+    """What a build is doing."""
+
+    phase: str
+    task: str = Field("", description="Of the Ansible role, while that runs.")
+    seconds: float = Field(description="Since the build began.")
+
+
+class Package(Value):
+    """A Debian package that is installed in an image."""
+
+    name: str
+    version: str
+    architecture: str
+    source: str = Field(description="Name of its source package.")
+    source_version: str
+    origin: str = Field("", description="The APT source it came from, as suite/component at URI.")
+    sha256: str = Field("", description="Of the .deb; empty where no package list named it.")
+
+
+class File(Value):
+    """A file beside the manifest."""
+
+    sha256: str
+    size: int = Field(description="In bytes.")
+
+
+class Test(Value):
+    """What a test of the image found."""
+
+    kind: Literal["offline", "boot"]
+    at: datetime
+    seconds: float
+    problems: tuple[str, ...] = Field((), description="Empty: it passed.")
+    provides: tuple[str, ...] = Field((), description="Tags that its worker reported, sorted.")
+
+
+class Manifest(Value):
+    """Everything that is known of one version of an image, without secrets."""
+
+    format: Literal["fleet-image-1"] = "fleet-image-1"
+    image: str
+    version: str = Field(description="When its build began, as in 20261121T203000Z.")
+    way: Literal["disk", "instance", "debusine"]
+    suite: str
+    architecture: str
+    recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
+    role_digest: str = Field(description="Of the files of the Ansible role.")
+    digest: str = Field(description="Of recipe, role and the packages it got.")
+    built_at: datetime
+    built_by: str = Field(description="Who built it, as the machine or CI names them.")
+    commit: str = Field("", description="The commit of fleet.yaml; empty outside of git.")
+    seconds: dict[str, float] = Field(description="Phase of the build to what it took.")
+    rental: Rental | None = Field(None, description="The machine that it was built on.")
+    packages: tuple[Package, ...] = Field((), description="Sorted by name and architecture.")
+    files: dict[str, File] = Field(default_factory=dict, description="Name to what it holds.")
+    tests: tuple[Test, ...] = Field((), description="The oldest first.")
+
+    @property
+    def provides(self) -> tuple[str, ...]:
+        """Return the tags that the worker reported at the latest boot that succeeded."""
+        booted = [each for each in self.tests if each.kind == "boot" and not each.problems]
+        return booted[-1].provides if booted else ()
+
+
+_JUDGED: tuple[State, ...] = ("built", "tested", "failed")
+"""What is in use already changes its state by promotion and rollback alone."""
+
+
+class VersionTests(Value):
+    """A version of an image, what was tested of it now, and what state it is in since."""
+
+    image: str
+    version: str
+    state: State
+    tests: tuple[Test, ...]
+    notes: tuple[str, ...] = Field((), description="What is no problem and yet to be known.")
+
+    @property
+    def passed(self) -> bool:
+        """Say whether nothing is wrong with it."""
+        return not any(test.problems for test in self.tests)
+
+
+def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Version:
+    """Return a version after these tests: tested, or failed with the first problem."""
+    problems = [problem for test in tests for problem in test.problems]
+    booted = [test for test in tests if test.kind == "boot" and not test.problems]
+    provides = booted[-1].provides if booted else version.provides
+    known = version.model_copy(update={"provides": provides})
+    if version.state not in _JUDGED:
+        return known
+    state: State = "failed" if problems else "tested"
+    since = version.since if version.state == state else now
+    why = problems[0] if problems else ""
+    judged = {"state": state, "since": since, "why": why, "by_rule": not problems}
+    return known.model_copy(update=judged)

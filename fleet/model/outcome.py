@@ -1,0 +1,59 @@
+"""This module says what an apply did, pool by pool, as a value that every surface renders."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.model.values import Value
+
+
+class StackOutcome(Value):
+    """What became of one pool's actions."""
+
+    pool: str
+    result: Literal["applied", "unchanged", "failed", "refused"]
+    created: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = Field(
+        (), description="Machines that its stack was told are gone."
+    )
+    adopted: tuple[str, ...] = Field(
+        (), description="Machines that existed and were taken into its stack."
+    )
+    error: str = ""
+
+    @property
+    def is_touched(self) -> bool:
+        """Say whether anything was changed here."""
+        return bool(self.created or self.drained or self.deleted or self.forgotten or self.adopted)
+
+
+class Outcome(Value):
+    """What an apply did."""
+
+    plan: str = Field(description="Digest of the plan.")
+    stacks: tuple[StackOutcome, ...] = ()
+    released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
+    promoted: tuple[str, ...] = Field(
+        (), description="Versions of images that were moved, as IMAGE VERSION."
+    )
+    refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
+    left: tuple[str, ...] = Field((), description="Pools not begun: somebody asked to end.")
+    under_way: tuple[str, ...] = Field(
+        (), description="Pools whose work goes on; a later outcome says what became of it."
+    )
+    rules: tuple[str, ...] = Field((), description="Rules that were delivered to queues.")
+    outdated: tuple[str, ...] = Field(
+        (),
+        description="What differs from the saved plan that was to be applied; nothing of "
+        "it was done.",
+    )
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 done, 1 failed, 4 refused, 5 partly applied."""
+        results = {stack.result for stack in self.stacks}
+        if "failed" in results:
+            return 5 if any(stack.is_touched for stack in self.stacks) else 1
+        return 4 if self.refused or self.outdated or "refused" in results else 0

@@ -1,0 +1,693 @@
+"""This module holds what guards say and how far approvals are used up, as values of a plan.
+
+Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one value, and
+plan -> JSON -> plan is the identity.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PlainSerializer
+
+from fleet.model.facts import BaseChange, WorkerInputs
+from fleet.model.images import State, WaitingVersion
+from fleet.model.prices import PriceSource
+from fleet.model.values import Moment, Value
+from fleet.schema.base import CURRENCY_PATTERN
+
+
+class GuardResult(Value):
+    """What one guard said, with its figures and its line of fleet.yaml."""
+
+    guard: str
+    pool: str | None = Field(None, description="None where it counts the whole fleet.")
+    result: Literal["passed", "throttled", "refused"]
+    because: str
+    way_out: str = ""
+    path: tuple[str | int, ...] = ()
+    count: int = Field(0, description="How many machines it is about.")
+    of: int = Field(0, description="How many machines the pool, or the fleet, holds.")
+    approved: int = Field(0, description="How many of them approvals let pass in this run.")
+    withheld: int = Field(0, description="How many actions it keeps back in this run.")
+    limit: str = Field("", description="What fleet.yaml allows, as in `30% and at most 10`.")
+    approve: tuple[str, ...] = Field(
+        (), description="Lines to paste under `approvals`, one per pool, that would let it pass."
+    )
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Say whether it changes anything, or would have without an approval."""
+        return self.result != "passed" or self.approved > 0
+
+
+GuardName = Literal["delete", "cost_increase", "rival"]
+"""The guards that an approval can let pass."""
+
+
+class ApprovalVerdict(Value):
+    """How far one approval is used up, and what it lets pass in this plan."""
+
+    digest: str = Field(description="Of all it says: an edited approval is another one.")
+    path: tuple[str | int, ...] = Field(description="Where it stands in fleet.yaml.")
+    guard: GuardName
+    pool: str
+    count: int = Field(description="How many machines it lets pass in all.")
+    used: int = Field(0, description="How many it let pass in earlier runs.")
+    passes: tuple[str, ...] = Field((), description="Workers that it lets pass in this plan.")
+    reason: str
+    expires: date = Field(description="The last day it works.")
+    inert: str = Field("", description="Why it lets nothing pass; empty where it may.")
+
+    @property
+    def left(self) -> int:
+        """Return how many machines it may still let pass, this plan not counted."""
+        return 0 if self.inert else max(0, self.count - self.used)
+
+
+class LimitVerdict(Value):
+    """How far one limit is used up by somebody, this plan counted."""
+
+    path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
+    who: str | None = Field(
+        None, description="Whose machines count; None: everybody's, or nobody knows whose."
+    )
+    limit: int = Field(description="How many machines these may be at one time.")
+    in_use: int = Field(description="Machines that run work which counts, or may count.")
+    given: int = Field(
+        description="Requests that get a free machine or a new one, guards not yet asked."
+    )
+    waiting: int = Field(description="Requests that count as well and wait on.")
+
+
+_PLACES = Decimal("0.0001")
+_OFF = Decimal("0.0002")
+"""Two figures that are rounded to four places may differ by so much and mean the same."""
+
+
+_MOST = Decimal(10) ** 15
+
+
+def _bounded(amount: Decimal) -> Decimal:
+    if not (amount.is_finite() and abs(amount) < _MOST):
+        raise ValueError(f"money below {_MOST:,}")
+    return amount
+
+
+@lru_cache(maxsize=10_000)  # many machines, few prices
+def _money(amount: Decimal) -> Decimal:
+    return _bounded(amount).quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
+
+
+@lru_cache(maxsize=10_000)
+def _written(amount: Decimal) -> str:
+    return format(_money(amount), "f")
+
+
+Rate = Annotated[
+    Decimal,
+    AfterValidator(_money),
+    PlainSerializer(_written, return_type=str),
+]
+"""Money per hour in the currency of the plan, four places, a string in JSON."""
+
+
+def _plain(amount: Decimal) -> str:
+    return format(amount.normalize(), "f")
+
+
+Bill = Annotated[Decimal, AfterValidator(_bounded), PlainSerializer(_plain, return_type=str)]
+"""Money as it is billed, unrounded, so that parts add up to the whole; a string in JSON."""
+
+
+def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
+    """Return amounts of money with as many places as the finest of them needs, at least two."""
+    places = max(map(_places, amounts), default=2)
+    form = f"{'+' if sign else ''}.{places}f"
+    return [format(amount, form) for amount in amounts]
+
+
+def rate(amount: Decimal, *, sign: bool = False) -> str:
+    """Return one amount of money with two to four places."""
+    return rates([amount], sign=sign)[0]
+
+
+def _places(amount: Decimal) -> int:
+    exponent = amount.normalize().as_tuple().exponent
+    return max(2, -exponent) if isinstance(exponent, int) else 2
+
+
+PeriodName = Literal["hour", "day", "month"]
+_WHEN: dict[PeriodName, tuple[str, str]] = {
+    "hour": ("this hour", "in the next hour"),
+    "day": ("today", "tomorrow"),
+    "month": ("this month", "next month"),
+}
+
+
+def say_when(period: PeriodName, *, coming: bool) -> str:
+    """Return how people say the current or the next hour, day or month."""
+    return _WHEN[period][coming]
+
+
+class BudgetVerdict(Value):
+    """How far one budget is used up in one of its periods, this plan counted."""
+
+    budget: str = Field(description="Name under `budgets`, or of the pool whose budget it is.")
+    path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
+    period: PeriodName
+    unit: str = Field(description="A currency, or `machine hours`.")
+    limit: Rate
+    spent: Rate = Field(description="So far in this period.")
+    reserved: Rate = Field(description="What existing machines and work are expected to add.")
+    planned: Rate = Field(description="What this plan adds.")
+    exceeded: bool = Field(False, description="Spent and reserved alone pass the limit already.")
+    coming: bool = Field(False, description="It is about the next hour, day or month.")
+    known: bool = Field(
+        True, description="False: what was spent could not be read, and nothing more is bought."
+    )
+
+    @property
+    def when(self) -> str:
+        """Return which period it is about, the way people say it."""
+        return say_when(self.period, coming=self.coming)
+
+    @property
+    def left(self) -> Decimal | None:
+        """Return what is left after this plan, never less than nothing; None: nobody knows."""
+        left = self.limit - self.spent - self.reserved - self.planned
+        return max(Decimal(0), left) if self.known else None
+
+
+class Optimum(Value):
+    """What the machines cost that this plan makes for waiting requests, and how good that is.
+
+    `cost` is what these machines are billed until they are deleted after their idle time-out. The
+    allocation was chosen by a model: its figures are about all machines that it asks for, before
+    guards, with the same requests served.
+    """
+
+    cost: Rate = Field(description="The sum of what the machines are billed (`until_idle`).")
+    machines: int = Field(0, description="How many machines that is.")
+    withheld: int = Field(0, description="How many more a guard keeps back; not in `cost`.")
+    assumed: int = Field(
+        0, description="Requests they serve that are taken to run for an hour: nothing is known."
+    )
+    unpriced: int = Field(0, description="Machines whose price nobody knows; each counts as 0.")
+    model: Rate | None = Field(None, description="What the allocation costs in the model.")
+    bound: Rate = Field(description="No allocation that serves the same requests costs less.")
+    relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
+    gap: float = Field(description="(model - bound) / model; 0: proven to be the best.")
+    because: str = Field("", description="Where the gap is not 0: what ended the search.")
+
+    @property
+    def is_about_cost(self) -> bool:
+        """Say whether the model's figures are about the cost that is shown, but for rounding."""
+        return not self.withheld and self.model is not None and abs(self.cost - self.model) <= _OFF
+
+    @property
+    def is_optimal(self) -> bool:
+        """Say whether no other machines could serve the same requests for less."""
+        return self.is_about_cost and not self.gap
+
+
+class MissingRule(Value):
+    """An entry that a rule of fleet.yaml becomes and that a queue does not have."""
+
+    path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
+    entry: str
+
+
+class RulesVerdict(Value):
+    """Whether the rules of fleet.yaml are in force at one place of a queue."""
+
+    queue: str
+    place: str = Field(description="A workspace of Debusine; Copr's file or address.")
+    state: Literal["in-force", "differs", "unseen"]
+    since: Moment | None = Field(
+        None, description="When fleet first saw them there; None: in this reading."
+    )
+    expected: int = Field(0, description="How many entries the rules of fleet.yaml become.")
+    missing: tuple[MissingRule, ...] = ()
+    extra: tuple[str, ...] = Field(
+        (), description="Entries that fleet once wrote, or that no rule of fleet.yaml gives."
+    )
+    because: str = Field("", description="Why they cannot be seen.")
+    fix: str = Field("", description="The command, or the key of fleet.yaml, that mends it.")
+
+
+class Cause(StrEnum):
+    """What made an action necessary; guards treat each cause in its own way."""
+
+    DEMAND = "demand"  # throttled: the first N now, the rest next run
+    CONFIG = "config"  # refused above the limit
+    KNOWLEDGE = "knowledge"  # something is lost or unseen; refused above the limit
+
+
+class Reason(StrEnum):
+    """Why an action or a verdict stands in the plan."""
+
+    # create
+    REQUESTS_WAIT = "requests-wait"
+    BELOW_MIN = "below-min"
+    BELOW_SPARE = "below-spare"
+    INTERRUPTED = "interrupted"  # an earlier apply was killed; this one finishes it
+    REPLACEMENT = "replacement"  # takes the place of a worker that is outdated or worn out
+    # drain, disable, delete
+    IDLE_TOO_LONG = "idle-too-long"
+    TICKET_RETURNED = "ticket-returned"  # its ticket has ended, and no other may have it
+    ABOVE_MAX = "above-max"
+    POOL_DRAINING = "pool-draining"
+    POOL_REMOVED = "pool-removed"
+    DISABLED = "disabled"
+    BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
+    DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
+    STOPPED = "stopped"  # its machine is off: it runs nothing any more
+    LIVECHECK_FAILED = "livecheck-failed"  # its provider found that its machine does not work
+    REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
+    OUTDATED = "outdated"  # made from something else than today's config or image
+    MAX_AGE = "max-age"
+    MAX_USES = "max-uses"
+    NOT_WANTED = "not-wanted"  # what it was made for was withdrawn, and nothing else fits
+    ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
+    EXPIRED = "expired"  # no run vouches for it any more; only `fleet sweep` says so
+    REQUESTED = "requested"  # a person named it; only `fleet machine delete` says so
+    # keep
+    BUSY = "busy"
+    SERVES_WAITING = "serves-waiting"
+    KEPT_FOR_MIN = "kept-for-min"
+    KEPT_SPARE = "kept-spare"
+    IDLE_RECENTLY = "idle-recently"
+    STARTING = "starting"
+    NEVER_REGISTERED = "never-registered"
+    NO_REGISTRY = "no-registry"
+    NOT_KNOWN = "not-known"
+    POOL_PAUSED = "pool-paused"
+    DISCONNECTED = "disconnected"  # not connected; when that lasts and it is idle, it goes
+    STATIC = "static"
+    MACHINE_GONE = "machine-gone"
+    PAID_FOR = "paid-for"  # idle, but paid for until after the next run
+    WAITS_FOR_WINDOW = "waits-for-window"  # outdated; replaced in its turn or its window
+    # promote
+    NEWER_VERSION = "newer-version"  # tested, published, newer than what machines boot
+    CANDIDATE_CAME_UP = "candidate-came-up"  # for as long as `promote.after` says
+
+
+class Create(Value):
+    """Make a machine; its worker registers by itself."""
+
+    action: Literal["create"] = "create"
+    pool: str
+    worker: str = Field(description="Name of the worker and of its machine.")
+    registry: str | None = Field(
+        None, description="The queue it gets a token of; None: it registers at its provider."
+    )
+    inputs: WorkerInputs
+    reason: Reason
+    cause: Cause
+    because: str = Field(description="The reason in a sentence, with its figures.")
+    cost: Rate = Field(description="Money per hour that this adds.")
+    serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
+    until_idle: Bill | None = Field(
+        None,
+        description="Money that it is billed until it is deleted after its idle time-out; None: "
+        "it is made for no request, or nobody knows its price.",
+    )
+    assumed: int = Field(
+        0, description="How many of these requests are taken to run for an hour: nothing is known."
+    )
+    turn: int = Field(0, description="Its place in the order of service, over all pools.")
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """Return the queues whose requests it is for."""
+        return frozenset(key.partition("/")[0] for key in self.serves)
+
+
+class Drain(Value):
+    """Have the queue give a worker no new work; the first half of every deletion."""
+
+    action: Literal["drain"] = "drain"
+    pool: str
+    worker: str
+    registry: str = Field(description="The queue or provider it is registered at.")
+    reason: Reason
+    cause: Cause
+    because: str
+
+
+class Delete(Value):
+    """Disable a worker observed drained and idle, then delete its machine."""
+
+    action: Literal["delete"] = "delete"
+    pool: str
+    worker: str
+    registry: str | None = Field(description="Where it is disabled, or its token revoked.")
+    reason: Reason
+    cause: Cause
+    because: str
+    saves: Rate = Field(description="Money per hour that this ends.")
+    revokes: bool = Field(
+        False, description="It never registered: its token is revoked, so that it cannot any more."
+    )
+    releases: bool = Field(False, description="What it was given goes back to the queue first.")
+
+
+class Release(Value):
+    """Switch off a worker whose machine is gone, and give what it ran back to its queue."""
+
+    pool: str
+    worker: str
+    registry: str = Field(description="The queue it is registered at.")
+    because: str
+    may_work: bool = Field(
+        False, description="A token of it works: guards count it as a deletion."
+    )
+
+
+class Replaced(Value):
+    """The machines of one pool that are replaced because a version moves."""
+
+    pool: str
+    machines: int
+    at_a_time: int = Field(description="At most this share of the pool at once, in percent.")
+    windows: tuple[str, ...] = ()
+
+
+class Promotion(Value):
+    """A version of an image that comes into another state, by `images.NAME.promote`."""
+
+    image: str
+    version: str
+    was: State
+    now: State
+    share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
+    reason: Reason
+    because: str = Field(description="The reason in a sentence, with its figures.")
+    replaces: tuple[Replaced, ...] = ()
+    cost: Rate | None = Field(
+        description="Money at most for new machines beside the old ones; None: not known."
+    )
+
+    @property
+    def verb(self) -> str:
+        """Return what is done, in words."""
+        if self.now == "retired":
+            return "retire"
+        share = f" ({self.share}%)" if self.share else ""
+        return f"promote to {self.now}{share}"
+
+
+Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
+
+
+NotKnown = Literal["machines", "workers", "cost", "price"]
+"""What of a pool's figures nobody knows: machines, what their workers do, money, one's price."""
+
+
+class WorkerVerdict(Value):
+    """What becomes of one worker, also when nothing does."""
+
+    worker: str
+    pool: str
+    registry: str | None = Field(None, description="The queue or provider it registered at.")
+    verdict: Literal["keep", "create", "drain", "delete"]
+    reason: Reason
+    because: str
+    state: str = Field(description="idle, busy, starting, draining, deaf, disconnected, unknown.")
+    running: str | None = None
+    since: Moment | None = None
+    image: str | None = None
+    type: str | None = None
+    cost: Rate = Decimal(0)
+    cost_known: bool = Field(True, description="False: no price is known, so that `cost` is 0.")
+    outdated: bool = Field(False, description="Made from something else than today's config.")
+    inactive: bool = Field(
+        False, description="Its machine is gone or its token disabled; status leaves it out."
+    )
+
+
+class RefusedTag(Value):
+    """A tag that does not count, because who asked for it may not."""
+
+    tag: str
+    who: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that forbids it.")
+
+
+class TagDifference(Value):
+    """A tag that a rule of today gives, and that the queue did not store with the request."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The rule in fleet.yaml.")
+
+
+class RuledTag(Value):
+    """A tag that a rule of fleet.yaml gives to a ticket, by what it says of its build."""
+
+    tag: str
+    path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
+
+
+class Signature(Value):
+    """Requests that every rule and limit of this fleet.yaml treats alike."""
+
+    id: str = Field(description="Digest of what they share.")
+    queue: str
+    required: tuple[str, ...]
+    provided: tuple[str, ...] = ()
+    priority: int
+    count: int
+    requests: tuple[str, ...] = Field(description="Their ids, in the order they are served.")
+    by_worker: dict[str, str] = Field(
+        default_factory=dict, description="Request id to the existing worker counted for it."
+    )
+    by_create: dict[str, str] = Field(
+        default_factory=dict, description="Request id to the worker created for it."
+    )
+    pools: tuple[str, ...] = Field(
+        (), description="Pools that may make a machine for it, by name."
+    )
+    refused: tuple[RefusedTag, ...] = Field((), description="Tags that do not count, and why.")
+    dropped: tuple[str, ...] = Field(
+        (), description="Required tags that it may run without by now (`otherwise`)."
+    )
+    differences: tuple[TagDifference, ...] = Field(
+        (), description="What today's rules would add to what the queue stored."
+    )
+    ruled: tuple[RuledTag, ...] = Field(
+        (), description="Tickets: which of the required tags rules of fleet.yaml give."
+    )
+
+
+class Blocked(Value):
+    """A pool that fits a request and makes no machine for it in this run, and why."""
+
+    pool: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
+
+
+class Unserved(Value):
+    """Requests that get no machine in this run, and why."""
+
+    signature: str
+    requests: tuple[str, ...]
+    count: int
+    because: str
+    path: tuple[str | int, ...] = ()
+    blocked: tuple[Blocked, ...] = Field((), description="Each pool that would fit.")
+
+    @property
+    def paths(self) -> tuple[tuple[str | int, ...], ...]:
+        """Return every key of fleet.yaml that decides, each once."""
+        found = [self.path, *(each.path for each in self.blocked)]
+        return tuple(path for path in dict.fromkeys(found) if path)
+
+
+class PoolVerdict(Value):
+    """What becomes of one pool, and what it costs."""
+
+    pool: str
+    mode: str
+    because: str = Field(description="Why this many and not one more or less.")
+    busy: int = 0
+    idle: int = 0
+    starting: int = 0
+    other: int = Field(0, description="Machines that count to max but serve nothing.")
+    create: int = 0
+    drain: int = 0
+    delete: int = 0
+    served: int = Field(
+        0, description="Waiting requests that get a worker here, one that exists or one made now."
+    )
+    max: int = 0
+    price: Rate = Decimal(0)
+    cost_before: Rate = Decimal(0)
+    cost_after: Rate = Decimal(0)
+    provider: str | None = Field(None, description="Name in fleet.yaml; None: static or removed.")
+    type: str | None = Field(None, description="Machine type of its new workers.")
+    image: str | None = Field(None, description="Image of its new workers.")
+    provides: tuple[str, ...] = Field((), description="Tags that its workers provide.")
+    stack: str | None = Field(None, description="Name of its stack.")
+    serial: int | None = None
+    unwanted: int = Field(
+        0,
+        description="Machines that config no longer wants and that go as their work ends, busy "
+        "and draining ones too; outdated ones are wanted until they are replaced.",
+    )
+    draining: int = Field(0, description="Machines whose workers get nothing new, busy ones too.")
+    not_known: tuple[NotKnown, ...] = Field(
+        (),
+        description="Which of these figures nobody knows; what was not read counts as 0 here.",
+    )
+
+
+def serves(count: int) -> str:
+    """Return how many waiting requests a pool serves, the first words of its `because`."""
+    are = "request is" if count == 1 else "requests are"
+    return f"{count} waiting {are} served here" if count else ""
+
+
+class Estimate(Value):
+    """A queue that was only sampled: more waits there, and nothing is let go for want of work."""
+
+    queue: str
+    listed: int = Field(description="Pending requests that are known.")
+    unlisted: int | None = Field(
+        None, description="How many more the queue counts; None where nobody knows."
+    )
+    longest: int | None = Field(
+        None, description="The length above which this queue has to be read over SQL."
+    )
+    because: str
+
+
+class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
+    """Something the reader should know that changes nothing by itself."""
+
+    rule: str
+    message: str
+    place: str = Field("", description="file:line:col where there is one.")
+
+
+class Digests(Value):
+    """SHA-256 of what the plan rests on."""
+
+    config: str
+    world: str
+    plan: str = ""
+
+
+class Plan(Value):
+    """What should be, why, and at what cost."""
+
+    format: Literal["fleet-plan-1"] = "fleet-plan-1"
+    fleet: str
+    time: Moment
+    currency: str = Field(pattern=CURRENCY_PATTERN)
+    actions: tuple[Action, ...] = ()
+    withheld: tuple[Action, ...] = Field(
+        (), description="Actions that a guard keeps back in this run."
+    )
+    releases: tuple[Release, ...] = Field(
+        (), description="Workers that no machine is left of, as far as anybody knows."
+    )
+    unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
+    bases: tuple[BaseChange, ...] = Field(
+        (), description="What machines of a provider share, where that would change."
+    )
+    promotions: tuple[Promotion, ...] = Field(
+        (), description="Versions of images that `fleet apply` moves; later runs replace machines."
+    )
+    waiting_versions: tuple[WaitingVersion, ...] = Field(
+        (), description="Newer versions of images that not every machine boots yet, and why."
+    )
+    workers: tuple[WorkerVerdict, ...] = ()
+    pools: tuple[PoolVerdict, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    unserved: tuple[Unserved, ...] = ()
+    guards: tuple[GuardResult, ...] = ()
+    approvals: tuple[ApprovalVerdict, ...] = ()
+    budgets: tuple[BudgetVerdict, ...] = ()
+    limits: tuple[LimitVerdict, ...] = ()
+    optimum: Optimum | None = Field(
+        None, description="None where no machine is made for requests."
+    )
+    unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    unread: tuple[str, ...] = Field(
+        (), description="Queues of which nobody knows what waits; sentences are in `unknown`."
+    )
+    estimates: tuple[Estimate, ...] = Field(
+        (), description="Queues that were only sampled; more waits there than is planned for."
+    )
+    attention: tuple[str, ...] = Field(
+        (), description="What a person has to look at: nothing here mends it by itself."
+    )
+    rules: tuple[RulesVerdict, ...] = Field(
+        (), description="Whether queues have the rules of this fleet.yaml, by place."
+    )
+    prices: tuple[PriceSource, ...] = Field(
+        (),
+        description="Which prices of each cloud count here, and from when they are.",
+        exclude_if=lambda prices: not prices,
+    )
+    warnings: tuple[Warning_, ...] = ()
+    rivals: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="Queues that make machines by themselves too, with their own worker pools.",
+    )
+    cost_before: Rate = Decimal(0)
+    cost_after: Rate = Decimal(0)
+    included: dict[str, str] = Field(
+        default_factory=dict,
+        description="Sections and names that this plan cites, as `tags.big`, to the included "
+        "file that they stand in; the others stand in fleet.yaml itself.",
+    )
+    digests: Digests
+
+    @property
+    def cited(self) -> Iterator[tuple[str | int, ...]]:
+        """Yield the keys of fleet.yaml that decide something here."""
+        for unserved in self.unserved:
+            yield from unserved.paths
+        for signature in self.signatures:
+            yield from (each.path for each in signature.refused)
+            yield from (each.path for each in signature.differences)
+            yield from (each.path for each in signature.ruled)
+        yield from (guard.path for guard in self.guards)
+
+    def optimum_of(self, actions: Sequence[Action]) -> Optimum | None:
+        """Return the optimum with the cost of these actions; None where none is for requests."""
+        made = [each for each in actions if isinstance(each, Create) and each.serves]
+        if self.optimum is None or not made:
+            return None
+        asked = self.optimum.machines + self.optimum.withheld
+        figures = {
+            "cost": sum((each.until_idle or Decimal(0) for each in made), Decimal(0)),
+            "machines": len(made),
+            "withheld": max(0, asked - len(made)),
+            "assumed": sum(each.assumed for each in made),
+            "unpriced": sum(each.until_idle is None for each in made),
+        }
+        return Optimum.model_validate(self.optimum.model_dump() | figures)
+
+    @property
+    def is_cost_known(self) -> bool:
+        """Say whether the totals hold every machine's cost; else they are the least of it."""
+        return not any("cost" in pool.not_known for pool in self.pools)
+
+    @property
+    def is_refused(self) -> bool:
+        """Say whether a guard refused something."""
+        return any(guard.result == "refused" for guard in self.guards)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether nothing would be done."""
+        return not (self.actions or self.releases or self.bases or self.promotions)

@@ -1,0 +1,622 @@
+"""Machine types and what they cost: shipped tables, providers' price lists, billing rules.
+
+A table is read when its first type is asked for. Its first lines name the source and the day of
+each column of prices; tools/refresh_catalogue.py writes them. An empty price is not known.
+
+A plan stays a function of fleet.yaml and the world: the lists are part of the world. A type that
+its provider lists no more keeps its figures and has no price.
+
+Prices are net list prices per hour in the provider's currency, where the provider is. They are
+data, not advice: a pool's `machine` may override every figure. What a machine costs is its
+type's price, its address, and the disk it needs above the type's own; a price that the pool
+states says it all.
+
+Money up to a moment is a function of that moment, so that parts add up to the whole exactly,
+however time is cut. A provider bills a step when it begins; work is charged as time passes.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from pkgutil import get_data
+
+from pydantic import Field
+
+from fleet.model.facts import PriceList, Unknown, World
+from fleet.model.values import Value
+from fleet.schema.model import (
+    AwsProvider,
+    Fleet,
+    HcloudProvider,
+    LocalMachineType,
+    LocalProvider,
+    Machine,
+    Money,
+    Pool,
+    Provider,
+    SimBilling,
+    SimMachineType,
+    SimProvider,
+)
+from fleet.schema.pools import Market
+
+LOCATIONS = {
+    "fsn1": "fsn1",
+    "nbg1": "fsn1",
+    "hel1": "fsn1",
+    "ash": "ash",
+    "hil": "ash",
+    "sin": "sin",
+}
+"""Hetzner's locations, and in which column their prices are: it charges alike within a zone."""
+_SPOT = Decimal("0.99")
+"""Below the price on demand, so that spot is bought first where both are."""
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """One machine type: memory and disk in MiB, price per hour in `currency`."""
+
+    name: str
+    cores: int
+    memory: int
+    disk: int
+    price: Decimal | None
+    currency: str
+    architecture: str = "amd64"
+    spot: Money | None = None
+    """Price per hour on the spot market; None: it is not sold there, or nobody knows for what."""
+    extras: tuple[Money, ...] = ()
+    """What one machine costs per hour beside its price: its address, disk above the type's own."""
+    all_in: bool = False
+    """The price on demand is the pool's own, extras included."""
+    line: str = ""
+    """Which of its provider's lines it is of: shared or dedicated cores, or the family at EC2."""
+    speed: int = 0
+    """Percent of the usual speed, where it is stated; 0: it is not."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Machine types and what they cost at one place."""
+
+    as_of: str = ""
+    """The day its prices are of; empty where it has none for the place."""
+    source: str = ""
+    types: Mapping[str, MachineType] = field(default_factory=dict)
+
+
+def table(kind: str, place: str) -> Table:
+    """Return what a kind of provider sells at a place: a location or a region."""
+    if kind not in _CURRENCIES:
+        return Table()
+    return _table(kind, LOCATIONS.get(place, place) if kind == "hcloud" else place)
+
+
+_CURRENCIES = {"aws": "USD", "hcloud": "EUR", "sim": "EUR"}
+
+
+@cache
+def _table(kind: str, column: str) -> Table:
+    lines = (get_data(__package__, f"{kind}.csv") or b"").decode().splitlines()
+    notes = dict(
+        each[2:].split(": ", 1) for each in lines if each.startswith("# ") and ": " in each
+    )
+    rows = csv.DictReader(each for each in lines if not each.startswith("#"))
+    as_of, _, source = notes.get(column, "").partition(" ")
+    # Only a column that a note dates holds prices.
+    types = (_type(kind, row, (as_of and row.get(column)) or None) for row in rows)
+    return Table(as_of, source, {each.name: each for each in types})
+
+
+def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
+    known = MachineType(
+        name=row["name"],
+        cores=int(row["cores"]),
+        memory=int(row["memory"]),
+        disk=int(row["disk"]),
+        price=None if price is None else Decimal(price),
+        currency=_CURRENCIES[kind],
+        architecture=row["architecture"],
+        line=row["class"],
+    )
+    if kind != "aws" or known.price is None:
+        return known
+    # Spot costs at most the price on demand, and varies: no table says by how much.
+    return replace(known, spot=Money(amount=known.price * _SPOT, currency=known.currency))
+
+
+class ListedHcloud(HcloudProvider):
+    """A Hetzner account whose own price list is known; no configuration says so."""
+
+    prices: PriceList = Field(exclude=True, description="What Hetzner said; never written.")
+    listed: Table = Field(exclude=True, description="The same as a table; never written.")
+
+
+class PriceSource(Value):
+    """Which prices of one provider count in a plan, and from when they are."""
+
+    provider: str
+    own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
+    as_of: str = Field(description="The day of the table or the time of the list, UTC.")
+    age_seconds: int | None = Field(description="Since then; null: the table has no prices there.")
+    because: str = Field("", description="Why nothing newer counts, where that was tried.")
+
+
+def with_price_lists(fleet: Fleet, world: World) -> Fleet:
+    """Return the fleet with what its providers say of their prices; it may have that already."""
+    for name, declared in fleet.providers.items():
+        if isinstance(declared, HcloudProvider) and (prices := _own(declared, world, name)):
+            fleet = with_price_list(fleet, name, prices)
+    return fleet
+
+
+def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
+    """Return the fleet with one list, that of a Hetzner account at its place."""
+    declared = fleet.providers[provider]
+    if not isinstance(declared, HcloudProvider):
+        raise TypeError(provider)
+    listed = {provider: _listed_type(declared, prices)}
+    return fleet.model_copy(update={"providers": fleet.providers | listed})
+
+
+def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
+    """Yield which prices count at each cloud that has pools, by its name."""
+    used = {pool.provider for pool in fleet.pools.values() if isinstance(pool, Pool)}
+    for name, declared in sorted(fleet.providers.items()):
+        if name not in used:
+            continue
+        match declared:
+            case HcloudProvider():
+                prices = _own(declared, world, name)
+                yield (
+                    _own_source(world, name, prices)
+                    if prices
+                    else _shipped_source(world, name, table("hcloud", declared.location))
+                )
+            case AwsProvider():
+                yield _shipped_source(world, name, table("aws", declared.region))
+            case _:
+                pass
+
+
+def _own(declared: HcloudProvider, world: World, name: str) -> PriceList | None:
+    read = world.prices.get(name)
+    is_here = isinstance(read, PriceList) and read.location == declared.location
+    return read if isinstance(read, PriceList) and is_here else None
+
+
+def _listed_type(declared: HcloudProvider, prices: PriceList) -> ListedHcloud:
+    written = {key: getattr(declared, key) for key in HcloudProvider.model_fields}
+    return ListedHcloud.model_construct(
+        declared.model_fields_set, **written, prices=prices, listed=_listed_table(prices)
+    )
+
+
+def _listed_table(prices: PriceList) -> Table:
+    shipped = table("hcloud", prices.location).types
+    sold = {
+        name: MachineType(
+            name=name,
+            cores=quote.cores,
+            memory=quote.memory,
+            disk=quote.disk,
+            price=quote.price,
+            currency=prices.currency,
+            architecture=quote.architecture,
+        )
+        for name, quote in prices.quotes.items()
+    }
+    gone = {name: replace(known, price=None) for name, known in shipped.items()}
+    return Table(prices.read_at.date().isoformat(), "its own price list", gone | sold)
+
+
+def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
+    return PriceSource(
+        provider=name,
+        own=True,
+        as_of=f"{prices.read_at:%Y-%m-%d %H:%M} UTC",
+        age_seconds=_seconds(prices.read_at, world.time),
+        because=prices.stale,
+    )
+
+
+def _shipped_source(world: World, name: str, shipped: Table) -> PriceSource:
+    read = world.prices.get(name)
+    because = ""
+    if isinstance(read, Unknown):
+        because = read.unknown
+    elif read is not None:
+        because = f"its own list is that of {read.location}"
+    day = date.fromisoformat(shipped.as_of) if shipped.as_of else None
+    return PriceSource(
+        provider=name,
+        own=False,
+        as_of=shipped.as_of,
+        age_seconds=None if day is None else _seconds(day, world.time.date()),
+        because=because,
+    )
+
+
+def _seconds(since: date, until: date) -> int:
+    return max(0, int((until - since).total_seconds()))
+
+
+SOURCE = {
+    "hcloud": "https://www.hetzner.com/cloud/ (primary IPv4 and volumes stated apart), "
+    "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
+    "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (Linux; seconds, at least "
+    "60), https://aws.amazon.com/vpc/pricing/ (public IPv4), https://aws.amazon.com/ebs/pricing/ "
+    "(gp3), https://aws.amazon.com/ec2/spot/pricing/ (changes all the time; counted near its "
+    "ceiling, the price on demand)",
+}
+"""Where a person compares by hand."""
+GIB_DIGITS = Decimal("0.0000001")
+"""To which part of money it is known what a GiB of disk costs per hour."""
+
+
+@dataclass(frozen=True)
+class Billing:
+    """How a provider counts time, and what it bills beside the machine."""
+
+    increment: int = 1
+    """Seconds that are billed as a whole, from the creation of the machine."""
+    minimum: int = 0
+    """Seconds that are billed at least."""
+    month: int | None = None
+    """Hours of a calendar month that are billed at most."""
+    address: Money | None = None
+    """The public IPv4 address of one machine, per hour."""
+    disk: Money | None = None
+    """One GiB of disk above what the machine type has, per hour."""
+
+
+def billing_of(fleet: Fleet, provider: str) -> Billing:
+    """Return how a provider of this fleet bills; what is not known bills by the second."""
+    declared = fleet.providers.get(provider)
+    if declared is None:
+        return Billing()
+    if isinstance(declared, SimProvider):
+        return _simulated(declared.billing)
+    billing = _BILLING.get(declared.kind, Billing())
+    return _told(billing, declared.prices) if isinstance(declared, ListedHcloud) else billing
+
+
+def _told(billing: Billing, prices: PriceList) -> Billing:
+    """Return how a provider bills, at the prices of its own list; what that lacks stays."""
+    address, disk = prices.address, prices.disk
+    hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
+    return replace(
+        billing,
+        address=billing.address
+        if address is None
+        else Money(amount=address, currency=prices.currency),
+        disk=billing.disk if hour is None else Money(amount=hour, currency=prices.currency),
+    )
+
+
+def _simulated(billing: SimBilling) -> Billing:
+    return Billing(
+        increment=billing.increment,
+        minimum=billing.minimum or 0,
+        month=billing.hours_per_month,
+        address=billing.address,
+        disk=billing.disk,
+    )
+
+
+def type_names(pool: Pool) -> tuple[str, ...]:
+    """Return the machine types that a pool names, in its order; none where it states figures."""
+    named = pool.machine if isinstance(pool.machine, str) else pool.machine.type
+    if named is None:
+        return ()
+    return (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
+
+
+def markets_of(pool: Pool) -> tuple[Market, ...]:
+    """Return the markets that a pool buys on, in its order."""
+    if isinstance(pool.machine, str):
+        return ("on-demand",)
+    return tuple(dict.fromkeys(pool.machine.market))
+
+
+def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
+    """Return what a pool's machines are, overrides applied, in the order written.
+
+    Types that are not known are left out; `price` is None where neither the catalogue nor the
+    pool states one.
+    """
+    if isinstance(pool.machine, str):
+        known = _sold(fleet, pool.provider, pool.machine)
+        return (known,) if known else ()
+    return tuple(_overridden(fleet, pool, pool.machine))
+
+
+def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineType]:
+    image = fleet.images.get(pool.image)
+    for name in type_names(pool) or ("own",):
+        known = _sold(fleet, pool.provider, name) if machine.type else None
+        if known is None and None in (machine.cores, machine.memory):
+            continue
+        price = known.price if known else _own_price(fleet.providers.get(pool.provider))
+        yield MachineType(
+            name=name,
+            cores=machine.cores or (known.cores if known else 0),
+            memory=machine.memory or (known.memory if known else 0),
+            disk=machine.disk or (known.disk if known else 0),
+            price=machine.price.amount if machine.price else price,
+            currency=machine.price.currency
+            if machine.price
+            else known.currency
+            if known
+            else fleet.money.currency,
+            # Nobody says what an own machine is but the image that it boots.
+            architecture=known.architecture if known else image.architecture if image else "amd64",
+            spot=known.spot if known else None,
+            extras=(*known.extras, *_more_disk(fleet, pool, machine, known)) if known else (),
+            all_in=machine.price is not None,
+            speed=machine.speed or (known.speed if known else 0),
+        )
+
+
+def _more_disk(fleet: Fleet, pool: Pool, machine: Machine, known: MachineType) -> Iterator[Money]:
+    """Yield the price per hour of the disk that a pool's machines need above the type's own."""
+    price = billing_of(fleet, pool.provider).disk
+    lacking = (machine.disk or 0) + (machine.swap or 0) - known.disk
+    if price is not None and lacking > 0:
+        amount = price.amount * lacking / 1024
+        yield Money(amount=amount, currency=price.currency)
+
+
+def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal | None:
+    """Return what a machine costs per hour, all in, in the currency of the file; None: unknown."""
+    if market == "spot":
+        parts = None if known.spot is None else (known.spot, *known.extras)
+    elif known.price is None:
+        parts = None
+    else:
+        price = Money(amount=known.price, currency=known.currency)
+        parts = (price, *(() if known.all_in else known.extras))
+    converted = [convert(fleet, each.amount, each.currency) for each in parts or ()]
+    if parts is None or None in converted:
+        return None
+    return sum((each for each in converted if each is not None), Decimal(0))
+
+
+def price_of_type(
+    fleet: Fleet, provider: str, name: str, market: Market = "on-demand"
+) -> Decimal | None:
+    """Return what a provider's machine type costs per hour, its address included."""
+    known = _sold(fleet, provider, name)
+    return None if known is None else price_per_hour(fleet, known, market)
+
+
+def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
+    """Return an amount in the currency of the file; None without a stated exchange rate."""
+    if currency == fleet.money.currency:
+        return amount
+    rate = fleet.money.exchange.get(currency)
+    return amount * Decimal(str(rate.rate)) if rate else None
+
+
+def find_type(fleet: Fleet, pool: Pool, name: str) -> MachineType | None:
+    """Return a machine type as a pool overrides it, else as its provider sells it."""
+    own = (each for each in find_types(fleet, pool) if each.name == name)
+    return next(own, None) or _sold(fleet, pool.provider, name)
+
+
+def types_named(fleet: Fleet, name: str) -> Iterator[MachineType]:
+    """Yield a machine type as each provider sells it, then as each pool overrides it."""
+    found = (_sold(fleet, provider, name) for provider in sorted(fleet.providers))
+    yield from (each for each in found if each)
+    pools = (pool for _, pool in sorted(fleet.pools.items()) if isinstance(pool, Pool))
+    yield from (each for pool in pools for each in find_types(fleet, pool) if each.name == name)
+
+
+def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
+    """Return the names of the machine types that a provider of this fleet sells, sorted."""
+    declared = fleet.providers.get(provider)
+    own = declared.types if isinstance(declared, SimProvider | LocalProvider) else {}
+    return tuple(sorted({*_listed(declared), *own}))
+
+
+def shipped_types(fleet: Fleet, provider: str) -> Mapping[str, MachineType]:
+    """Return the machine types of the table of a provider's kind, without any override."""
+    return _listed(fleet.providers.get(provider))
+
+
+def listed_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
+    """Return a machine type as the table of a provider's kind has it, without any override."""
+    return _listed(fleet.providers.get(provider)).get(name)
+
+
+def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
+    """Return one machine type of a provider; None where it sells none of this name."""
+    declared = fleet.providers.get(provider)
+    if isinstance(declared, SimProvider) and name in declared.types:
+        known = _own_type(name, declared.types[name])
+    elif isinstance(declared, LocalProvider) and name in declared.types:
+        known = _local_type(name, declared.types[name], fleet.money.currency)
+    elif name in _listed(declared):
+        known = _listed(declared)[name]
+    else:
+        return None
+    address = billing_of(fleet, provider).address
+    return known if address is None else replace(known, extras=(address,))
+
+
+def table_of(declared: Provider | None) -> Table:
+    """Return what a provider sells where it is: its own list, else the table of its kind."""
+    match declared:
+        case ListedHcloud():
+            return declared.listed
+        case HcloudProvider():
+            return table("hcloud", declared.location)
+        case AwsProvider():
+            return table("aws", declared.region)
+        case SimProvider():
+            return table("sim", "sim")
+        case _:
+            return Table()
+
+
+def _listed(declared: Provider | None) -> Mapping[str, MachineType]:
+    return table_of(declared).types
+
+
+def _own_type(name: str, sold: SimMachineType) -> MachineType:
+    return MachineType(
+        name=name,
+        cores=sold.cores,
+        memory=sold.memory,
+        disk=sold.disk,
+        price=sold.price.amount,
+        currency=sold.price.currency,
+        architecture=sold.architecture,
+        spot=sold.spot,
+        speed=sold.speed or 0,
+    )
+
+
+def _local_type(name: str, local: LocalMachineType, currency: str) -> MachineType:
+    return MachineType(
+        name=name,
+        cores=local.cores,
+        memory=local.memory,
+        disk=local.disk or 0,
+        price=Decimal(0),
+        currency=currency,
+        architecture=local.architecture,
+        speed=local.speed or 0,
+    )
+
+
+def _own_price(provider: object) -> Decimal | None:
+    """Return what an own machine costs where no price is stated: on this computer nothing."""
+    return Decimal(0) if isinstance(provider, LocalProvider) else None
+
+
+_BILLING = {
+    "hcloud": Billing(
+        increment=3600,
+        month=624,  # 24 hours of 26 days: the monthly price is 624 times the hourly one
+        address=Money(amount=Decimal("0.0008"), currency="EUR"),  # 0.50 a month
+        disk=Money(amount=Decimal("0.0000917"), currency="EUR"),  # 0.0572 a month, on 2026-05-27
+    ),
+    "aws": Billing(
+        minimum=60,
+        address=Money(amount=Decimal("0.005"), currency="USD"),
+        disk=Money(amount=Decimal("0.0001304"), currency="USD"),  # 0.0952 a month of 730 hours
+    ),
+}
+
+
+_HOUR = 3600
+_EXACT = Decimal("0.000000001")
+
+
+@dataclass(frozen=True)
+class Tariff:
+    """What one machine costs, in the currency of the file."""
+
+    price: Decimal
+    """Per hour, address and disk included."""
+    increment: int = 1
+    """Seconds that are billed as a whole, from the creation of the machine."""
+    minimum: int = 0
+    """Seconds that are billed at least."""
+    cap: Decimal | None = None
+    """What one machine costs at most in a calendar month."""
+
+    def is_by_second_after(self, seconds: int) -> bool:
+        """Say whether every second after so many is billed alike."""
+        return self.increment == 1 and self.minimum <= seconds and self.cap is None
+
+
+MACHINE_HOURS = Tariff(price=Decimal(1))
+"""What counts machine hours: one an hour, by the second."""
+
+
+def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | None:
+    """Return what a pool's machine of this type costs; None where nobody knows its price."""
+    for known in find_types(fleet, pool):
+        if known.name == kind:
+            return _tariff(fleet, pool.provider, price_per_hour(fleet, known, market))
+    return tariff_at(fleet, pool.provider, kind, market)
+
+
+def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff | None:
+    """Return what a provider's machine of this type costs, whatever pool it was made for."""
+    return _tariff(fleet, provider, price_of_type(fleet, provider, kind, market))
+
+
+def _tariff(fleet: Fleet, provider: str, price: Decimal | None) -> Tariff | None:
+    if price is None:
+        return None
+    billing = billing_of(fleet, provider)
+    cap = None if billing.month is None else price * billing.month
+    return Tariff(price, billing.increment, billing.minimum, cap)
+
+
+def bill(tariff: Tariff, seconds: int) -> Decimal:
+    """Return what a machine that exists for so long within one month is billed."""
+    return _money(tariff, billed_seconds(tariff, seconds))
+
+
+def billed_seconds(tariff: Tariff, seconds: int) -> int:
+    """Return the seconds that are billed to a machine that exists for so long."""
+    if seconds <= 0:
+        return 0
+    return _steps(max(seconds, tariff.minimum), tariff.increment)
+
+
+def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
+    """Return until when a machine is paid for that exists from its creation to now."""
+    seconds = max(1, -((created_at - now) // timedelta(seconds=1)))
+    return created_at + timedelta(seconds=billed_seconds(tariff, seconds))
+
+
+@dataclass(frozen=True)
+class Life:
+    """One machine from its creation on, and what it costs between two moments of one month."""
+
+    tariff: Tariff
+    created_at: datetime
+    month: datetime
+    """When the month began."""
+
+    def billed(self, since: datetime, until: datetime) -> Decimal:
+        """Return what its provider bills for the steps that begin in this time."""
+        return self._billed(until) - self._billed(since)
+
+    def accrued(self, since: datetime, until: datetime) -> Decimal:
+        """Return what this time costs, as it passes: who works in it pays that."""
+        return self._accrued(until) - self._accrued(since)
+
+    def seconds(self, since: datetime, until: datetime) -> int:
+        """Return how many seconds of this time the machine existed."""
+        return self._age(until) - self._age(since)
+
+    def _billed(self, until: datetime) -> Decimal:
+        before = billed_seconds(self.tariff, self._age(self.month))
+        return _money(self.tariff, billed_seconds(self.tariff, self._age(until)) - before)
+
+    def _accrued(self, until: datetime) -> Decimal:
+        return _money(self.tariff, self._age(until) - self._age(self.month))
+
+    def _age(self, moment: datetime) -> int:
+        return max(0, (moment - self.created_at) // timedelta(seconds=1))
+
+
+def _steps(seconds: int, step: int) -> int:
+    return -(-seconds // step) * step
+
+
+def _money(tariff: Tariff, seconds: int) -> Decimal:
+    money = tariff.price * seconds / _HOUR
+    if tariff.cap is not None:
+        money = min(money, tariff.cap)
+    return money.quantize(_EXACT)

@@ -1,0 +1,435 @@
+"""This module says what a ticket is and what may become of it, where fleet itself assigns.
+
+A ticket waits, is ready when it has a machine, and ends closed, failed or expired; what has ended
+stays so. A machine that a ticket had is in that ticket's sandbox for good: only tickets of the
+same sandbox may reuse it, and only as far as the pool's `reuse` goes.
+
+What a machine has nothing of is empty, but for its port, which is that of ssh.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from fleet.model.facts import Request
+from fleet.model.values import digest
+from fleet.schema.pools import Reuse
+from fleet.schema.rules import SOURCE_CHROOT
+from fleet.schema.units import write_duration
+
+SANDBOX = "sandbox:"
+"""What a tag begins with that keeps the machines of one sandbox for its tickets."""
+_ALONE = " ticket "
+"""What the sandbox of a ticket that names none begins with: no name begins with a blank."""
+
+
+class TicketState(StrEnum):
+    """What has become of a ticket."""
+
+    WAITING = "waiting"
+    READY = "ready"  # it has a machine
+    CLOSED = "closed"  # by its client
+    FAILED = "failed"  # its machine is gone or does not work
+    EXPIRED = "expired"  # its client was not heard of for as long as its lease
+
+
+OPEN = frozenset({TicketState.WAITING, TicketState.READY})
+ANYBODY = "anybody"
+"""The client of `fleet serve` without tokens; a blank and its address may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Somebody's claim to one machine with these tags."""
+
+    id: int
+    tags: tuple[str, ...]
+    opened_at: datetime
+    heard_at: datetime
+    submitter: str = ""
+    owner: str = ""
+    team: str = ""
+    sandbox: str = ""
+    """Empty: it is alone, and no other ticket gets its machine."""
+    priority: int = 0
+    background: bool = False
+    lease: int | None = None
+    """Seconds without a word from its client after which it expires; None: it never does."""
+    state: TicketState = TicketState.WAITING
+    machine: str = ""
+    answer: str = ""
+    """What its client is told of the machine."""
+    because: str = ""
+    """Why it failed or expired."""
+    ended_at: datetime | None = None
+    client: str = ""
+    """The client of `fleet serve` that took it; empty: it was opened at the command line.
+
+    One without a token is `anybody ADDRESS`: no token's name has a blank.
+    """
+    project: str = ""
+    chroot: str = ""
+    package: str = ""
+    """Of which build it is, for the rules of `powerful` and `derive`; empty: not told."""
+    granted: tuple[str, ...] | None = None
+    """The tags that its machine was given for, those of rules among them; None: not told."""
+    note: str = ""
+    """What holds it back, as of the last run; once it has a machine, which tags were dropped."""
+    ready_at: datetime | None = None
+    """When it got its machine; None: it has none, or an older fleet gave it."""
+    built: bool = False
+    """Its client said at its end that its build ran on the machine and succeeded."""
+
+    @property
+    def address(self) -> str:
+        """Return the address of a client without a token; empty where there is none."""
+        return self.client.partition(" ")[2]
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it waits or has a machine."""
+        return self.state in OPEN
+
+    @property
+    def counting(self) -> tuple[str, ...]:
+        """Return the tags that count: those its machine was given for, else those it asks for."""
+        return self.tags if self.granted is None else self.granted
+
+    @property
+    def place(self) -> str:
+        """Return its sandbox; one of its own where it names none."""
+        return self.sandbox or f"{_ALONE}{self.id}"
+
+    @property
+    def build(self) -> str:
+        """Return the name of its build as `powerful` matches it; empty where that is not told."""
+        parts = (self.owner, self.project, self.chroot, self.package)
+        return "/".join(parts) if self.chroot else ""
+
+
+def client_name(client: str) -> str:
+    """Return the name of a client: without its address where it has no token."""
+    return client.partition(" ")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """What is remembered of a machine that had tickets, or that is to get no more."""
+
+    machine: str
+    since: datetime
+    """When it was last given out, released, drained or switched off: never before it was made."""
+    pool: str = ""
+    sandbox: str = ""
+    uses: int = 0
+    """Tickets it had, the present one among them."""
+    first_used: datetime | None = None
+    draining: bool = False
+    disabled: bool = False
+    dirty: bool = False
+    """It had a ticket, and was not cleaned since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A machine that a ticket is to get, and what its client is told of it."""
+
+    ticket: int
+    machine: str
+    pool: str
+    answer: str
+    created_at: datetime
+    tags: tuple[str, ...] | None = None
+    """The tags that count, those of rules among them; None: not told."""
+    note: str = ""
+    """Which tags were dropped, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Which tickets got their machines, and why others did not get theirs."""
+
+    tickets: tuple[int, ...] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Tickets that wait on, to what is the matter with their machines."""
+
+
+def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
+    """Return a ticket as its client closed it; what has ended stays as it ended.
+
+    `built`: its client says that its build succeeded. False: it says nothing of that.
+    """
+    closed = replace(ticket, built=built)
+    return _end(closed, TicketState.CLOSED, now) if ticket.is_open else ticket
+
+
+def hear(ticket: Ticket, now: datetime) -> Ticket:
+    """Return an open ticket whose client was just heard."""
+    return replace(ticket, heard_at=max(now, ticket.heard_at)) if ticket.is_open else ticket
+
+
+def claim(ticket: Ticket, now: datetime) -> Ticket:
+    """Return an open ticket that a client took and now asks for: from here on it has no lease.
+
+    One that nobody ever asks for expires, for the answer with its id was lost.
+    """
+    return replace(hear(ticket, now), lease=None) if ticket.is_open and ticket.lease else ticket
+
+
+def expire(ticket: Ticket, now: datetime) -> Ticket:
+    """Return a ticket as it is now: expired where its client was silent for its whole lease."""
+    if not ticket.is_open or ticket.lease is None:
+        return ticket
+    silent = int((now - ticket.heard_at).total_seconds())
+    if silent < ticket.lease:
+        return ticket
+    because = (
+        f"its client was last heard {write_duration(silent)} ago, and its lease is "
+        f"{write_duration(ticket.lease)}"
+    )
+    return _end(ticket, TicketState.EXPIRED, now, because)
+
+
+def fail(ticket: Ticket, because: str, now: datetime) -> Ticket:
+    """Return an open ticket whose machine is lost, and why."""
+    return _end(ticket, TicketState.FAILED, now, because) if ticket.is_open else ticket
+
+
+def settled(ticket: Ticket, broken: Collection[str], now: datetime) -> Ticket:
+    """Return a ticket as it is now: expired, or failed where its machine is a broken one."""
+    if ticket.machine in broken:
+        return fail(ticket, f"livechecks found that its machine {ticket.machine} is broken", now)
+    return expire(ticket, now)
+
+
+def give(ticket: Ticket, given: Given) -> Ticket:
+    """Return a waiting ticket with its machine; raises ValueError for any other."""
+    if ticket.state is not TicketState.WAITING:
+        raise ValueError(f"ticket {ticket.id} is {ticket.state}, so that it gets no machine")
+    return replace(
+        ticket,
+        state=TicketState.READY,
+        machine=given.machine,
+        answer=given.answer,
+        granted=given.tags,
+        note=given.note,
+    )
+
+
+def is_older(since: datetime, created_at: datetime) -> bool:
+    """Say whether what was done then was done to an older machine than one that was made then.
+
+    Of a machine with a ticket it is not asked: nobody makes another of its name.
+    """
+    return since < created_at
+
+
+def admit(
+    given: Given, ticket: Ticket, known: Tenancy | None, holder: int | None, now: datetime
+) -> Tenancy:
+    """Return what is remembered of a machine once a ticket has it; nothing of an older one.
+
+    Raises ValueError where another ticket holds it, or it must not have this one.
+    """
+    if holder is not None:
+        raise ValueError(f"machine {given.machine} has ticket {holder}")
+    if known is None or is_older(known.since, given.created_at):
+        # The provider's clock may be ahead of this one.
+        known = Tenancy(given.machine, max(now, given.created_at))
+    return replace(occupy(known, ticket, now), pool=given.pool)
+
+
+def touch(tenancy: Tenancy, now: datetime) -> Tenancy:
+    """Return what is remembered of a machine to which something was done now."""
+    return replace(tenancy, since=max(now, tenancy.since))
+
+
+def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
+    """Return what is remembered of a machine once a ticket has it.
+
+    Raises ValueError where it is in another sandbox, or gets no tickets any more.
+    """
+    if tenancy.draining or tenancy.disabled:
+        raise ValueError(f"machine {tenancy.machine} gets no tickets any more")
+    if tenancy.uses and tenancy.sandbox != ticket.place:
+        raise ValueError(f"machine {tenancy.machine} is in sandbox {tenancy.sandbox.strip()}")
+    return replace(
+        touch(tenancy, now),
+        sandbox=ticket.place,
+        uses=tenancy.uses + 1,
+        first_used=tenancy.first_used or now,
+        dirty=True,
+    )
+
+
+def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
+    """Return what is remembered of a machine once it was cleaned; in trouble it gets no ticket."""
+    return replace(tenancy, dirty=bool(trouble), draining=tenancy.draining or bool(trouble))
+
+
+def why_spent(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> str:
+    """Return why a machine without a ticket gets no other; empty where it may get one.
+
+    How long it is kept for that, a plan says: its hour may be paid for.
+    """
+    if tenancy.disabled or tenancy.draining:
+        return "it is switched off" if tenancy.disabled else "it is drained"
+    if not tenancy.uses:
+        return ""
+    if reuse is None:
+        return "its pool has no `reuse`: a machine is for one ticket"
+    if tenancy.sandbox.startswith(_ALONE):
+        return "its ticket named no sandbox, so that no other may have it"
+    return _why_worn(tenancy, reuse, now)
+
+
+def _why_worn(tenancy: Tenancy, reuse: Reuse, now: datetime) -> str:
+    """Return which figure of `reuse` a machine has reached; empty where it has none."""
+    if reuse.max_uses is not None and tenancy.uses >= reuse.max_uses:
+        return f"it had {tenancy.uses} tickets, reuse.max_uses is {reuse.max_uses}"
+    age = _seconds(tenancy.first_used, now)
+    if reuse.max_age is not None and age >= reuse.max_age:
+        since, most = write_duration(age), write_duration(reuse.max_age)
+        return f"it had its first ticket {since} ago, reuse.max_age is {most}"
+    return ""
+
+
+def task_in(chroot: str) -> str:
+    """Return the task of a build in a chroot, as Copr's queue calls it; empty: nobody knows."""
+    if not chroot:
+        return ""
+    return "source" if chroot == SOURCE_CHROOT else "build"
+
+
+def to_request(ticket: Ticket) -> Request:
+    """Return a waiting ticket as work that waits for a worker."""
+    return Request(
+        id=str(ticket.id),
+        task=task_in(ticket.chroot),
+        required=ticket.tags,
+        provided=(SANDBOX + ticket.sandbox,) if ticket.sandbox else (),
+        asked=dict.fromkeys(ticket.tags, "ticket"),
+        priority=ticket.priority - ticket.background,
+        pending_since=ticket.opened_at,
+        requester=ticket.submitter or None,
+        owner=ticket.owner or None,
+        # Without its chroot it would be taken for a source build.
+        project=(ticket.chroot and ticket.project) or None,
+        chroot=ticket.chroot or None,
+        package=ticket.package or None,
+        team=ticket.team or None,
+        sandbox=ticket.place,
+    )
+
+
+MOST_TAGS = 50
+MOST_LETTERS = 200
+"""More tags, and longer words, than these a ticket may not have."""
+
+
+def find_fault(tags: Collection[str], names: Collection[str]) -> str:
+    """Return what is wrong with what a client wrote, in a sentence; empty where it may be."""
+    if not tags:
+        return "a ticket needs at least one tag"
+    if len(tags) > MOST_TAGS:
+        return f"a ticket may have {MOST_TAGS} tags, not {len(tags):,}"
+    faults = (find_fault_of(word) for word in (*tags, *names))
+    return next(filter(None, faults), "" if all(tags) else "a tag cannot be empty")
+
+
+def find_fault_of(word: str) -> str:
+    """Return why a word can be no tag, nor the name of anything; empty where it can."""
+    if len(word) > MOST_LETTERS:
+        return f"{word[:20]!r}… is {len(word):,} letters long, at most are {MOST_LETTERS}"
+    if not word.isprintable() or word != word.strip():
+        return f"{word[:20]!r} has blanks around it, or letters that cannot be printed"
+    return ""
+
+
+def _end(ticket: Ticket, state: TicketState, now: datetime, because: str = "") -> Ticket:
+    return replace(ticket, state=state, because=because, ended_at=now)
+
+
+def _seconds(since: datetime | None, now: datetime) -> int:
+    return int((now - since) / timedelta(seconds=1)) if since else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many machines tickets may have at once: each of somebody's, or all together."""
+
+    path: tuple[str | int, ...]
+    most: int
+    of: str = "total"
+    """A field of Ticket, or `total`."""
+
+    def whose(self, ticket: Ticket) -> str:
+        """Return whose machines a ticket counts to."""
+        if self.of == "sandbox":
+            return ticket.place
+        return "" if self.of == "total" else getattr(ticket, self.of)
+
+    def sentence(self, who: str, held: int, before: int = 0) -> str:
+        """Return what holds, with its figures: who has a machine, and who waits before others."""
+        whom = "" if self.of == "total" else f" for {who.strip() or f'whoever names no {self.of}'}"
+        waiting = f", {before} waiting before it" if before else ""
+        return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
+
+
+_SHOWN = 40
+
+
+class Sandbox(NamedTuple):
+    """What Copr writes into the name of a sandbox: OWNER/PROJECT--SUBMITTER."""
+
+    owner: str
+    project: str
+    submitter: str
+
+
+def read_sandbox(sandbox: str) -> Sandbox | None:
+    """Return what stands in OWNER/PROJECT--SUBMITTER, as Copr calls sandboxes."""
+    project, _, submitter = sandbox.rpartition("--")
+    owner, _, name = project.partition("/")
+    return Sandbox(owner, name, submitter) if owner and name and submitter else None
+
+
+def bounded(name: str) -> str:
+    """Return a name as a ticket may have it: one that is too long is known by its digest.
+
+    A client that were refused for it would ask for ever.
+    """
+    if not find_fault_of(name):
+        return name
+    begin = "".join(letter for letter in name[:_SHOWN] if letter.isprintable())
+    return f"{begin.strip()}…{digest(name)[:32]}"
+
+
+def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
+    """Return what `collectTicket` answers; None stands for a ticket that nobody took."""
+    if ticket is None:
+        return {"ready": None, "output": None, "closed": None, "failed": None}
+    return {
+        "ready": bool(ticket.machine),
+        "output": output(ticket) or None,
+        "closed": ticket.state is TicketState.CLOSED,
+        "failed": ticket.state in (TicketState.FAILED, TicketState.EXPIRED),
+    }
+
+
+def output(ticket: Ticket) -> str:
+    """Return what is told of a ticket's machine, as a command would print it; else nothing."""
+    return f"{ticket.answer.removesuffix(chr(10))}\n" if ticket.machine else ""
+
+
+_FIELD = re.compile(r"\{(\w+)\}")
+_SSH = "22"
+
+
+def fill(template: str, particulars: Mapping[str, str]) -> str:
+    """Return an answer, filled in one go: nothing that is told is looked at again."""
+    known = {"port": _SSH, **{key: text for key, text in particulars.items() if text}}
+    return _FIELD.sub(lambda found: known.get(found[1], ""), template).strip()

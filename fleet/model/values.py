@@ -1,0 +1,55 @@
+"""This module says what every fact is made of: immutable values, sets of tags, moments in UTC."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+
+class Value(BaseModel):
+    """An immutable value with a JSON form; extra keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(tags)))
+
+
+Tags = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1)], ...], AfterValidator(_sorted_tags)
+]
+"""A set of tags, kept sorted and without repeats so that equal sets are equal values."""
+
+
+MOST = 2**31 - 1
+"""Seconds, requests, ranks: what is more is a mistake, and would not add up."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+_FIRST, _LAST = 1970, 2200
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment in UTC; ValueError where its zone is not known, or it is out of range."""
+    if moment.tzinfo is None:
+        raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
+    if not _FIRST <= moment.year <= _LAST:
+        raise ValueError(f"a time within the years {_FIRST} to {_LAST}")
+    return moment.astimezone(UTC)
+
+
+Moment = Annotated[datetime, AfterValidator(in_utc)]
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return the one JSON text of a value: keys sorted, no spaces."""
+    return _CANONICAL.encode(value)
+
+
+def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return the SHA-256 of a value's canonical JSON, in hex."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

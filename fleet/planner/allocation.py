@@ -1,0 +1,325 @@
+"""This module solves a large component: in parts of machines and requests first, then near that.
+
+What a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it
+serves everybody it is solved once more with whole machines, among few enough ways that this takes
+no time: those that the answer in parts uses, and for each block those that are the least dearer.
+What that divides is rounded, and an answer in whole requests is looked for near both.
+
+How many of a rank an answer in parts can serve, those before it having theirs, is a bound. Where
+an answer serves fewer, more are sought once, near both, at the expense of later ranks.
+
+It is a mixed-integer programme per component, the groups, places and limits that share anything:
+
+    least    sum setup[p] * machines[p] + sum money[g, p] * served[g, p] + sum step[p] * steps[p]
+    where    sum over p of served[g, p] = requests of g, or as many as the order of ranks allows
+             sum over g of share[g, p] * served[g, p] <= room[p]       for workers that exist
+             sum over g of share[g, p] * served[g, p] <= machines[p]   for machines to be made
+             sum over g that share of money[g, p] * served[g, p] <= step[p] * steps[p]
+                 + unused[p] * machines[p] that are shared         for machines billed by steps
+             every limit's row holds
+
+where who shares a machine that is billed by steps has no money of its own in the first line.
+Where not everybody can be served, ranks are served strictly in turn: no request of a later rank
+takes what one of an earlier rank could have used. In large components rounding to whole machines
+may cost an earlier rank a request: those are sought again, and who may lack still is counted.
+docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by the priorities
+of pools, then by name; of a queue with `prefer: priority` they count before money.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import ceil, floor
+
+from fleet.planner.choices import Group, Place, Rank, Row
+from fleet.planner.demand import Ordered
+from fleet.planner.formulation import (
+    BY_NAME,
+    EPSILON,
+    EXACT,
+    Answer,
+    Block,
+    Component,
+    Model,
+    Stop,
+    components,
+)
+from fleet.planner.programme import NODES, NODES_FROM, Bounds, Relaxed, Solution, Sum
+
+_WAYS = 3
+"""How many places each block may use that the answer in parts does not, of either kind."""
+_FEWER, _MORE = 1, 3
+"""How many machines fewer and more than the answer in parts each place may have."""
+
+
+def serve_all(model: Model) -> Answer | None:
+    """Return an answer near the cheapest one in parts that serves everybody; None: nothing can.
+
+    Rounding may leave somebody out.
+    """
+    sums = model.everybody()
+    relaxed = model.programme.relax(sums)
+    if relaxed is None:
+        return None
+    lack = [(model.dearest(), block.size) for block in model.blocks]
+    parts = model.programme.solve_near(_near_answer(model, relaxed), sums, lack=lack)
+    answer = Answer(model, model.in_whole_requests(parts) if parts else ())
+    return improve(model, answer, answer.sums())
+
+
+def serve_most(model: Model) -> Answer:
+    """Return, rounded, an answer in parts that serves each rank the most it can have, in turn."""
+    sums = model.served(model.programme.most_of_rows(model.sizes_by_rank()))
+    relaxed = model.programme.relax(sums)
+    return Answer(model, model.in_whole_requests(relaxed.values) if relaxed else ())
+
+
+def improve(model: Model, answer: Answer, sums: Sequence[Sum]) -> Answer:
+    """Return an answer that costs no more, or serves more; this one has these sums.
+
+    It is looked for in whole requests, near this one and the cheapest one in parts.
+    """
+    relaxed = model.programme.relax(sums)
+    if relaxed is None:
+        return answer
+    start, bounds = answer.values(), _near_answer(model, relaxed)
+    for column, value in start.items():
+        least, most = bounds.get(column, (0.0, 0.0))
+        bounds[column] = (min(least, value), max(most, value))
+    values = model.programme.solve_near(bounds, sums, start=start, nodes=NODES_FROM)
+    if values is None:
+        return answer
+    found = Answer(model, model.in_whole_requests(values))
+    return min(answer, found, key=Answer.badness)
+
+
+def _near_answer(model: Model, relaxed: Relaxed) -> Bounds:
+    """Return the bounds of columns near the cheapest answer in parts; those without are 0."""
+    values = relaxed.values
+    bounds = {column: _around(values[column], _FEWER, _MORE) for column in model.makes.values()}
+    for block in model.blocks:
+        used = [column for column in block.columns if values[column] > EPSILON]
+        for column in (*_cheap(model, block, relaxed), *used):
+            bounds[column] = (0.0, float(block.size))
+    return bounds
+
+
+def _cheap(model: Model, block: Block, relaxed: Relaxed) -> Iterator[int]:
+    """Yield the columns of a block's least dear places, of those to be made and that exist."""
+    first = block.columns[0]
+    order = relaxed.dearness[first : block.columns[-1] + 1].argsort(kind="stable").tolist()
+    makes = [model.places[place].makes for place in block.fits]
+    for kind in (True, False):
+        yield from [first + way for way in order if makes[way] is kind][:_WAYS]
+
+
+def _around(value: float, fewer: int, more: int) -> tuple[float, float]:
+    return max(0.0, floor(value + EPSILON) - fewer), float(ceil(value - EPSILON) + more)
+
+
+_PAIRS = 200
+"""Blocks of so many pairs of block and place may use any place: those of who is left first, then
+those that share most with them."""
+_WORK = 8_000
+"""Ranks are sought until this many columns were looked among; who comes later is only counted."""
+_DEARER = 50.0
+"""How many times one of the rank that is served is worth one of a later rank."""
+
+Longer = tuple[tuple[Rank, int], ...]
+"""Ranks, and how many of each may wait longer than necessary."""
+
+
+def serve_in_turn(model: Model, answer: Answer) -> tuple[Answer, Longer]:
+    """Return an answer in which ranks, in turn, get as much or more, and who may lack still.
+
+    The blocks of the model are of one rank each.
+    """
+    could, work = [size for _, size in model.everybody_by_rank], _WORK
+    for nth, (columns, size) in enumerate(model.everybody_by_rank):
+        sums = answer.sums_by_rank()
+        _, served = sums[nth]
+        parts = model.programme.most(columns, sums[:nth]) if served < size else None
+        if parts is None:
+            continue
+        could[nth] = floor(sum(parts[column] for column in columns) + EPSILON)
+        if could[nth] > served and work > 0:
+            near = _near(model, answer, nth, parts)
+            work -= len(near)
+            answer = min(answer, _seek(model, answer, nth, near), key=Answer.badness)
+    answer = improve(model, answer, answer.sums_by_rank())
+    found = zip(model.every_rank, could, answer.sums_by_rank(), strict=True)
+    return answer, tuple((rank, most - least) for rank, most, (_, least) in found if most > least)
+
+
+def _seek(model: Model, answer: Answer, nth: int, near: Bounds) -> Answer:
+    """Return an answer that lacks fewer of a rank, and no more of those before it, or any."""
+    everybody, lack = model.everybody_by_rank, answer.lacking()
+    prices = [
+        (_DEARER * model.dearest(), lack[k]) if k <= nth else (model.dearest(), size)
+        for k, (_, size) in enumerate(everybody)
+    ]
+    values = model.programme.solve_near(
+        near, everybody, lack=prices, start=answer.values(), nodes=NODES_FROM
+    )
+    return answer if values is None else Answer(model, model.in_whole_requests(values))
+
+
+def _near(model: Model, answer: Answer, nth: int, parts: Sequence[float]) -> Bounds:
+    """Return bounds of what either answer uses, and of all that the nearest blocks can use."""
+    uppers = model.programme.uppers
+    columns = {*answer.values(), *model.makes.values()}
+    columns |= {column for column, part in enumerate(parts) if part > EPSILON}
+    pairs = 0
+    for block in _nearest(model, answer, model.every_rank[nth]):
+        pairs += len(block.columns)
+        if pairs > _PAIRS:
+            break
+        columns |= set(block.columns)
+    return {column: (0.0, uppers[column]) for column in columns}
+
+
+def _nearest(model: Model, answer: Answer, rank: Rank) -> list[Block]:
+    """Return the blocks: of this rank who lack somebody, then who shares most with those."""
+    own = {
+        block.row: model.touches(block)
+        for block, left in zip(model.blocks, answer.left, strict=True)
+        if left and block.rank == rank
+    }
+    wanted = set(chain(*own.values()))
+
+    def order(block: Block) -> tuple[bool, float]:
+        touched = model.touches(block)
+        return block.row not in own, -len(touched & wanted) / len(touched)
+
+    return sorted(model.blocks, key=order)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What machines for waiting requests cost, and what is proven about it, as money."""
+
+    cost: float = 0.0
+    bound: float = 0.0
+    relaxed: float = 0.0
+    unfinished: bool = False
+    """The search for something cheaper was ended by its limit of nodes."""
+    rounded: bool = False
+    """In a large component whole requests were only looked for near an answer in parts."""
+    longer: Longer = ()
+    """Ranks, and how many requests of each may wait although they could be served."""
+
+    def __add__(self, other: "Proof") -> "Proof":
+        """Return the proof of both together: components share nothing."""
+        return Proof(
+            self.cost + other.cost,
+            self.bound + other.bound,
+            self.relaxed + other.relaxed,
+            self.unfinished or other.unfinished,
+            self.rounded or other.rounded,
+            self.longer + other.longer,
+        )
+
+
+@dataclass
+class Allocation:
+    """Who is served where, how many machines that takes, and what stops the others."""
+
+    served: dict[str, list[tuple[Rank, Ordered]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Place to its requests, in the order of service."""
+    counts: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    """Group and place to how many of its requests are served there."""
+    machines: dict[str, int] = field(default_factory=dict)
+    unserved: dict[str, tuple[Stop, ...]] = field(default_factory=dict)
+    """Request to what stops it in each place that fits; no place fits where it is empty."""
+    proof: Proof = field(default_factory=Proof)
+
+
+def allocate(
+    groups: Iterable[Group],
+    places: Mapping[str, Place],
+    rows: Sequence[Row],
+    *,
+    exact: int = EXACT,
+) -> Allocation:
+    """Return who is served where; a group's places that are not in `places` are closed.
+
+    Components of more than `exact` pairs of group and place are solved near an answer in parts.
+    """
+    allocation = Allocation()
+    open_groups = []
+    for group in sorted(groups, key=lambda group: (group.rank, group.id)):
+        if any(place in places for place in group.fits):
+            open_groups.append(group)
+        else:
+            allocation.unserved |= dict.fromkeys([r.key for r in group.requests], ())
+    for component in components(open_groups, places, rows):
+        _solve(component, allocation, exact)
+    for requests in allocation.served.values():
+        requests.sort()
+    return allocation
+
+
+def _solve(component: Component, allocation: Allocation, exact: int) -> None:
+    """Solve one component: everybody if possible, else rank by rank."""
+    model = Model(component, by_rank=False, exact=exact)
+    if not model.is_exact:
+        model, answer, proof = _solve_large(component, model)
+    else:
+        solution = model.programme.solve(model.everybody())
+        if solution is None:
+            model = Model(component, by_rank=True, exact=exact)
+            solution = _in_turn(model)
+        answer = Answer(model, model.in_whole_requests(solution.values) if solution else ())
+        proof = _prove(model, solution, answer.cost())
+    _write(model, answer, allocation)
+    allocation.proof += proof
+
+
+def _in_turn(model: Model) -> Solution | None:
+    """Serve each rank all it can have once those before it have theirs, then find the cheapest."""
+    ranks = [columns for columns, _ in model.everybody_by_rank]
+    most = model.programme.most_in_turn(ranks)
+    return model.programme.solve(list(zip(ranks, most, strict=True)))
+
+
+def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Proof]:
+    """Serve everybody near an answer in parts if that can be, else rank by rank."""
+    answer, longer = serve_all(model), Longer()
+    if answer is None or any(answer.left):
+        model = Model(component, by_rank=True, exact=0)
+        answer, longer = serve_in_turn(model, serve_most(model))
+    relaxed, cost = model.programme.relax(answer.sums(), seeming=False), answer.cost()
+    bound = _bound(model, relaxed.cost if relaxed else 0.0, cost)
+    return model, answer, Proof(cost, bound, bound, rounded=cost > bound, longer=longer)
+
+
+def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
+    """Write the answer down: who is served where, and what stops the others."""
+    for block, at, left in zip(model.blocks, answer.served, answer.left, strict=True):
+        for place, requests in at.items():
+            allocation.served[place] += [(rank, request) for rank, request, _ in requests]
+            for group, count in Counter([group for _, _, group in requests]).items():
+                allocation.counts[group, place] += count
+        if left:
+            stops = tuple(answer.stops(block))
+            allocation.unserved |= dict.fromkeys([r.key for _, r, _ in left], stops)
+    allocation.machines |= {place: n for place, n in answer.machines.items() if n}
+
+
+def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:
+    """Return what is proven about an answer of this cost."""
+    if solution is None:
+        return Proof(cost, 0.0, 0.0, unfinished=True)
+    relaxed = model.programme.relax(solution.sums)
+    least = relaxed.cost if relaxed else 0.0
+    bound = _bound(model, max(solution.bound, least), cost)
+    return Proof(cost, bound, min(bound, model.money(least)), unfinished=solution.nodes >= NODES)
+
+
+def _bound(model: Model, least: float, cost: float) -> float:
+    """Return what is proven of a cost as money; what rounding is off is no gap."""
+    bound = min(cost, model.money(least))
+    return cost if cost - bound <= 2 * BY_NAME * cost else bound

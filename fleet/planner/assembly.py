@@ -1,0 +1,635 @@
+"""This module says what nobody knows in this run, and what a person has to look at.
+
+A run counts when it came to its end: one that hangs, or always dies, looks after nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from functools import cache, partial
+from itertools import pairwise
+from statistics import median
+
+from fleet.guard.approvals import judge_approvals, warn_of_approvals
+from fleet.model.digests import config_digest, seal, world_digest
+from fleet.model.facts import Unknown, World
+from fleet.model.plan import (
+    Action,
+    BudgetVerdict,
+    Create,
+    Digests,
+    Estimate,
+    LimitVerdict,
+    NotKnown,
+    Optimum,
+    Plan,
+    PoolVerdict,
+    Reason,
+    RefusedTag,
+    RuledTag,
+    RulesVerdict,
+    Signature,
+    TagDifference,
+    Unserved,
+    Warning_,
+    WorkerVerdict,
+    serves,
+)
+from fleet.model.prices import find_price_sources, type_names
+from fleet.model.values import Value
+from fleet.planner.allocation import Proof
+from fleet.planner.bystanders import (
+    find_contradictions,
+    find_releases,
+    gone_workers,
+    static_pools,
+    static_workers,
+    unseen_workers,
+    warn_of_queues,
+)
+from fleet.planner.demand import Signed, required_of
+from fleet.planner.inventory import demand_trouble, estimate_of
+from fleet.planner.limits import is_booting
+from fleet.planner.pool_plan import Draft, is_going
+from fleet.planner.programme import GAP, NODES
+from fleet.planner.promotions import find_promotions
+from fleet.planner.renames import stack_name
+from fleet.planner.shared_stacks import find_base_changes
+from fleet.planner.shortage import Used, find_unserved, used_of, why_stopped
+from fleet.planner.staffing import Service
+from fleet.planner.units import (
+    DEAF_SAID,
+    DISCONNECTED_GRACE,
+    FAILED_SAID,
+    STOPPED_SAID,
+    State,
+    Unit,
+    hears_others,
+    seconds_away,
+    why_late,
+)
+from fleet.schema.model import Fleet, Pool, Workers
+from fleet.schema.units import write_count, write_duration
+from fleet.tagrules.export import judge_rules, say_whether_in_force
+
+_ATTENTION = {
+    State.MISSING: "its stack knows it, but its provider does not list it",
+    State.UNRECORDED: "its provider lists it and it costs money, but no stack knows it",
+    State.DEAF: f"it costs money, but {DEAF_SAID}",
+    State.STOPPED: f"it may cost money, but {STOPPED_SAID}",
+    State.FAILED: f"it costs money, but {FAILED_SAID}",
+    State.NEVER_REGISTERED: "it costs money, but its worker did not register in time",
+}
+
+
+def find_attention(world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
+    """Yield what nothing here mends by itself."""
+    for draft in drafts.values():
+        if draft.choice.said:
+            yield f"pool {draft.name}: {draft.choice.said}"
+        leaving = draft.leaving
+        for unit in draft.census.having(*_ATTENTION):
+            if unit.name in leaving or draft.goes_by_itself(unit):
+                continue
+            yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
+        for unit in draft.census.units:
+            if unit.machine and unit.machine.trouble:
+                yield f"{unit.name}: {unit.machine.trouble}"
+        for unit in draft.census.having(State.BUSY, State.DISCONNECTED):
+            away = seconds_away(world, unit.worker)
+            is_silent = unit.may_run or not hears_others(world, unit.registry or "")
+            if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
+                yield _said_of_away(unit, write_duration(away))
+
+
+def _said_of_away(unit: Unit, away: str) -> str:
+    """Say of a worker that is away for long what only a person can know."""
+    name = unit.worker.name if unit.worker else unit.name
+    running = unit.worker.running if unit.worker else None
+    if running is None:
+        return (
+            f"{unit.name}: its worker is not connected and was last heard {away} ago, and its "
+            f"queue hears nobody else; `fleet explain worker {unit.name}`"
+        )
+    return (
+        f"{unit.name}: it runs request {running}, but its worker is not connected and was last "
+        f"heard {away} ago; if it will not come back: debusine-admin worker disable {name}"
+    )
+
+
+def warn_of_durations(
+    fleet: Fleet, demand: Sequence[Signed], budgets: Sequence[BudgetVerdict]
+) -> Iterator[Warning_]:
+    """Yield of how many requests nothing says how long they run, where something rests on that."""
+    silent: Counter[str] = Counter()
+    patient: Counter[str] = Counter()
+    waits = {
+        name
+        for name, pool in fleet.pools.items()
+        if isinstance(pool, Pool) and pool.target_wait is not None
+    }
+    for signed in demand:
+        looked_at = waits.intersection(signed.machines_of)
+        if budgets or looked_at:
+            count = sum(request.seconds is None for request in signed.requests)
+            silent[signed.queue] += count if budgets else 0
+            patient.update(dict.fromkeys(looked_at, count))
+    for queue, count in sorted((+silent).items()):  # without those of which all is known
+        run = "runs" if count == 1 else "run"
+        message = (
+            f"nothing says how long {write_count(count, 'request')} of queue {queue} {run}: "
+            "under a budget, each reserves a machine to the end of the period and the next; "
+            "say it by task in `durations`"
+        )
+        yield Warning_(rule="unknown-duration", message=message)
+    for name, count in sorted((+patient).items()):
+        run = "it runs" if count == 1 else "they run"
+        message = (
+            f"target_wait of pool {name} has no effect on {write_count(count, 'request')}: "
+            f"nothing says how long {run}, and each gets a machine of its own; "
+            "say it by task in `durations`"
+        )
+        yield Warning_(rule="unknown-duration", message=message)
+
+
+def find_unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
+    """Yield what could not be read, and what that stops."""
+    seen = set()
+    for queue in sorted(world.queues):
+        trouble = demand_trouble(fleet, world, queue)
+        if trouble:
+            seen.add(f"demand of queue {queue} is unknown: {trouble}")
+            yield (
+                f"demand of queue {queue} is unknown: {trouble} "
+                "(nothing is deleted in the pools that serve it)"
+            )
+    if isinstance(world.images, Unknown) and not isinstance(world.stacks, Unknown):
+        because = world.images.unknown
+        yield f"versions of images are unknown: {because} (no machine is made or replaced)"
+    for draft in drafts.values():
+        for reason in (*draft.census.blind, *draft.census.frozen):
+            if reason not in seen:
+                seen.add(reason)
+                what = "created or deleted" if reason in draft.census.blind else "deleted"
+                yield f"{reason} (nothing is {what} there)"
+        for unit in draft.census.units:
+            if unit.machine is not None and draft.cost_of(unit) is None:
+                yield f"the price of {unit.machine.type} is unknown; {unit.name} counts as 0"
+
+
+RULE = "cadence-and-runs"
+REMEMBERED = 5
+"""How many of the latest runs are looked at."""
+_LATE = 2
+_DEAD = 3
+"""So many times `cadence`: the runs are too far apart; nobody runs it any more."""
+
+
+class Heartbeat(Value):
+    """Whether somebody still runs `fleet apply`, and the sentence that says so."""
+
+    alive: bool
+    because: str
+
+
+def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> Heartbeat:
+    """Return whether runs still come: the last one at most three times `cadence` ago."""
+    cadence = f"cadence is {write_duration(fleet.cadence)}"
+    if not runs:
+        return Heartbeat(alive=False, because=f"no run of fleet apply has ended yet; {cadence}")
+    age = int((now - max(runs)).total_seconds())
+    alive = age <= _DEAD * fleet.cadence
+    said = f"the last run that ended began {write_duration(max(age, 0))} ago"
+    more = "" if alive else "; nobody looks after this fleet"
+    return Heartbeat(alive=alive, because=f"{said}; {cadence}{more}")
+
+
+def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
+    """Yield where runs come much further apart than `cadence`, by the middle of the latest."""
+    if isinstance(world.runs, Unknown) or not world.runs:
+        return
+    latest = sorted(world.runs)[-REMEMBERED:]
+    # The time since the last one is no shorter than the next distance will be.
+    apart = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
+    since = int((world.time - latest[-1]).total_seconds())
+    seen = int(median([*apart, since])) if apart else since
+    if seen > _LATE * fleet.cadence:
+        runs = f"the last {len(latest)} runs were" if apart else "the last run was"
+        yield Warning_(
+            rule=RULE,
+            message=f"cadence is {write_duration(fleet.cadence)}, but {runs} "
+            f"{write_duration(seen)} {'apart' if apart else 'ago'}: idle times, paid hours and "
+            "estimates are planned for the first; run `fleet apply` more often, or write what is "
+            "true",
+        )
+
+
+_PLAIN: dict[State, tuple[Reason, str]] = {
+    State.STARTING: (Reason.STARTING, "its machine boots"),
+    State.ASSUMED: (Reason.NO_REGISTRY, "no registry says whether it is busy"),
+    State.DEAF: (Reason.DEAF, DEAF_SAID),
+    State.STOPPED: (Reason.STOPPED, STOPPED_SAID),
+    State.FAILED: (
+        Reason.LIVECHECK_FAILED,
+        f"{FAILED_SAID}; no registry says whether it is busy",
+    ),
+    State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
+    State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
+    State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
+}
+
+
+def why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
+    """Return why a worker stays; `staying` is how many of its pool do."""
+    if unit.state is State.BUSY:
+        running = unit.worker.running if unit.worker else None
+        last = ", and gets nothing new: it goes when that has ended" if is_going(unit) else ""
+        away = ", but is not connected" if unit.worker and unit.worker.away else ""
+        work = f"request {running}" if running else "something"
+        return Reason.BUSY, f"it runs {work}{away}{last}"
+    if unit.name in draft.used:
+        return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
+    if unit.state is State.NEVER_REGISTERED and unit.name not in draft.kept:
+        return Reason.NEVER_REGISTERED, why_late(draft.pool)
+    return draft.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(draft, staying)
+
+
+def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
+    if draft.census.frozen:
+        return Reason.NOT_KNOWN, draft.census.frozen[0]
+    if draft.census.sampled:
+        return Reason.NOT_KNOWN, (
+            f"queue {draft.census.sampled[0]} was only sampled: more waits there than is known"
+        )
+    if draft.pool is not None and draft.pool.mode == "pause":
+        return Reason.POOL_PAUSED, "its pool has mode: pause"
+    if draft.pool is None or draft.on_demand:
+        return Reason.IDLE_RECENTLY, "it is idle"
+    return _why_warm(draft.pool, staying)
+
+
+def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
+    workers = pool.workers
+    if staying <= workers.min:
+        return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
+    if workers.spare:
+        return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
+    patience = write_duration(pool.retire.idle_after)
+    return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
+
+
+_ORDER = {"create": 0, "drain": 1, "delete": 2}
+_NEAR = (
+    "there is so much to choose among that whole requests were only looked for near an answer "
+    "that divides them"
+)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was decided over all pools: who is served by what, and at what cost."""
+
+    demand: Sequence[Signed]
+    service: Service
+    budgets: tuple[BudgetVerdict, ...] = ()
+    limits: tuple[LimitVerdict, ...] = ()
+    proof: Proof = field(default_factory=Proof)
+
+
+def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: Decided) -> Plan:
+    """Return the plan that the drafts amount to."""
+    unserved = tuple(find_unserved(fleet, world, drafts, decided.demand, decided.service))
+    waiting, used = _waiting_for(unserved), used_of(decided.budgets)
+    images = {name: draft.choice.images for name, draft in drafts.items()}
+    pools = (
+        *(_judge_pool(draft, waiting[draft.name], used) for draft in drafts.values()),
+        *static_pools(fleet, world),
+    )
+    actions = _in_order(action for draft in drafts.values() for action in draft.actions)
+    releases = tuple(find_releases(fleet, world, actions))
+    known = {pool.pool for pool in pools} | {each.pool for each in releases}
+    approvals = judge_approvals(fleet, world, known)
+    moving = find_promotions(fleet, world, drafts)
+    rules = tuple(judge_rules(fleet, world))
+    plan = Plan(
+        fleet=fleet.fleet,
+        time=world.time,
+        currency=fleet.money.currency,
+        actions=actions,
+        releases=releases,
+        bases=tuple(find_base_changes(fleet, world)),
+        promotions=moving.now,
+        waiting_versions=moving.waiting,
+        workers=tuple(_all_workers(fleet, world, drafts)),
+        pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
+        signatures=_signatures(fleet, decided, drafts, rules),
+        approvals=approvals,
+        unserved=unserved,
+        budgets=decided.budgets,
+        limits=decided.limits,
+        optimum=_optimum(decided),
+        unknown=tuple(find_unknown(fleet, world, drafts)),
+        rules=rules,
+        prices=tuple(find_price_sources(fleet, world)),
+        warnings=(
+            *find_contradictions(fleet, world, images),
+            *warn_of_approvals(approvals),
+            *_warn(fleet, world, decided),
+        ),
+        rivals={q: r.rivals for q, r in sorted(world.queues.items()) if r.rivals},
+        unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
+        estimates=tuple(_estimates(fleet, world)),
+        attention=tuple(find_attention(world, drafts)),
+        cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
+        cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
+        digests=Digests(config=config_digest(fleet), world=world_digest(world)),
+    )
+    return seal(plan.model_copy(update={"optimum": plan.optimum_of(actions)}))
+
+
+def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
+    yield from warn_of_cadence(fleet, world)
+    yield from warn_of_durations(fleet, decided.demand, decided.budgets)
+    yield from warn_of_queues(fleet, world, decided.demand)
+    yield from _warn_of_longer(decided.proof)
+
+
+def _warn_of_longer(proof: Proof) -> Iterator[Warning_]:
+    """Warn of those who come early and may wait in favour of somebody who comes later."""
+    longer: Counter[tuple[int, int]] = Counter()
+    for (classed, queued, _), count in proof.longer:
+        longer[classed, -queued] += count
+    for (classed, priority), count in sorted(longer.items()):
+        who = f"{write_count(count, 'request')} of priority {priority}"
+        yield Warning_(
+            rule="longer-than-necessary",
+            message=f"up to {who}{' and tags of low priority' if classed else ''} may wait longer "
+            f"than necessary: {_NEAR}",
+        )
+
+
+def _all_workers(
+    fleet: Fleet, world: World, drafts: Mapping[str, Draft]
+) -> Iterator[WorkerVerdict]:
+    censuses = [draft.census for draft in drafts.values()]
+    for draft in drafts.values():
+        yield from _judge_workers(draft)
+    yield from unseen_workers(censuses)
+    yield from static_workers(fleet, world)
+    seen = {unit.name for census in censuses for unit in (*census.units, *census.unseen)}
+    yield from gone_workers(fleet, world, seen)
+
+
+def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
+    for queue in sorted(world.queues):
+        estimate = estimate_of(fleet, world, queue)
+        if estimate is not None and not demand_trouble(fleet, world, queue):
+            yield estimate
+
+
+def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
+    """Order actions by pool and kind; within a pool creations keep the order of service."""
+    return tuple(sorted(actions, key=lambda action: (action.pool, _ORDER[action.action])))
+
+
+def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
+    actions = {action.worker: action for action in draft.actions}
+    pool, staying = draft.name, len(draft.staying)
+    for unit in draft.census.units:
+        action = actions.pop(unit.name, None)
+        reason, because = (
+            (action.reason, action.because) if action else why_kept(draft, unit, staying)
+        )
+        yield WorkerVerdict(
+            worker=unit.name,
+            pool=pool,
+            registry=unit.registry,
+            verdict=action.action if action else "keep",
+            reason=reason,
+            because=because,
+            state=unit.state.value,
+            running=unit.worker.running if unit.worker else None,
+            since=unit.since,
+            image=unit.machine.image if unit.machine else None,
+            type=unit.machine.type if unit.machine else None,
+            cost=draft.cost_of(unit) or Decimal(0),
+            cost_known=draft.cost_of(unit) is not None,
+            outdated=draft.gives_way(unit),
+            inactive=unit.state is State.DISABLED,
+        )
+    for action in actions.values():
+        if isinstance(action, Create):
+            yield WorkerVerdict(
+                worker=action.worker,
+                pool=pool,
+                verdict="create",
+                reason=action.reason,
+                because=action.because,
+                state="planned",
+                image=action.inputs.image,
+                type=action.inputs.type,
+                cost=action.cost,
+            )
+
+
+def _judge_pool(draft: Draft, waiting: int, used: Used) -> PoolVerdict:
+    census, actions = draft.census, draft.actions
+    before = _cost(draft, census.units)
+    removed = {a.worker for a in actions if a.action == "delete"}
+    saved = _cost(draft, [unit for unit in census.units if unit.name in removed])
+    added = sum((a.cost for a in actions if isinstance(a, Create)), Decimal(0))
+    counted = {
+        "busy": len(census.having(State.BUSY)),
+        "idle": len(census.having(State.IDLE)),
+        "starting": len(census.having(State.STARTING, State.ASSUMED, State.UNFINISHED)),
+    }
+    return PoolVerdict(
+        pool=draft.name,
+        mode=draft.pool.mode if draft.pool else "removed",
+        because=_why_so_many(draft, waiting, used),
+        **counted,
+        other=len(census.units) - sum(counted.values()),
+        create=sum(a.action == "create" for a in actions),
+        drain=sum(a.action == "drain" for a in actions),
+        delete=len(removed),
+        served=draft.served,
+        max=draft.pool.workers.max if draft.pool else 0,
+        price=draft.price or Decimal(0),
+        cost_before=before,
+        cost_after=before + added - saved,
+        provider=census.provider or None,
+        type=_types_of(draft.pool) if draft.pool else None,
+        image=draft.pool.image if draft.pool else None,
+        provides=tuple(sorted(draft.offer.provides)),
+        stack=stack_name(draft.fleet, draft.name, census.stack),
+        serial=census.stack.serial if census.stack else None,
+        unwanted=_unwanted(draft),
+        draining=sum(is_going(unit) for unit in census.units),
+        not_known=tuple(_not_known(draft)),
+    )
+
+
+def _types_of(pool: Pool) -> str:
+    """Return a pool's machine types as text; `own` where only figures are stated."""
+    return ", ".join(type_names(pool)) or "own"
+
+
+def _unwanted(draft: Draft) -> int:
+    """Count what goes because of config as soon as its work ends, not only in this run."""
+    units = draft.census.units
+    if not draft.may_remove:
+        return 0
+    if draft.pool is None or draft.pool.mode == "drain":
+        return len(units)
+    # What only one witness saw may be an error: nothing is scaled down because of it.
+    seen = [unit for unit in units if unit.state not in (State.MISSING, State.UNRECORDED)]
+    return max(0, len(seen) - draft.pool.workers.max)
+
+
+def _not_known(draft: Draft) -> Iterator[NotKnown]:
+    census = draft.census
+    made = any(isinstance(action, Create) for action in draft.actions)
+    if not census.listed:
+        yield "machines"
+    if not census.listed or any(map(_is_unheard, census.units)):
+        yield "workers"
+    priceless = draft.price is None
+    unpriced = any(unit.machine and draft.cost_of(unit) is None for unit in census.units)
+    if not census.listed or unpriced or (made and priceless):
+        yield "cost"
+    if priceless:
+        yield "price"
+
+
+def _is_unheard(unit: Unit) -> bool:
+    """Say whether nobody can tell what a machine's worker does, its provider included."""
+    return unit.state is State.ASSUMED and not is_booting(unit)
+
+
+def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:
+    machines = [unit for unit in units if unit.machine is not None]
+    return sum((draft.cost_of(unit) or Decimal(0) for unit in machines), Decimal(0))
+
+
+def _waiting_for(unserved: Iterable[Unserved]) -> Counter[str]:
+    """Count the requests that would fit each pool and are served nowhere."""
+    waiting: Counter[str] = Counter()
+    for each in unserved:
+        for pool in {blocked.pool for blocked in each.blocked}:
+            waiting[pool] += each.count
+    return waiting
+
+
+def _optimum(decided: Decided) -> Optimum | None:
+    """Return what is proven of the cost of machines for requests; None where none is made."""
+    proof = decided.proof
+    if not decided.service.turns:
+        return None
+    gap = (proof.cost - proof.bound) / proof.cost if proof.cost else 0.0
+    because = ""
+    if gap > 0:
+        because = (
+            f"the search ended after {NODES} nodes"
+            if proof.unfinished
+            else _NEAR
+            if proof.rounded
+            else f"the search ends when what it found is proven to within {GAP:.1%}"
+        )
+    return Optimum(
+        cost=Decimal(0),
+        machines=decided.service.turns,
+        model=Decimal(repr(proof.cost)),
+        bound=Decimal(repr(proof.bound)),
+        relaxed=Decimal(repr(proof.relaxed)),
+        gap=round(gap, 6),
+        because=because,
+    )
+
+
+def _why_so_many(draft: Draft, waiting: int, used: Used) -> str:
+    if draft.pool is None:
+        return "it is no longer in fleet.yaml: its machines go as their work ends"
+    parts = []
+    if draft.served:
+        parts.append(serves(draft.served))
+    if waiting:
+        others = f"{waiting:,} more" if draft.served else write_count(waiting, "request")
+        parts.append(f"{others} could run here, but {'waits' if waiting == 1 else 'wait'}")
+    if not draft.on_demand:
+        parts += _said_of_warm(draft, draft.pool.workers, used)
+    late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in draft.kept.values())
+    if late:
+        parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
+    paid = sum(reason is Reason.PAID_FOR for reason, _ in draft.kept.values())
+    if paid:
+        parts.append(f"{write_count(paid, 'machine')} kept while paid for")
+    if not parts:
+        unsure = draft.census.blind or draft.census.frozen or draft.census.sampled
+        parts.append("what waits for it is not known" if unsure else "nothing waits for it")
+    if draft.closed:
+        parts.append(f"it makes no machine: {draft.closed}")
+    else:
+        parts += [draft.choice.said] if draft.choice.said else []
+        parts += [f"not made: {o.type}/{o.market}: {o.closed}" for o in draft.options if o.closed]
+    return "; ".join(parts)
+
+
+def _said_of_warm(draft: Draft, workers: Workers, used: Used) -> Iterator[str]:
+    """Yield what min and spare hold, and what stops a machine that they ask for."""
+    told = (
+        ("min", workers.min, Reason.BELOW_MIN),
+        ("spare", workers.spare, Reason.BELOW_SPARE),
+    )
+    for key, figure, reason in told:
+        # Why the pool makes no machine at all is said once.
+        stop, limit = ("", None) if draft.closed else draft.short.get(reason, ("", None))
+        if limit:
+            stop += f": {why_stopped(limit.row, limit.need, 'machine', used)}"
+        if figure:
+            yield f"workers.{key} is {figure}{f', but {stop}' if stop else ''}"
+
+
+def _signatures(
+    fleet: Fleet, decided: Decided, drafts: Mapping[str, Draft], rules: Sequence[RulesVerdict]
+) -> tuple[Signature, ...]:
+    by_worker = decided.service.by_worker
+    said = cache(partial(say_whether_in_force, fleet, rules))
+    created = {
+        request: action.worker
+        for draft in drafts.values()
+        for action in draft.actions
+        if isinstance(action, Create)
+        for request in action.serves
+    }
+    return tuple(
+        Signature(
+            id=signed.id,
+            queue=signed.queue,
+            required=tuple(required_of(signed.ask)),
+            provided=tuple(sorted(signed.ask.provided)),
+            priority=signed.priority,
+            count=len(keys),
+            requests=tuple(keys),
+            by_worker={k: by_worker[k] for k in filter(by_worker.__contains__, keys)},
+            by_create={k: created[k] for k in filter(created.__contains__, keys)},
+            pools=signed.machines_of,
+            refused=tuple(
+                RefusedTag(tag=each.tag, who=each.who, because=each.because, path=each.path)
+                for each in signed.refused
+            ),
+            dropped=tuple(sorted(signed.dropped)),
+            differences=tuple(
+                TagDifference(
+                    tag=each.tag,
+                    because="; ".join(filter(None, (each.because, said(signed.queue, each.path)))),
+                    path=each.path,
+                )
+                for each in signed.differences
+            ),
+            ruled=tuple(RuledTag(tag=each.tag, path=each.path) for each in signed.ruled),
+        )
+        for signed in decided.demand
+        for keys in [[request.key for request in signed.requests]]
+    )

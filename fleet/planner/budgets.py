@@ -1,0 +1,613 @@
+"""This module says what budgets limit: how much, in which period, of whose machine time.
+
+A machine ends when its work is done, its idle time is over, two runs have looked (one drains,
+one deletes) and the step of time that is paid for ends. What nobody can tell never ends.
+
+A budget has two rows per period: the current hour, day or month, with what was spent in it, and
+the next one, so that nothing bought now passes a limit after midnight. In each, what exists and
+runs reserves what it is expected still to cost, and each machine or request takes its part.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import NamedTuple, TypeVar
+
+from fleet.model.facts import Charge, Entry, Unknown, Work, World
+from fleet.model.images import ImageVersion
+from fleet.model.plan import BudgetVerdict, PeriodName, rate, say_when
+from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until, tariff_of
+from fleet.planner.choices import Fit, Group, Path, Place, Row
+from fleet.planner.durations import Durations, kind_of
+from fleet.planner.images import images_by_pool
+from fleet.planner.inventory import PoolCensus
+from fleet.planner.ledger import Holding, Period, charge, holdings, periods, work_of
+from fleet.planner.renames import charges_of
+from fleet.planner.units import CAPACITY, State, is_busy
+from fleet.schema.limits import Budget
+from fleet.schema.model import Fleet, Money, Pool
+from fleet.tagrules import offer_of_pool
+
+HOURS = "machine hours"
+PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")
+
+
+@dataclass(frozen=True)
+class SpendingLimit:
+    """One figure of one budget, in the currency of the file or in machine hours."""
+
+    budget: str
+    path: Path
+    period: PeriodName
+    amount: Decimal | None
+    """None where its currency has no exchange rate."""
+    unit: str
+    pool: str | None = None
+    """The pool whose budget it is; None: it is one of `budgets`."""
+    only: Budget | None = None
+    """Whose work it counts; None: all machine time, boot and idle included."""
+
+    def counts(self, of: Charge | Entry) -> bool:
+        """Say whether what was charged counts here."""
+        if self.pool is not None:
+            return of.pool == self.pool
+        return self.only is None or _is_of(self.only, of, frozenset(of.tags))
+
+    def counts_work(self, work: Work | None) -> bool:
+        """Say whether running work counts here, where only work does."""
+        if work is None or self.only is None:
+            return False
+        return _is_of(self.only, work, frozenset(work.required))
+
+    def counts_group(self, group: Group) -> bool:
+        """Say whether waiting requests count here, where only work does."""
+        return self.only is not None and _is_of(self.only, group.payer, group.tags)
+
+
+def _is_of(only: Budget, who: object, tags: frozenset[str]) -> bool:
+    wanted = ((field, getattr(only, field)) for field in ("scope", "team", "owner"))
+    if any(value is not None and getattr(who, field) != value for field, value in wanted):
+        return False
+    return not only.tags or not tags.isdisjoint(only.tags)
+
+
+def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
+    """Return every figure of every budget: those of pools, then `budgets`, by name."""
+    return (*_pool_limits(fleet), *_limits(fleet))
+
+
+def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
+    for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, Pool) and pool.budget is not None:
+            for period in PERIODS:
+                amount: Money | None = getattr(pool.budget, f"per_{period}")
+                if amount is not None:
+                    path = ("pools", name, "budget", f"per_{period}")
+                    converted = convert(fleet, amount.amount, amount.currency)
+                    yield SpendingLimit(
+                        name, path, period, converted, fleet.money.currency, pool=name
+                    )
+
+
+def _limits(fleet: Fleet) -> Iterator[SpendingLimit]:
+    for name, budget in sorted(fleet.budgets.items()):
+        only = budget if _filters(budget) else None
+        for period in PERIODS:
+            amount: Money | None = getattr(budget, f"per_{period}")
+            if amount is not None:
+                path = ("budgets", name, f"per_{period}")
+                converted = convert(fleet, amount.amount, amount.currency)
+                yield SpendingLimit(name, path, period, converted, fleet.money.currency, only=only)
+            hours: int | None = getattr(budget, f"machine_hours_per_{period}")
+            if hours is not None:
+                path = ("budgets", name, f"machine_hours_per_{period}")
+                yield SpendingLimit(name, path, period, Decimal(hours), HOURS, only=only)
+
+
+def _filters(budget: Budget) -> bool:
+    return bool(budget.scope or budget.team or budget.owner or budget.tags)
+
+
+FOREVER = datetime.max.replace(tzinfo=UTC)
+_SERVING = CAPACITY | {State.BUSY}
+_GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
+_NONE = Decimal(0)
+_NO_PRICE = Tariff(price=_NONE)
+
+
+class Window(NamedTuple):
+    """A part of time within one calendar month, and when that month began."""
+
+    start: datetime
+    end: datetime
+    month: datetime
+
+    def overlap(self, earliest: datetime, latest: datetime, seconds: int | None) -> int:
+        """Return how much of this time something may take that begins between two moments."""
+        if seconds is None:
+            begin, end = max(earliest, self.start), self.end
+        else:
+            begin = min(max(self.start, earliest), latest)
+            end = min(begin + timedelta(seconds=seconds), self.end)
+        return max(0, (end - max(begin, self.start)) // timedelta(seconds=1))
+
+
+class Lifetimes:
+    """Expected ends of machines that exist or are to be made, and their cost in a window.
+
+    Everything is asked for in money or, with `hours`, in machine hours.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        world: World,
+        holdings: tuple[Holding, ...],
+        groups: Iterable[Group],
+        images: Mapping[str, tuple[ImageVersion, ...]],
+    ) -> None:
+        self._fleet = fleet
+        self._images = images
+        self._now = world.time
+        self._durations = Durations(fleet, world)
+        self._looks = 2 * timedelta(seconds=fleet.cadence)
+        self._holdings = holdings
+        self._tariffs: dict[str, Tariff] = {}
+        self._demanded: dict[str, bool] = {}
+        self._ends = self._expected_ends()
+        self._serving: dict[str, list[int]] = {}
+        for number, holding in enumerate(holdings):
+            if holding.unit is None or holding.unit.state in _SERVING:
+                self._serving.setdefault(holding.pool, []).append(number)
+        self._shared = {
+            key for group in groups for key, fit in group.fits.items() if fit.share < 1
+        }
+        self.made = cache(self._made)
+        self.kept = cache(self._kept)
+        self.more = cache(self._more)
+        self.work = cache(self._work)
+
+    def existing(self, number: int, window: Window, *, hours: bool) -> Decimal:
+        """Return what an existing machine is billed in a window until it can be let go."""
+        holding = self._holdings[number]
+        life = self._life(holding.tariff, holding.created_at, window, hours=hours)
+        return _billed(life, window, self._ends[number])
+
+    def running(self, number: int, window: Window, *, hours: bool) -> Decimal:
+        """Return what the work on an existing machine costs in a window."""
+        holding = self._holdings[number]
+        end = _after(self._now, self._left(holding))
+        life = self._life(holding.tariff, holding.created_at, window, hours=hours)
+        return life.accrued(window.start, min(window.end, end)) if end > window.start else _NONE
+
+    def _made(self, place: Place, window: Window, *, hours: bool) -> Decimal:
+        """Return what a new machine is billed in a window, whatever it serves within target_wait.
+
+        Requests that share a machine are cleared within that time, boot included.
+        """
+        idle = self._ready(place)
+        if place.key in self._shared:
+            idle = max(idle, _after(self._now, self._pool(place.pool).target_wait or 0))
+        return _billed(self._new(place, window, hours=hours), window, self._let_go(place, idle))
+
+    def _kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
+        """Return what a new machine is billed in a window that is there to stay."""
+        return _billed(self._new(place, window, hours=hours), window, FOREVER)
+
+    def _more(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
+        """Return how much more a machine is billed in a window for serving one request."""
+        if not place.makes:
+            return self._longer(place, fit, window, hours=hours)
+        life = self._new(place, window, hours=hours)
+        end = self._let_go(place, _after(self._ready(place), fit.longest))
+        return max(_NONE, _billed(life, window, end) - self._made(place, window, hours=hours))
+
+    def _work(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
+        """Return what the time costs in a window that one request keeps a machine busy."""
+        earliest = self._ready(place) if place.makes else self._now
+        latest = self._ready(place)
+        if fit.share < 1:
+            latest += timedelta(seconds=self._pool(place.pool).target_wait or 0)
+        seconds = window.overlap(earliest, latest, fit.longest)
+        return self._tariff(place, hours=hours).price * seconds / 3600
+
+    def _longer(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
+        """Return how much more the existing machine is billed for which that is the most."""
+        most = _NONE
+        for number in self._serving.get(place.pool, ()):
+            holding = self._holdings[number]
+            if self._ends[number] == FOREVER:
+                continue
+            begin = self._ready_of(holding)
+            if fit.share < 1:
+                begin += timedelta(seconds=self._pool(place.pool).target_wait or 0)
+            served = _after(begin, fit.longest)
+            patience = self._patience(place.pool)
+            end = self._gone(holding.tariff, holding.created_at, served, patience)
+            life = self._life(holding.tariff, holding.created_at, window, hours=hours)
+            before = _billed(life, window, self._ends[number])
+            most = max(most, _billed(life, window, max(end, self._ends[number])) - before)
+        return most
+
+    def _expected_ends(self) -> tuple[datetime, ...]:
+        ends = [self._end_of(holding) for holding in self._holdings]
+        by_pool: dict[str, list[int]] = {}
+        for number, holding in enumerate(self._holdings):
+            by_pool.setdefault(holding.pool, []).append(number)
+        for name, numbers in by_pool.items():
+            pool = self._fleet.pools.get(name)
+            if isinstance(pool, Pool) and pool.mode != "drain" and not self._on_demand(name):
+                stay = max(pool.workers.min, pool.workers.spare)
+                # What goes last stays for min and spare.
+                for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
+                    ends[number] = FOREVER
+        return tuple(ends)
+
+    def _end_of(self, holding: Holding) -> datetime:
+        """Return when an existing machine is expected to be gone."""
+        unit = holding.unit
+        pool = self._fleet.pools.get(holding.pool)
+        if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
+            return FOREVER
+        idle_since, patience = self._now, self._patience(holding.pool)
+        if unit.worker is not None and unit.may_run:
+            idle_since = _after(self._now, self._left(holding))
+            patience = timedelta() if unit.worker.draining else patience
+        elif unit.state in _GOING:
+            return self._now + self._looks
+        elif unit.state is State.IDLE:
+            idle_since = unit.since or self._now
+        elif unit.state in (State.STARTING, State.UNFINISHED):
+            idle_since = max(self._now, self._ready_of(holding))
+        else:
+            return FOREVER  # nobody knows what it does, so nobody lets it go
+        return self._gone(holding.tariff, holding.created_at, idle_since, patience)
+
+    def _left(self, holding: Holding) -> int | None:
+        """Return how long the work on a machine is expected to go on; None: nothing says so."""
+        unit = holding.unit
+        if unit is None or unit.worker is None:
+            return None
+        kind = kind_of(self._fleet, holding.pool, unit)
+        return self._durations.remaining(unit.worker, self._now, kind)
+
+    def _gone(
+        self,
+        tariff: Tariff | None,
+        created_at: datetime,
+        idle_since: datetime,
+        patience: timedelta,
+    ) -> datetime:
+        """Return when a machine is gone that has nothing to do from a moment on."""
+        if idle_since == FOREVER:
+            return FOREVER
+        seen = max(self._now, idle_since + patience) + self._looks
+        return paid_until(tariff or _NO_PRICE, created_at, seen)
+
+    def _let_go(self, place: Place, idle_since: datetime) -> datetime:
+        tariff = self._tariff(place, hours=False)
+        return self._gone(tariff, self._now, idle_since, self._patience(place.pool))
+
+    def _ready(self, place: Place) -> datetime:
+        """Return when a machine that is made now can work."""
+        return self._now + timedelta(seconds=self._pool(place.pool).boot.expected)
+
+    def _ready_of(self, holding: Holding) -> datetime:
+        """Return when an existing machine can take more work."""
+        pool, unit = self._fleet.pools.get(holding.pool), holding.unit
+        if unit is None or unit.state is State.IDLE or not isinstance(pool, Pool):
+            return self._now
+        if unit.worker is not None and is_busy(unit.worker):
+            return _after(self._now, self._left(holding))
+        return max(self._now, holding.created_at + timedelta(seconds=pool.boot.expected))
+
+    def _patience(self, name: str) -> timedelta:
+        """Return how long a machine of a pool may be idle."""
+        pool = self._fleet.pools.get(name)
+        if not isinstance(pool, Pool) or pool.mode == "drain" or self._on_demand(name):
+            return timedelta()
+        return timedelta(seconds=pool.retire.idle_after)
+
+    def _pool(self, name: str) -> Pool:
+        pool = self._fleet.pools[name]
+        if not isinstance(pool, Pool):
+            raise TypeError(name)
+        return pool
+
+    def _on_demand(self, name: str) -> bool:
+        if name not in self._demanded:
+            offer = offer_of_pool(self._fleet, name, self._images[name])
+            self._demanded[name] = bool(offer.on_demand)
+        return self._demanded[name]
+
+    def _tariff(self, place: Place, *, hours: bool) -> Tariff:
+        """Return what a machine costs at a place; where several exist, the dearest of them."""
+        if hours:
+            return MACHINE_HOURS
+        if place.key not in self._tariffs:
+            self._tariffs[place.key] = self._tariff_at(place)
+        return self._tariffs[place.key]
+
+    def _tariff_at(self, place: Place) -> Tariff:
+        if place.makes:
+            pool = self._pool(place.pool)
+            return tariff_of(self._fleet, pool, place.type, place.market) or _NO_PRICE
+        free = (self._holdings[number].tariff for number in self._serving.get(place.pool, ()))
+        return max((each or _NO_PRICE for each in free), key=_price, default=_NO_PRICE)
+
+    def _new(self, place: Place, window: Window, *, hours: bool) -> Life:
+        return Life(self._tariff(place, hours=hours), self._now, window.month)
+
+    def _life(
+        self, tariff: Tariff | None, created_at: datetime, window: Window, *, hours: bool
+    ) -> Life:
+        return Life(MACHINE_HOURS if hours else tariff or _NO_PRICE, created_at, window.month)
+
+
+def _price(tariff: Tariff) -> Decimal:
+    return tariff.price
+
+
+def _after(moment: datetime, seconds: int | None) -> datetime:
+    return FOREVER if seconds is None else moment + timedelta(seconds=seconds)
+
+
+def _billed(life: Life, window: Window, end: datetime) -> Decimal:
+    until = min(window.end, end)
+    return life.billed(window.start, until) if until > window.start else _NONE
+
+
+_K = TypeVar("_K")
+_T = TypeVar("_T", Place, Charge, Entry)
+
+
+@dataclass(frozen=True)
+class Account:
+    """One limit in one period: what it allows, what is gone, and the row for what is chosen."""
+
+    budget: str
+    period: PeriodName
+    coming: bool
+    unit: str
+    limit: Decimal
+    spent: Decimal
+    reserved: Decimal
+    row: Row
+    known: bool = True
+
+
+def open_accounts(
+    fleet: Fleet,
+    world: World,
+    census: Mapping[str, PoolCensus],
+    groups: Iterable[Group],
+    places: Iterable[Place],
+) -> tuple[Account, ...]:
+    """Return every budget in its current and its next period, in the order of fleet.yaml."""
+    limits = spending_limits(fleet)
+    if not limits:
+        return ()
+    books = _Books(fleet, world, census, tuple(groups), tuple(places))
+    return tuple(books.open(limit, coming=coming) for limit in limits for coming in (False, True))
+
+
+def judge_budgets(
+    accounts: Iterable[Account],
+    made: Mapping[str, int],
+    kept: Mapping[str, int],
+    served: Mapping[tuple[str, str], int],
+) -> tuple[BudgetVerdict, ...]:
+    """Return how far each budget is used up.
+
+    `made` and `kept` say how many machines are made at each place for requests and to stay,
+    `served` how many requests of each group at each place.
+    """
+    return tuple(
+        BudgetVerdict(
+            budget=account.budget,
+            path=account.row.path,
+            period=account.period,
+            unit=account.unit,
+            limit=account.limit,
+            spent=account.spent,
+            reserved=account.reserved,
+            planned=_taken(account.row, made, kept, served),
+            exceeded=account.spent + account.reserved > account.limit,
+            coming=account.coming,
+            known=account.known,
+        )
+        for account in accounts
+    )
+
+
+def _taken(
+    row: Row,
+    made: Mapping[str, int],
+    kept: Mapping[str, int],
+    served: Mapping[tuple[str, str], int],
+) -> Decimal:
+    machines = sum(row.machines.get(place, 0) * count for place, count in made.items())
+    staying = sum(row.kept.get(place, 0) * count for place, count in kept.items())
+    requests = sum(row.requests.get(where, 0) * count for where, count in served.items())
+    return Decimal(machines + staying + requests)
+
+
+class _Books:
+    """What every account looks at: spending, machines, their expected ends."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        world: World,
+        census: Mapping[str, PoolCensus],
+        groups: tuple[Group, ...],
+        places: tuple[Place, ...],
+    ) -> None:
+        self._groups = groups
+        self._places = {
+            place.key: place for place in places if isinstance(fleet.pools.get(place.pool), Pool)
+        }
+        self._places_of = _by_pool(self._places.values())
+        self._world = world
+        self._unseen = tuple(_unseen(world, census))
+        self._holdings = holdings(fleet, world, census)
+        self._numbers_of: dict[str, list[int]] = {}
+        for number, holding in enumerate(self._holdings):
+            self._numbers_of.setdefault(holding.pool, []).append(number)
+        self._lives = Lifetimes(
+            fleet, world, self._holdings, groups, images_by_pool(fleet, world, census)
+        )
+        self._periods = {period.name: period for period in periods(fleet, world.time)}
+        self._charges = charges_of(fleet, world)
+        self._charges_of = _by_pool(self._charges)
+        self._uncharged = charge(fleet, world, census)
+        self._uncharged_of = _by_pool(self._uncharged)
+        self._groups_of: dict[str, list[Group]] = {key: [] for key in self._places}
+        for group in groups:
+            for key in group.fits:
+                if key in self._places:
+                    self._groups_of[key].append(group)
+
+    def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
+        """Return one limit's account of the current or the next period."""
+        period = self._periods[limit.period]
+        window = self._window(period, coming=coming)
+        spent = Decimal(0) if coming else self._spent(limit, period)
+        reserved = self._reserved(limit, window)
+        amount = limit.amount or Decimal(0)
+        silent = self._silent(limit)
+        left = Decimal(0) if silent else max(Decimal(0), amount - spent - reserved)
+        when = say_when(limit.period, coming=coming)
+        name = f"the budget of pool {limit.budget}" if limit.pool else f"budget {limit.budget}"
+        because = (
+            f"what {name} has left {when} is not known: {silent}"
+            if silent
+            else f"{name} has not enough left for more: {left:.2f} of {rate(amount)} "
+            f"{limit.unit} {when} ({spent:.2f} spent, {reserved:.2f} reserved)"
+        )
+        return Account(
+            budget=limit.budget,
+            period=limit.period,
+            coming=coming,
+            unit=limit.unit,
+            limit=amount,
+            spent=spent,
+            reserved=reserved,
+            row=replace(self._row(limit, window, because, left), when=when),
+            known=not silent,
+        )
+
+    def _window(self, period: Period, *, coming: bool) -> Window:
+        start, end = (period.end, period.next_end) if coming else (self._world.time, period.end)
+        month = self._periods["month"]
+        return Window(start, end, month.end if start >= month.end else month.start)
+
+    def _silent(self, limit: SpendingLimit) -> str:
+        """Return why nobody knows what a budget has left; empty when it is known."""
+        if isinstance(self._world.ledger, Unknown):
+            return f"what was spent is unknown: {self._world.ledger.unknown}"
+        if limit.amount is None:
+            return "its currency has no exchange rate"
+        unseen = [pool for pool in self._unseen if limit.pool in (None, pool)]
+        return f"nobody knows what pool {unseen[0]} holds" if unseen else ""
+
+    def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
+        """Return what was charged in the current period, and what is about to be."""
+        nth = PERIODS.index(period.name)
+        charges: Iterable[Charge] = self._charges
+        uncharged: Iterable[Entry] = self._uncharged
+        if limit.pool is not None:
+            charges = self._charges_of.get(limit.pool, ())
+            uncharged = self._uncharged_of.get(limit.pool, ())
+        before = [(c.seconds[nth], c.money[nth]) for c in charges if limit.counts(c)]
+        since = [
+            (entry.seconds, entry.money)
+            for entry in uncharged
+            if entry.hour >= period.start and limit.counts(entry)
+        ]
+        if limit.unit == HOURS:
+            return Decimal(sum(seconds for seconds, _ in (*before, *since))) / 3600
+        return sum((money for _, money in (*before, *since)), Decimal(0))
+
+    def _reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
+        """Return what machines and work that exist are expected to cost in a window."""
+        hours = limit.unit == HOURS
+        total = Decimal(0)
+        numbers: Iterable[int] = range(len(self._holdings))
+        if limit.pool is not None:
+            numbers = self._numbers_of.get(limit.pool, ())
+        for number in numbers:
+            holding = self._holdings[number]
+            if limit.only is None or holding.unit is None:
+                total += self._lives.existing(number, window, hours=hours)
+            elif limit.counts_work(work_of(holding)):
+                total += self._lives.running(number, window, hours=hours)
+        return total
+
+    def _row(self, limit: SpendingLimit, window: Window, because: str, room: Decimal) -> Row:
+        places: Iterable[Place] = ()
+        if limit.pool is not None:
+            places = self._places_of.get(limit.pool, ())
+        elif limit.only is None:
+            places = self._places.values()
+        hours = limit.unit == HOURS
+        makes = [place for place in places if place.makes]
+        requests = (
+            self._more(places, window, hours=hours)
+            if limit.only is None
+            else self._work(limit, window, hours=hours)
+        )
+        return Row(
+            path=limit.path,
+            because=because,
+            room=room,
+            machines=_some((p.key, self._lives.made(p, window, hours=hours)) for p in makes),
+            requests=_some(requests),
+            kept=_some((p.key, self._lives.kept(p, window, hours=hours)) for p in makes),
+        )
+
+    def _more(
+        self, places: Iterable[Place], window: Window, *, hours: bool
+    ) -> Iterator[tuple[tuple[str, str], Decimal]]:
+        """Yield how much longer each request keeps a machine of these places."""
+        for place in places:
+            known: dict[tuple[float, int | None], Decimal] = {}
+            for group in self._groups_of[place.key]:
+                fit = group.fits[place.key]
+                alike = (fit.share, fit.longest)
+                if alike not in known:
+                    known[alike] = self._lives.more(place, fit, window, hours=hours)
+                yield (group.id, place.key), known[alike]
+
+    def _work(
+        self, limit: SpendingLimit, window: Window, *, hours: bool
+    ) -> Iterator[tuple[tuple[str, str], Decimal]]:
+        """Yield what the busy time costs of each request that a budget counts."""
+        for group in filter(limit.counts_group, self._groups):
+            for key, fit in group.fits.items():
+                place = self._places.get(key)
+                if place is not None:
+                    yield (group.id, key), self._lives.work(place, fit, window, hours=hours)
+
+
+def _some(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
+    return {key: amount for key, amount in amounts if amount}
+
+
+def _by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
+    found: dict[str, list[_T]] = {}
+    for thing in things:
+        found.setdefault(thing.pool, []).append(thing)
+    return found
+
+
+def _unseen(world: World, census: Mapping[str, PoolCensus]) -> Iterator[str]:
+    """Yield the pools whose machines neither their provider nor their stack tells of."""
+    for name, pool in census.items():
+        if not pool.listed:
+            stacks = world.stacks
+            stack = stacks if isinstance(stacks, Unknown) else stacks.get(name)
+            if isinstance(stack, Unknown):
+                yield name

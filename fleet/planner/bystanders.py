@@ -1,0 +1,280 @@
+"""This module reports what has no machine of ours: static workers, workers left behind, reports.
+
+A worker that is left behind keeps its request `running` for ever, and a token that nobody waits
+for: it is released, once nobody at all knows its machine.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from fleet.model.facts import Demand, Listing, MachineState, Unknown, Worker, WorkerState, World
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
+from fleet.planner.demand import Signed
+from fleet.planner.inventory import PoolCensus
+from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue
+from fleet.schema.rules import Otherwise
+from fleet.schema.units import write_count
+from fleet.tagrules import find_doubts, serves_queue
+from fleet.tagrules.context import find_differing_records, told_of
+from fleet.tagrules.vocabulary import Vocabulary
+
+_OFF = "its machine is off"
+
+
+def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
+    """Yield the verdicts on pools of machines that exist already."""
+    for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, StaticPool):
+            seen = [v for v in static_workers(fleet, world) if v.pool == name]
+            states = [verdict.state for verdict in seen]
+            unseen = set(pool.static) - {verdict.worker for verdict in seen}
+            yield PoolVerdict(
+                pool=name,
+                mode="static",
+                because="its machines exist already and are never touched",
+                busy=states.count("busy"),
+                idle=states.count("idle"),
+                other=len(states) - states.count("busy") - states.count("idle"),
+                max=len(pool.static),
+                not_known=("machines", "workers") if unseen and _is_silent(world, pool) else (),
+            )
+
+
+def _is_silent(world: World, pool: StaticPool) -> bool:
+    """Say whether a registry that may know a pool's workers could not be read, or is none."""
+    return any(
+        serves_queue(pool, queue) and not isinstance(reading.workers, tuple)
+        for queue, reading in world.queues.items()
+    )
+
+
+def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
+    """Yield the verdicts on the workers of static pools."""
+    for name, pool in sorted(fleet.pools.items()):
+        if not isinstance(pool, StaticPool):
+            continue
+        for queue, reading in sorted(world.queues.items()):
+            if not isinstance(reading.workers, tuple) or not serves_queue(pool, queue):
+                continue
+            for worker in sorted(reading.workers, key=lambda worker: worker.name):
+                if worker.name in pool.static:
+                    yield WorkerVerdict(
+                        worker=worker.name,
+                        pool=name,
+                        registry=queue,
+                        verdict="keep",
+                        reason=Reason.STATIC,
+                        because="static machines are never touched",
+                        state=worker.state.value,
+                        running=worker.running,
+                        since=worker.since,
+                    )
+
+
+def find_contradictions(
+    fleet: Fleet, world: World, images: Mapping[str, tuple[ImageVersion, ...]]
+) -> Iterator[Warning_]:
+    """Yield what images, workers and queues report against what fleet.yaml says of their pool.
+
+    `images` holds by pool the versions that it may boot. What fleet.yaml says against itself is a
+    finding of `fleet validate`.
+    """
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.demand, Demand):
+            for differing in find_differing_records(fleet, told_of(reading.demand)):
+                yield _warning(f"queue {queue}: {differing}")
+    workers = _reporting_workers(fleet, world)
+    for name in sorted(fleet.pools):
+        published = images.get(name, world.versions)
+        doubts = [(f"pool {name}", doubt) for doubt in find_doubts(fleet, name, published)]
+        of_pool = {doubt for _, doubt in doubts}
+        for worker in workers[name].values():
+            doubts += (
+                (f"worker {worker.name} of pool {name}", doubt)
+                for doubt in find_doubts(fleet, name, published, worker)
+                if doubt not in of_pool
+            )
+        known = find_doubts(fleet, name, ()) if doubts else ()
+        for who, doubt in doubts:
+            if doubt not in known:
+                yield _warning(f"{who}: {doubt.because}")
+
+
+def _reporting_workers(
+    fleet: Fleet, world: World
+) -> defaultdict[str, dict[tuple[str, ...], Worker]]:
+    """Return by pool one worker for each set of tags that its workers report."""
+    static = {
+        worker: name
+        for name, pool in fleet.pools.items()
+        if isinstance(pool, StaticPool)
+        for worker in pool.static
+    }
+    registered = [
+        *(reading.workers for reading in world.queues.values()),
+        *(x.workers for x in world.providers.values() if isinstance(x, Listing)),
+    ]
+    workers = [w for group in registered if isinstance(group, tuple) for w in group if w.provides]
+    found: defaultdict[str, dict[tuple[str, ...], Worker]] = defaultdict(dict)
+    for worker in sorted(workers, key=lambda worker: worker.name):
+        found[static.get(worker.name, worker.pool or "")].setdefault(worker.provides, worker)
+    return found
+
+
+def _warning(message: str) -> Warning_:
+    return Warning_(rule="contradicting-sources", message=message)
+
+
+def unseen_workers(censuses: Iterable[PoolCensus]) -> Iterator[WorkerVerdict]:
+    """Yield the verdicts on machines whose provider could not be read: they are left alone."""
+    for census in censuses:
+        for unit in census.unseen:
+            yield WorkerVerdict(
+                worker=unit.name,
+                pool=census.pool,
+                registry=unit.registry,
+                verdict="keep",
+                reason=Reason.NOT_KNOWN,
+                because=f"its stack knows it; {census.blind[0]}",
+                state=unit.state.value,
+                running=unit.worker.running if unit.worker else None,
+                since=unit.since,
+                cost_known=False,
+            )
+
+
+def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:
+    """Yield the verdicts on registered workers of our pools whose machine is gone.
+
+    A registry keeps such rows for ever: they are inactive, and status pages hide them.
+    """
+    releases = {each.worker: each.because for each in find_releases(fleet, world, ())}
+    for queue, reading in sorted(world.queues.items()):
+        if not isinstance(reading.workers, tuple):
+            continue
+        for worker in sorted(reading.workers, key=lambda worker: worker.name):
+            ours = isinstance(fleet.pools.get(worker.pool or ""), Pool) and not worker.static
+            if ours and (worker.machine or worker.name) not in present:
+                yield WorkerVerdict(
+                    worker=worker.name,
+                    pool=worker.pool or "",
+                    registry=queue,
+                    verdict="keep",
+                    reason=Reason.MACHINE_GONE,
+                    because=releases.get(
+                        worker.name, "its machine is gone; its registration stays as history"
+                    ),
+                    state=worker.state.value,
+                    running=worker.running,
+                    since=worker.since,
+                    inactive=True,
+                )
+
+
+def said_of_rivals(queue: str, rivals: Collection[str]) -> str:
+    """Return that a queue makes machines by itself, and what to do about it."""
+    pools = ", ".join(sorted(rivals))
+    return (
+        f"queue {queue} makes machines by itself too, for its own worker pools {pools}: both "
+        "would buy for the same requests; switch each of them off on its server: "
+        "debusine-admin worker_pool disable NAME"
+    )
+
+
+def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
+    """Yield the queues that make machines by themselves too, and what their storing prevents."""
+    for queue, reading in sorted(world.queues.items()):
+        if reading.rivals:
+            yield Warning_(rule="own-provisioner", message=said_of_rivals(queue, reading.rivals))
+    yield from _warn_of_patience(fleet, world, demand)
+
+
+def _warn_of_patience(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
+    """Yield the tags that a request could do without, but for its queue: that stored them."""
+    vocabulary = Vocabulary(fleet)
+    waiting: Counter[tuple[str, str]] = Counter()
+    for signed in demand:
+        reading = world.queues[signed.queue].demand
+        names = {name for tag in signed.ask.required for name in vocabulary.names_of(tag)}
+        if isinstance(reading, Demand) and reading.stored:
+            for name in sorted(names):
+                if isinstance(fleet.tags[name].otherwise, Otherwise):
+                    waiting[signed.queue, name] += len(signed.requests)
+    for (queue, name), count in sorted(waiting.items()):
+        yield Warning_(
+            rule="otherwise-without-effect",
+            message=f"tags.{name}.otherwise has no effect on {write_count(count, 'request')} at "
+            f"queue {queue}: it stored the tag with each, and assigns them only to workers that "
+            "have it",
+        )
+
+
+def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
+    """Yield the workers of ours that can do nothing any more, but whose queue reckons with them.
+
+    Where any provider or stack could not be read, a machine may be there. What the plan deletes
+    is let go of with its machine.
+    """
+    machines = known_machines(world)
+    if machines is None:
+        return
+    deleted = {action.worker for action in actions if isinstance(action, Delete)}
+    for queue, reading in sorted(world.queues.items()):
+        declared = fleet.queues.get(queue)
+        known = reading.workers if isinstance(reading.workers, tuple) else ()
+        if isinstance(declared, TicketQueue):
+            known = tuple(worker for worker in known if worker.running is not None)
+        elif not isinstance(declared, DebusineQueue) or declared.admin is None:
+            continue
+        for worker in sorted(known, key=lambda worker: worker.name):
+            because = _why_released(worker, machines)
+            if isinstance(declared, TicketQueue):
+                because = because and f"its machine is gone: ticket {worker.running} fails"
+            pool = fleet.pools.get(worker.pool or "")
+            is_left_alone = isinstance(pool, Pool) and pool.mode in ("observe", "pause")
+            if because and not is_left_alone and worker.machine not in deleted:
+                yield Release(
+                    pool=worker.pool or "",
+                    worker=worker.name,
+                    registry=queue,
+                    because=because,
+                    # A ticket that has nothing any more is only told so.
+                    may_work=worker.machine not in machines
+                    and not isinstance(declared, TicketQueue)
+                    and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
+                )
+
+
+def known_machines(world: World) -> Mapping[str, bool] | None:
+    """Return every machine that anybody knows, False where it is off for sure; None: unknown."""
+    machines: dict[str, bool] = {}
+    for listing in world.providers.values():
+        if isinstance(listing, Unknown):
+            return None
+        for machine in listing.machines:
+            is_up = machine.state is not MachineState.STOPPED
+            machines[machine.name] = machines.get(machine.name, False) or is_up
+    if isinstance(world.stacks, Unknown):
+        return None
+    for stack in world.stacks.values():
+        if isinstance(stack, Unknown):
+            return None
+        for name in (*(worker.name for worker in stack.workers), *stack.ids):
+            machines.setdefault(name, True)
+    return machines
+
+
+def _why_released(worker: Worker, machines: Mapping[str, bool]) -> str:
+    """Return why a worker is released; empty where it is not."""
+    is_over = worker.state is WorkerState.DISABLED and worker.running is None
+    is_up = machines.get(worker.machine or "", False)
+    if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):
+        return ""
+    gone = _OFF if worker.machine in machines else "its machine is gone"
+    trouble = "no token of it works" if is_up else gone
+    if worker.running is not None:
+        return f"{trouble}: request {worker.running} goes back to the queue"
+    if worker.state is WorkerState.ENROLLED and trouble is not _OFF:
+        return "it has a token, but no machine: the token is revoked"
+    return f"{trouble}: its token is switched off"

@@ -1,0 +1,354 @@
+"""This module turns what waits into signatures: requests that this fleet.yaml treats alike.
+
+The queue's own order decides who is served first: priority, then age, then id.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from itertools import repeat
+from operator import attrgetter
+from typing import NamedTuple
+
+from fleet.model.facts import Demand, Request, Unknown, World
+from fleet.model.values import digest
+from fleet.planner.durations import Durations, Expected, Kind, Timing
+from fleet.planner.inventory import demand_trouble
+from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
+from fleet.tagrules import Ask, Offer
+from fleet.tagrules.bulk import Matcher
+from fleet.tagrules.context import told_of
+from fleet.tagrules.numbers import write_minimums
+from fleet.tagrules.requests import Asking, Difference, Judge, Refusal
+from fleet.tagrules.vocabulary import Vocabulary
+
+Order = tuple[int, str, str, int, str, int]
+_MOST_DIGITS = 20
+"""A longer id is no number of any queue; Python refuses to convert very long ones."""
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Workers of one pool that offer the same; `key` is the pool's name for its future ones."""
+
+    pool: str
+    queues: frozenset[str]
+    offer: Offer
+    units: tuple[str, ...] = ()
+
+
+class Ordered(NamedTuple):
+    """One waiting request and its place in the queue's order."""
+
+    order: Order
+    key: str
+    seconds: int | None = None
+    """How long it is expected to run; None where nothing says so."""
+    since: datetime | None = None
+    timing: Timing | None = None
+    """What that depends on; None: every machine takes as long."""
+
+    def seconds_on(self, *kinds: Kind) -> int | None:
+        """Return how long it is expected to run on the slowest of some machines."""
+        return self.timing.slowest(kinds, self.seconds) if self.timing else self.seconds
+
+
+class Payer(NamedTuple):
+    """Whom a request is counted for, as far as a limit or a budget looks at it."""
+
+    submitter: str | None = None
+    owner: str | None = None
+    scope: str | None = None
+    team: str | None = None
+    sandbox: str | None = None
+    desk: str | None = None
+    """The queue of tickets it waits in, where that has limits of its own."""
+
+    @property
+    def said(self) -> tuple[str | None, ...]:
+        """Return what identifies it, as it was written before there were tickets."""
+        return tuple(self) if self.sandbox or self.desk else tuple(self)[:4]
+
+
+class Ruled(NamedTuple):
+    """A tag that a request asks for by a rule of fleet.yaml; `path` is the rule's."""
+
+    tag: str
+    path: tuple[str | int, ...]
+
+
+class Shape(NamedTuple):
+    """What requests of one signature have in common, queue and priority aside."""
+
+    ask: Ask
+    refused: tuple[Refusal, ...]
+    differences: tuple[Difference, ...]
+    held: bool
+
+
+@dataclass(frozen=True)
+class Signed:
+    """Requests of one signature, in the order they are served."""
+
+    id: str
+    queue: str
+    ask: Ask
+    priority: int
+    payer: Payer
+    requests: tuple[Ordered, ...]
+    refused: tuple[Refusal, ...]
+    differences: tuple[Difference, ...]
+    held: bool
+    """The queue stored a tag that was asked for without permission: nothing may serve it."""
+    workers_of: tuple[str, ...]
+    machines_of: tuple[str, ...]
+    last_of: frozenset[str] = frozenset()
+    """Those of `workers_of` that are on demand for others: it gets what these leave."""
+    dropped: frozenset[str] = frozenset()
+    """Required tags without which it may run too, for it has waited long enough (`otherwise`)."""
+    timing: Timing | None = None
+    """How their time depends on the machine, and how long they may run."""
+    ruled: tuple[Ruled, ...] = ()
+    """Where fleet itself assigns: the tags that rules of fleet.yaml give some of them."""
+
+
+class _Kind(NamedTuple):
+    """What makes requests one signature."""
+
+    queue: str
+    shape: Shape
+    priority: int
+    payer: Payer
+    dropped: frozenset[str]
+    timing: Timing | None
+
+
+def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> tuple[Signed, ...]:
+    """Return the readable demand of every queue by signature, in the order of service."""
+    looks_at_provided = any(supply.offer.requires for supply in supplies.values())
+    judge = judge_of(fleet, world, with_provided=looks_at_provided)
+    payer_of = _payers(fleet)
+    drops = _Drops(fleet, world.time)
+    durations = Durations(fleet, world)
+    groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
+    ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
+    known: dict[object, list[Ordered]] = {}  # an ask is slow to hash, and most share one
+    shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
+    for queue, reading in sorted(world.queues.items()):
+        demand = reading.demand
+        if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
+            continue
+        told = told_of(demand)
+        for request in _each_once(demand.requests):
+            asking = judge.ask_of_alike(request, told)
+            shape = shapes.get(id(asking))
+            if shape is None:
+                shape = shapes[id(asking)] = _shape(asking)
+            dropped = _NOTHING if demand.stored else drops.of(shape.ask, request)
+            expected = durations.of(queue, request)
+            payer, timing = payer_of(queue, request), expected[1]
+            alike = (queue, id(shape), request.priority, payer, dropped, id(timing))
+            group = known.get(alike)
+            if group is None:
+                kind = _Kind(queue, shape, request.priority, payer, dropped, timing)
+                group = known[alike] = groups[kind]
+                if isinstance(fleet.queues.get(queue), TicketQueue):
+                    ruled[kind] |= {Ruled(o.tag, o.path) for o in asking.origins if o.path}
+            group.extend(ordered(queue, request, expected))
+    able = {queue: _Able(supplies, queue) for queue in world.queues}
+    signed = [
+        replace(
+            _sign(kind, requests, able[kind.queue].to_serve(kind)),
+            ruled=tuple(sorted(ruled[kind])),
+        )
+        for kind, requests in groups.items()
+    ]
+    return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
+
+
+def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
+    """Return who says what the requests of a world ask for, on its day."""
+    members = world.members
+    known = (
+        members if isinstance(members, Unknown) else {g: frozenset(u) for g, u in members.items()}
+    )
+    return Judge(fleet, known, world.time.date(), with_provided=with_provided)
+
+
+def _each_once(requests: Iterable[Request]) -> Iterable[Request]:
+    """Return the requests without repeats of an id, as pages that shift while they are read."""
+    found: dict[str, Request] = {}
+    for request in requests:
+        known = found.setdefault(request.id, request)
+        if known is not request:
+            both = (known, request)
+            found[request.id] = min(both, key=lambda r: (-r.priority, r.model_dump_json()))
+    return found.values()
+
+
+def _payers(fleet: Fleet) -> Callable[[str, Request], Payer]:
+    """Return what makes a payer of a request: only what some limit or budget looks at."""
+    looked_at = {
+        field
+        for limits in (
+            *(rule.limits for rule in fleet.tags.values()),
+            *(desk.limits for desk in fleet.queues.values() if isinstance(desk, TicketQueue)),
+        )
+        for field, most in limits.per
+        if most is not None
+    }
+    for budget in fleet.budgets.values():
+        looked_at |= {f for f in ("scope", "team", "owner") if getattr(budget, f) is not None}
+    desks = {n: desk for n, desk in fleet.queues.items() if isinstance(desk, TicketQueue)}
+    limited = {n for n, desk in desks.items() if desk.blocked or any(limits_of(desk.limits))}
+    if any(desk.blocked for desk in desks.values()):
+        looked_at.add("owner")
+    if not looked_at and not limited:
+        nobody = Payer()
+        return lambda _, __: nobody
+    return lambda queue, request: Payer(
+        submitter=request.requester if "submitter" in looked_at else None,
+        owner=request.owner if "owner" in looked_at else None,
+        scope=request.scope if "scope" in looked_at else None,
+        team=request.team if "team" in looked_at else None,
+        sandbox=request.sandbox if "sandbox" in looked_at else None,
+        desk=queue if queue in limited else None,
+    )
+
+
+def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
+    """Yield the figures that are stated: of a field of Payer, or `total`."""
+    if limits.total is not None:
+        yield "total", limits.total
+    for of, most in limits.per:
+        if most is not None:
+            yield of, most
+
+
+def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> list[Ordered]:
+    """Return a request, each of a group by itself, with its place in the queue's order."""
+    since = request.pending_since.isoformat() if request.pending_since else "~"
+    is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
+    number = int(request.id) if is_number else 0
+    key, first = f"{queue}/{request.id}", request.pending_since
+    priority, own = -request.priority, request.id
+    seconds, timing = expected
+    if request.count == 1:
+        return [Ordered((priority, since, queue, number, own, 1), key, seconds, first, timing)]
+    turns = range(1, request.count + 1)
+    orders = zip(*map(repeat, (priority, since, queue, number, own)), turns, strict=False)
+    keys = [f"{key}#{nth}" for nth in turns]
+    # Made without a call of Python's own for each: there are hundreds of thousands.
+    alike = zip(orders, keys, repeat(seconds), repeat(first), repeat(timing), strict=False)
+    return list(map(partial(tuple.__new__, Ordered), alike))
+
+
+def _shape(asking: Asking) -> Shape:
+    return Shape(asking.ask, asking.refused, asking.differences, asking.held)
+
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class _Drops:
+    """Says which tags a request may do without because it has waited for them long enough."""
+
+    def __init__(self, fleet: Fleet, now: datetime) -> None:
+        self._now = now
+        self._vocabulary = Vocabulary(fleet)
+        self._after = {
+            tag: rule.otherwise.after
+            for tag, rule in fleet.tags.items()
+            if isinstance(rule.otherwise, Otherwise)
+        }
+
+    def of(self, ask: Ask, request: Request) -> frozenset[str]:
+        """Return the tags that a request may run without by now."""
+        if not self._after or request.pending_since is None:
+            return _NOTHING
+        waited = (self._now - request.pending_since).total_seconds()
+        return frozenset(
+            tag
+            for tag in ask.required
+            for name in self._vocabulary.names_of(tag)
+            if name in self._after and waited >= self._after[name]
+        )
+
+
+class _Able:
+    """Who can serve requests of one queue; signatures that ask alike share the answer."""
+
+    def __init__(self, supplies: Mapping[str, Supply], queue: str) -> None:
+        self._supplies = {key: s for key, s in supplies.items() if queue in s.queues}
+        self._matcher = Matcher({key: s.offer for key, s in self._supplies.items()})
+        self._on_demand = frozenset[str]().union(*(s.offer.on_demand for s in supplies.values()))
+        self._known: dict[object, _Choices] = {}
+
+    def to_serve(self, kind: _Kind) -> "_Choices":
+        """Return the workers that fit, and the pools that may make a machine for it."""
+        asks = _asks(kind) if not kind.shape.held else ()
+        each = tuple((self._matcher.fitting(ask), ask.required & self._on_demand) for ask in asks)
+        if each not in self._known:
+            # What has all that was asked for comes last, so that it is asked for there.
+            called = {key: tags for fitting, tags in each for key in fitting}
+            last = frozenset(key for key, asked in called.items() if self._is_last(key, asked))
+            pools = (key for key in sorted(called) if key == self._supplies[key].pool)
+            able = tuple(key for key in pools if key not in last)
+            self._known[each] = _Choices(tuple(sorted(called)), able, last)
+        return self._known[each]
+
+    def _is_last(self, key: str, asked: frozenset[str]) -> bool:
+        """Say whether machines are on demand, and made for who asks for other tags than these."""
+        on_demand = self._supplies[key].offer.on_demand
+        return bool(on_demand) and not on_demand & asked
+
+
+class _Choices(NamedTuple):
+    """Supplies that fit, the pools among them that may make a machine, and what is for others."""
+
+    workers_of: tuple[str, ...]
+    machines_of: tuple[str, ...]
+    last_of: frozenset[str]
+
+
+def _asks(kind: _Kind) -> tuple[Ask, ...]:
+    """Return what may be asked for: without the tags that are dropped, and with them."""
+    ask = kind.shape.ask
+    if not kind.dropped:
+        return (ask,)
+    return (replace(ask, required=ask.required - kind.dropped), ask)
+
+
+def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
+    queue, shape, priority, payer, dropped, timing = kind
+    ask = shape.ask
+    said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
+    said += [payer.said] if any(payer) else []
+    said += [sorted(dropped)] if dropped else []
+    said += [timing.said] if timing is not None and timing.said else []
+    if shape.refused or shape.differences:
+        said.append([each.because for each in shape.refused])
+        said.append([each.because for each in shape.differences])
+    return Signed(
+        id=digest(said)[:12],
+        queue=queue,
+        ask=ask,
+        priority=priority,
+        payer=payer,
+        requests=tuple(sorted(requests, key=attrgetter("order"))),
+        refused=shape.refused,
+        differences=shape.differences,
+        held=shape.held,
+        workers_of=choices.workers_of,
+        machines_of=choices.machines_of,
+        last_of=choices.last_of,
+        dropped=dropped,
+        timing=timing,
+    )
+
+
+def required_of(ask: Ask) -> list[str]:
+    """Return all that a request requires, minimums among it, sorted."""
+    return sorted((*ask.required, *write_minimums(ask.minimums)))

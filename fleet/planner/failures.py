@@ -1,0 +1,258 @@
+"""This module remembers what failed: which ways to make a machine are closed, until when, why.
+
+A provider that says it has none, or that an account's quota is used up, is believed at once. Any
+other failure counts only as a rate of the tries, so that one error never silences a pool.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
+from fleet.planner.inventory import PoolCensus
+from fleet.planner.renames import attempts_of
+from fleet.planner.units import DEAF_SAID, State, Unit, why_late
+from fleet.schema.model import BootFailures, Fleet, Pool
+
+BASE = timedelta(minutes=3)
+"""How long the first failure closes; each one after it doubles that. Karpenter's figure."""
+CAP = timedelta(minutes=30)
+"""How long any failure closes at most. Cluster-autoscaler's figure."""
+RESET = timedelta(hours=3)
+"""A failure longer ago than this is forgotten. Cluster-autoscaler's figure."""
+BOOT_MEMORY = timedelta(hours=24)
+"""A boot longer ago than this no longer counts against its image, which is then tried again."""
+SAMPLE = 4
+"""With fewer tries that ended, no rate is formed."""
+RATE = 0.5
+"""A rate of failures from which on a way to make machines is closed."""
+LATEST = 20
+"""How many tries of one pool, machine type and market are looked at, the latest ones."""
+
+_WHY_FAILED: Mapping[State | None, str] = {
+    State.DEAF: DEAF_SAID,
+    State.STOPPED: "its machine stopped before its worker registered",
+}
+_ENDED = frozenset({"registered", "failed", "error"})
+_NO_STOCK = re.compile(
+    r"\b(resource_unavailable|placement_error|Insufficient(Instance|Host|ReservedInstance)Capacity)\b"
+)
+_NO_QUOTA = re.compile(
+    r"\b(resource_limit_exceeded|\w*LimitExceeded|MaxSpotInstanceCountExceeded)\b"
+)
+_OURS = re.compile(r"\blocal_fault\b")
+"""What this computer could not do, as on a full disk, says nothing of a machine type."""
+_TOO_FAST = re.compile(r"\b(rate_limit_exceeded|RequestLimitExceeded)\b")
+
+
+def classify(said: str) -> AttemptResult:
+    """Return what a provider's refusal of a creation means, by the code in what it said."""
+    if _OURS.search(said):
+        return "gone"
+    if _NO_STOCK.search(said):
+        return "out-of-stock"
+    if _NO_QUOTA.search(said) and not _TOO_FAST.search(said):
+        return "quota"
+    return "error"
+
+
+def settle(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> tuple[Attempt, ...]:
+    """Return the tries that the world says have ended, each with what became of it.
+
+    A machine that is nowhere, although both witnesses were heard, is `gone`: nobody knows whether
+    it would have registered, or whether it was made before its apply was killed.
+    """
+    states = {
+        name: {unit.name: _ended_as(unit) for unit in census.units}
+        for name, census in censuses.items()
+        if not census.blind
+    }
+    settled = []
+    for attempt in attempts_of(fleet, world):
+        if attempt.result != "starting" or attempt.at >= world.time or attempt.pool not in states:
+            continue
+        state = states[attempt.pool].get(attempt.worker)
+        if result := _became(state):
+            late = why_late(fleet.pools.get(attempt.pool))
+            detail = late if state is State.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
+            settled.append(attempt.model_copy(update={"result": result, "detail": detail}))
+    return tuple(settled)
+
+
+def _ended_as(unit: Unit) -> State:
+    """Return a unit's state; of one that stopped, whether its worker had registered before."""
+    if unit.state is State.STOPPED and not unit.awaits_token:
+        return State.DISABLED
+    return unit.state
+
+
+def _became(state: State | None) -> AttemptResult | None:
+    match state:
+        case None:
+            return "gone"
+        case State.NEVER_REGISTERED | State.DEAF | State.STOPPED:
+            return "failed"
+        case State.IDLE | State.BUSY | State.DRAINING | State.DISCONNECTED | State.DISABLED:
+            return "registered"
+        case _:
+            return None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Every try that still counts, the latest first."""
+
+    now: datetime
+    by_pool: Mapping[str, Sequence[Attempt]]
+    by_account: Mapping[tuple[str, Market], Sequence[Attempt]]
+    """Provider and market to the tries of all its pools: a quota is the account's."""
+
+
+def recall(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> Memory:
+    """Return what is remembered, tries that have ended since counted by what became of them."""
+    settled = {(each.worker, each.at): each for each in settle(fleet, world, censuses)}
+    by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
+    by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
+    tries = attempts_of(fleet, world)
+    for attempt in sorted(tries, key=lambda each: (each.at, each.worker), reverse=True):
+        if attempt.at > world.time:
+            continue
+        known = settled.get((attempt.worker, attempt.at), attempt)
+        by_pool[attempt.pool].append(known)
+        pool = fleet.pools.get(attempt.pool)
+        if isinstance(pool, Pool):
+            by_account[pool.provider, attempt.market].append(known)
+    return Memory(world.time, by_pool, by_account)
+
+
+def find_lost(memory: Memory, census: PoolCensus) -> frozenset[str]:
+    """Return the machines whose workers had registered, and that no registry knows now.
+
+    One from before everything that is remembered would long have been let go of if it had not
+    registered.
+    """
+    tries = memory.by_pool.get(census.pool, ())
+    latest = {attempt.worker: attempt.result for attempt in reversed(tries)}
+    oldest = {attempt.type: attempt.at for attempt in tries}
+
+    def had_registered(machine: Machine) -> bool:
+        if machine.name in latest:
+            return latest[machine.name] == "registered"
+        return machine.type in oldest and machine.created_at < oldest[machine.type]
+
+    silent = census.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+    return frozenset(
+        unit.name
+        for unit in silent
+        if unit.machine and not unit.worker and had_registered(unit.machine)
+    )
+
+
+def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> str:
+    """Return why a way to make machines is closed for now; empty while it is open."""
+    account = memory.by_account.get((provider, market), ())
+    own = [
+        each for each in memory.by_pool.get(pool, ()) if (each.type, each.market) == (kind, market)
+    ][:LATEST]
+    closed = _closed(memory.now, account, {"quota"})
+    if closed:
+        return f"the quota at provider {provider} is used up ({_said(closed)}"
+    closed = _closed(memory.now, own, {"out-of-stock"})
+    if closed:
+        where = " on the spot market" if market == "spot" else ""
+        return f"{provider} is out of stock of {kind}{where} ({_said(closed)}"
+    ended = [a for a in own if a.result in _ENDED and memory.now - a.at <= RESET]
+    failures = sum(each.result != "registered" for each in ended)
+    if len(ended) < SAMPLE or failures < RATE * len(ended):
+        return ""
+    closed = _closed(memory.now, own, {"error", "failed"})
+    return f"{failures} of {len(ended)} tries failed ({_said(closed)}" if closed else ""
+
+
+@dataclass(frozen=True)
+class _Streak:
+    """Failures in a row: in how many runs, what the latest said, and when it is over."""
+
+    runs: int
+    latest: Attempt
+    until: datetime
+
+
+def _closed(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
+    """Return the failures in a row that close something now."""
+    streak = _streak(now, attempts, kinds)
+    return streak if streak and now < streak.until else None
+
+
+def _streak(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
+    """Count runs that failed since the last success; many failures of one run count once."""
+    runs, latest, before = 0, None, now
+    for at, of_run in groupby(attempts, key=lambda each: each.at):
+        tries = list(of_run)
+        failed = next((each for each in tries if each.result in kinds), None)
+        if failed is None:
+            if any(each.result in ("registered", "failed") for each in tries):
+                break
+            continue
+        if before - at > RESET:
+            break
+        runs, latest, before = runs + 1, latest or failed, at
+    if latest is None:
+        return None
+    return _Streak(runs, latest, latest.at + min(CAP, BASE * 2 ** min(runs - 1, 10)))
+
+
+def _said(streak: _Streak) -> str:
+    times = "once" if streak.runs == 1 else f"{streak.runs} runs in a row"
+    return f"{times}); tried again from {_time(streak.until)}"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """An image that did not come up often enough, and when it is tried again."""
+
+    failures: int
+    boots: int
+    until: datetime
+
+    @property
+    def said(self) -> str:
+        """Return what happened as the end of a sentence about the image."""
+        return (
+            f"did not come up in {self.failures} of its last {self.boots} boots "
+            "(guards.boot_failures)"
+        )
+
+    def __str__(self) -> str:
+        """Return that, with when it is tried again."""
+        return f"{self.said}; it is tried again from {_time(self.until)}"
+
+
+def stopped_images(
+    rule: BootFailures, memory: Memory, pool: str
+) -> Callable[[str], Stopped | None]:
+    """Return what says of a provider's image id whether a pool makes machines from it."""
+    boots: defaultdict[str, list[Attempt]] = defaultdict(list)
+    for attempt in memory.by_pool.get(pool, ()):
+        if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:
+            boots[attempt.image].append(attempt)
+    return dict(_stops(rule, boots)).get
+
+
+def _stops(
+    rule: BootFailures, boots: Mapping[str, Sequence[Attempt]]
+) -> Iterator[tuple[str, Stopped]]:
+    for image, attempts in boots.items():
+        latest = attempts[: rule.of_last]
+        failed = sorted(each.at for each in latest if each.result == "failed")
+        if len(failed) >= rule.stop_after:
+            # When this one is forgotten, fewer than stop_after are left.
+            ends = failed[len(failed) - rule.stop_after] + BOOT_MEMORY
+            yield image, Stopped(len(failed), len(latest), ends)

@@ -1,0 +1,386 @@
+"""This module says which version of an image comes next, by `images.NAME.promote`, and when.
+
+Only a version that is newer than all that were ever in use comes next: one that was taken back,
+and what is older than it, waits for a person.
+
+That is the pinned one, else the current one, the newest first where there are several. One that
+did not come up is stopped by `guards.boot_failures`, and with `fall_back: previous-image` the
+version before it takes its place. A candidate takes its share of the pool's workers beside it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Literal
+
+from fleet.model.facts import Unknown, World
+from fleet.model.images import BOOTABLE, ImageVersion, Rental, WaitingVersion
+from fleet.model.plan import rates
+from fleet.model.prices import bill, tariff_at
+from fleet.planner.failures import Memory, Stopped, recall, stopped_images
+from fleet.planner.inventory import PoolCensus, take_census
+from fleet.schema.model import (
+    ExistingImage,
+    Fleet,
+    HooksProvider,
+    ImageRecipe,
+    LocalProvider,
+    Pool,
+    SimProvider,
+)
+from fleet.schema.pools import Promote
+from fleet.schema.units import write_duration
+from fleet.tagrules import newest_first
+
+_USED = ("candidate", "current", "previous", "retired")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The version of an image that comes next."""
+
+    version: ImageVersion
+    since: datetime
+    becomes: Literal["candidate", "current"] | None = None
+    """What it becomes now, unless it does not come up; None: it waits."""
+    share: int = 0
+    """Of each pool's workers in percent, as a candidate."""
+    why: str = ""
+    """Why it waits."""
+    until: datetime | None = None
+    """Until when; None where a person has to say."""
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Say whether it is a candidate that its boots decide about."""
+        by_rule = self.becomes is not None or self.until is not None
+        return self.version.state == "candidate" and by_rule
+
+    def waiting(self, why: str = "") -> WaitingVersion:
+        """Return what people are told of it while it waits."""
+        name, version = self.version.image, self.version.version
+        return WaitingVersion(
+            image=name,
+            version=version,
+            state=self.version.state,
+            share=self.version.share,
+            since=self.since,
+            until=self.until,
+            because=why or self.why,
+            command=f"fleet image promote {name} {version}",
+        )
+
+
+def find_standing(
+    name: str, recipe: ImageRecipe, versions: Iterable[ImageVersion], now: datetime
+) -> Standing | None:
+    """Return the version that comes next; None where there is none, or fleet.yaml pins one."""
+    ours = [each for each in versions if each.image == name]
+    candidate = _newest(each for each in ours if each.state == "candidate")
+    fresh = _newest(_fresh(recipe, ours))
+    rule = recipe.promotion
+    # What is on trial is not given up for what is newer: that waits for the end of it.
+    wanted = (candidate or fresh) if isinstance(rule, Promote) else (fresh or candidate)
+    if recipe.version is not None or wanted is None or wanted.since is None:
+        return None
+    if rule == "manual":
+        return Standing(wanted, wanted.since, why=f"images.{name}.promote is manual")
+    if not wanted.by_rule:
+        why = "it was tested before fleet promoted versions by itself"
+        if wanted is candidate:
+            why = "no rule made it the candidate: a person did"
+        return Standing(wanted, wanted.since, why=why)
+    if not isinstance(rule, Promote) or not any(each.state == "current" for each in ours):
+        return Standing(wanted, wanted.since, "current")
+    if wanted is not candidate:
+        return Standing(wanted, wanted.since, "candidate", rule.candidate)
+    return _on_trial(wanted, wanted.since, rule, now)
+
+
+def _on_trial(version: ImageVersion, since: datetime, rule: Promote, now: datetime) -> Standing:
+    until = since + timedelta(seconds=rule.after)
+    if now >= until:
+        return Standing(version, since, "current")
+    after = f"images.{version.image}.promote.after is {write_duration(rule.after)}"
+    why = f"it becomes current at {until:%Y-%m-%d %H:%M} UTC if it comes up ({after})"
+    return Standing(version, since, why=why, until=until)
+
+
+def _newest(versions: Iterable[ImageVersion]) -> ImageVersion | None:
+    return max(versions, key=lambda each: each.version, default=None)
+
+
+def _fresh(recipe: ImageRecipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
+    """Return tested versions that are published everywhere and newer than all in use."""
+    reached = max((each.version for each in ours if each.state in _USED), default="")
+    return (
+        each
+        for each in ours
+        if each.state == "tested"
+        and each.version > reached
+        and recipe.publish
+        and each.ids.keys() >= set(recipe.publish)
+    )
+
+
+@dataclass(frozen=True)
+class ImageChoice:
+    """What a pool's next machine boots, and what it does not boot any more."""
+
+    id: str = ""
+    """The provider's own id; empty where nothing is published."""
+    images: tuple[ImageVersion, ...] = ()
+    """The version that it is, which what the pool offers rests on; none where it has none."""
+    candidate: str = ""
+    """Id of the version that takes its share of the pool's workers; empty where none does."""
+    share: int = 0
+    """The candidate's share in percent."""
+    stopped: tuple[str, ...] = ()
+    """Ids of newer versions that did not come up."""
+    said: str = ""
+    """What is wrong with the image, in a sentence; empty where nothing is."""
+    closed: str = ""
+    """Why no machine is made with it; empty when it may be."""
+    path: tuple[str | int, ...] = ("guards", "boot_failures")
+    """The key of fleet.yaml that decides that."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Id to what people call it, an image and a version of it, where that is known."""
+
+    def share_of(self, workers: int) -> int:
+        """Return how many of so many workers boot the candidate: one, or at most its share."""
+        return max(1, workers * self.share // 100) if self.candidate else 0
+
+    def name_of(self, booted: str) -> str:
+        """Return what people call what a machine boots; its id where nobody knows."""
+        return self.names.get(booted, booted)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return what a machine may boot without being outdated, what comes next first."""
+        return (self.id, *([self.candidate] if self.candidate else []), *self.stopped)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The image of one pool, and all that decides about it."""
+
+    fleet: Fleet
+    now: datetime
+    pool: Pool
+    versions: Sequence[ImageVersion]
+    """All of this image, wherever they are."""
+    published: Sequence[ImageVersion]
+    """Those at the pool's provider, the newest first."""
+    stops: Callable[[str], Stopped | None]
+
+    @property
+    def pinned(self) -> str | None:
+        """The version that fleet.yaml pins."""
+        return self.fleet.images[self.pool.image].version
+
+    @property
+    def first(self) -> ImageVersion | None:
+        """The version that this run promotes because none is current."""
+        recipe = self.fleet.images[self.pool.image]
+        if not isinstance(recipe, ImageRecipe):
+            return None
+        standing = find_standing(self.pool.image, recipe, self.versions, self.now)
+        if standing is None or standing.becomes != "current":
+            return None
+        return standing.version if self.pool.provider in standing.version.ids else None
+
+    @property
+    def can_fall_back(self) -> bool:
+        """Whether the version before takes the place of one that does not come up."""
+        return self.fleet.guards.boot_failures.fall_back == "previous-image"
+
+    @property
+    def declared(self) -> str:
+        """The id that fleet.yaml names; elsewhere than in a cloud an image goes by its name."""
+        image = self.fleet.images[self.pool.image]
+        if isinstance(image, ExistingImage):
+            return image.existing.get(self.pool.provider, "")
+        provider = self.fleet.providers[self.pool.provider]
+        by_name = isinstance(provider, SimProvider | LocalProvider | HooksProvider)
+        return self.pool.image if by_name else ""
+
+
+def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> ImageChoice:
+    """Return what the next machine of a pool boots."""
+    pool = fleet.pools.get(name)
+    if not isinstance(pool, Pool):
+        return ImageChoice(images=world.versions)
+    if isinstance(world.images, Unknown):
+        because = f"which versions of its image there are is not known: {world.images.unknown}"
+        return ImageChoice(closed=because, path=("pools", name, "image"))
+    case = _Case(
+        fleet,
+        world.time,
+        pool,
+        [each for each in world.images if each.image == pool.image],
+        newest_first(world.images, pool.image, pool.provider),
+        stopped_images(fleet.guards.boot_failures, memory, name),
+    )
+    names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
+    return replace(_choose(case), names=names)
+
+
+def images_by_pool(
+    fleet: Fleet, world: World, census: Mapping[str, PoolCensus] | None = None
+) -> dict[str, tuple[ImageVersion, ...]]:
+    """Return for each pool the published version that what it offers rests on."""
+    memory = recall(fleet, world, census or take_census(fleet, world))
+    return {name: choose_image(fleet, world, memory, name).images for name in fleet.pools}
+
+
+def _choose(case: _Case) -> ImageChoice:
+    if case.pinned is not None:
+        return _pinned(case, case.pinned)
+    in_turn = [
+        each for state in ("current", "previous") for each in case.published if each.state == state
+    ]
+    choice = _first(case, in_turn) if in_turn else _by_declaration(case)
+    return choice if choice.closed else _with_candidate(case, choice)
+
+
+def _pinned(case: _Case, pinned: str) -> ImageChoice:
+    """Return the version that fleet.yaml pins, and no other in its place."""
+    image = case.pool.image
+    pin = f"image {image} is pinned to version {pinned} (images.{image}.version)"
+    version = next((each for each in case.versions if each.version == pinned), None)
+    path = ("images", image, "version")
+    if version is None:
+        return replace(_closed(f"{pin}, and no such version is remembered"), path=path)
+    if version.state not in BOOTABLE:
+        said = f"{pin}, which is {version.state}: only a tested one is booted"
+        return replace(_closed(said), path=path)
+    if case.pool.provider not in version.ids:
+        said = f"{pin}, which is not published at provider {case.pool.provider}"
+        return replace(_closed(said), path=path)
+    booted = version.ids[case.pool.provider]
+    if stop := case.stops(booted):
+        return _closed(f"{pin}, which {stop}; no other takes its place", booted, version)
+    return ImageChoice(booted, (version,))
+
+
+def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
+    """Return the first version that comes up."""
+    stopped, said = list[str](), list[str]()
+    for version in in_turn:
+        booted = version.ids[case.pool.provider]
+        stop = case.stops(booted)
+        if stop is None:
+            if stopped:
+                said.append(f"machines are made with {version.image} {version.version} instead")
+            said += _undeclared(case)
+            return ImageChoice(booted, (version,), stopped=tuple(stopped), said="; ".join(said))
+        said.append(f"image {version.image} {version.version} {stop}")
+        if not case.can_fall_back:
+            return _closed("; ".join(said), booted, version)
+        stopped.append(booted)
+    return _closed("; ".join([*said, "no earlier version is published"]), booted, version)
+
+
+def _by_declaration(case: _Case) -> ImageChoice:
+    """Return what fleet.yaml names, where no version was promoted and none is in this run."""
+    if first := case.first:
+        return _first(case, [first])
+    image = case.declared
+    if stop := case.stops(image):
+        return _closed(f"image {case.pool.image} {stop}", image)
+    if not image and any(each.state == "tested" for each in case.published):
+        name = case.pool.image
+        return ImageChoice(
+            closed=f"no version of image {name} is promoted: fleet image promote {name}",
+            path=("images", name),
+        )
+    return ImageChoice(image)
+
+
+def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
+    """Add the candidate, where there is one that comes up."""
+    version = next((each for each in case.published if each.state == "candidate"), None)
+    if version is None:
+        return choice
+    booted = version.ids[case.pool.provider]
+    stop = case.stops(booted)
+    name = f"candidate {version.image} {version.version}"
+    if stop is None:
+        said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))
+        return replace(choice, candidate=booted, share=version.share, said=said)
+    # One on trial is retired in this run (`images.NAME.promote`), and not tried again.
+    failed = f"{name} {stop.said if version.by_rule else stop}; none is made with it"
+    said = "; ".join(filter(None, [choice.said, failed]))
+    return replace(choice, stopped=(*choice.stopped, booted), said=said)
+
+
+def _what_it_lacks(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
+    """Return which tags of the current version a candidate does not offer; empty: none."""
+    offered = {tag for version in current for tag in version.provides}
+    lacking = sorted(offered - {*candidate.provides})
+    if not (candidate.provides and lacking):
+        return ""
+    return f"{name} does not report {', '.join(lacking)}, which the current version does"
+
+
+def _undeclared(case: _Case) -> Iterator[str]:
+    """Say where fleet.yaml names an image that was baked elsewhere and is not promoted."""
+    image = case.fleet.images[case.pool.image]
+    known = {version.ids[case.pool.provider] for version in case.published}
+    if isinstance(image, ExistingImage) and case.declared and case.declared not in known:
+        name = case.pool.image
+        named = f"fleet.yaml names {case.declared}, which is not promoted"
+        yield f"{named}: fleet image promote {name}"
+
+
+def _closed(because: str, image: str = "", version: ImageVersion | None = None) -> ImageChoice:
+    images = (version,) if version else ()
+    return ImageChoice(image, images, said=because, closed=because)
+
+
+_PLACES = {
+    "disk": "on the computer that ran it",
+    "instance": "on a machine at its provider",
+    "debusine": "on a worker of a Debusine server",
+}
+_UNRENTED = {
+    "disk": "no machine was rented",
+    "instance": "its cost is not known, for the machine was not recorded",
+    "debusine": "its cost is not known here, for the server has the worker",
+}
+
+
+def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str) -> str:
+    """Return what the newest build of an image took of which that is known, and what it cost."""
+    timed = [each for each in versions if each.image == image and each.built_in is not None]
+    last = max(timed, key=lambda each: each.version, default=None)
+    if last is None or last.built_in is None:
+        return "how long a build takes and what it costs is not known: none was timed"
+    place = _PLACES.get(last.way, "where is not known")
+    took = f"the last build took {write_duration(last.built_in)} ({place})"
+    if not last.rentals:
+        return f"{took}; {_UNRENTED.get(last.way, 'its cost is not known')}"
+    rented = ", ".join(
+        f"{each.type} at {each.provider} for {write_duration(each.seconds)}"
+        for each in last.rentals
+    )
+    cost = rental_cost(fleet, last.rentals)
+    money = "at a price that is not known"
+    if cost is not None:
+        money = f"which costs {rates([cost])[0]} {fleet.money.currency}"
+    return f"{took}; it rented {rented}, {money}"
+
+
+def rental_cost(fleet: Fleet, rentals: Iterable[Rental]) -> Decimal | None:
+    """Return what such machines are billed today, in the currency of the file; None: unknown."""
+    bills = [_bill(fleet, each) for each in rentals]
+    known = [each for each in bills if each is not None]
+    return sum(known, Decimal(0)) if len(known) == len(bills) else None
+
+
+def _bill(fleet: Fleet, rental: Rental) -> Decimal | None:
+    if rental.provider not in fleet.providers:
+        return None
+    tariff = tariff_at(fleet, rental.provider, rental.type, "on-demand")
+    return None if tariff is None else bill(tariff, rental.seconds)

@@ -1,0 +1,393 @@
+"""This module sorts what was seen of machines and workers by pool, once for all pools.
+
+What was not listed is not zero: machines are made for what was, and none is let go for want of
+work.
+
+A machine has two witnesses, the provider's listing and the stack's state; what only one of
+them saw is kept, counted to the pool's max, and never deleted.
+
+Each run of `fleet apply` notes at the provider, never in what a machine is made from, until when
+it vouches. A machine that no stack knows is vouched for by nobody. Where its provider can note
+nothing, the journal of runs is the only witness.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fleet.model.facts import Demand, Listing, Machine, Stack, Unknown, Worker, World
+from fleet.model.plan import Estimate
+from fleet.planner.desk import attend, desks_of
+from fleet.planner.renames import find_owners
+from fleet.planner.units import (
+    Registries,
+    Sightings,
+    State,
+    Unit,
+    enrols_at,
+    is_overdue,
+    is_up,
+    queue_registries,
+    registered_state,
+    registries_of,
+    revokes_at,
+    units_of,
+    workers_by_machine,
+)
+from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_duration
+from fleet.tagrules import serves_queue, static_names
+
+
+class Seen:
+    """What every pool's census looks at."""
+
+    def __init__(self, fleet: Fleet, world: World) -> None:
+        self._static = static_names(fleet)
+        self.owners = find_owners(fleet, world)
+        self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
+        self._world = world
+        self._fleet = fleet
+        self._attended: dict[object, Mapping[str, tuple[Worker, ...]] | Unknown] = {}
+        self._machines: dict[str, dict[str, list[Machine]]] = {}
+        self._ids: dict[str, set[tuple[str, str]]] = {}
+        for provider, listing in sorted(world.providers.items()):
+            if isinstance(listing, Listing):
+                by_pool = self._machines.setdefault(provider, {})
+                self._ids[provider] = {(m.name, m.id) for m in listing.machines}
+                for machine in listing.machines:
+                    by_pool.setdefault(self.owners.owner_of(machine), []).append(machine)
+
+    def machines(self, provider: str, pool: str) -> Sequence[Machine]:
+        """Return the machines of a pool that a provider lists."""
+        return self._machines.get(provider, {}).get(pool, ())
+
+    def listers(self, pool: str) -> list[str]:
+        """Return the providers that list machines of a pool, sorted."""
+        return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
+
+    def lists(self, provider: str, machine: Machine) -> bool:
+        """Say whether a provider lists a machine, under whatever pool."""
+        return (machine.name, machine.id) in self._ids.get(provider, ())
+
+    def pools(self) -> set[str]:
+        """Return every pool of which a provider lists machines."""
+        return {pool for by_pool in self._machines.values() for pool in by_pool}
+
+    def attended(
+        self, desks: tuple[str, ...], provider: str, listing: Listing
+    ) -> Mapping[str, tuple[Worker, ...]] | Unknown:
+        """Return the workers of a provider's machines by the desk that gives them out."""
+        key = (desks, provider)
+        if key not in self._attended:
+            self._attended[key] = attend(self._world, desks, listing, self._is_up)
+        return self._attended[key]
+
+    def _is_up(self, machine: Machine) -> bool:
+        return is_up(self._fleet, self.owners.owner_of(machine), machine)
+
+    def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
+        """Return machine name to where its worker is registered, and the worker."""
+        key = tuple((name, id(workers)) for name, workers in registries.items())
+        if key not in self._registered:
+            self._registered[key] = workers_by_machine(registries, self._static)
+        return self._registered[key]
+
+
+def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
+    """Return what is known of a queue's length; None where all that waits was listed."""
+    demand = world.queues[queue].demand
+    if not isinstance(demand, Demand) or not demand.estimate:
+        return None
+    sample = demand.sample
+    if sample is None:
+        listed = sum(request.count for request in demand.requests)
+        return Estimate(queue=queue, listed=listed, because="it was only sampled")
+    unlisted = sum(sample.unlisted.values())
+    return Estimate(
+        queue=queue,
+        listed=sample.listed,
+        unlisted=unlisted,
+        longest=sample.longest,
+        because=(
+            f"{sample.listed:,} of about {sample.listed + unlisted:,} pending requests could be "
+            f"listed in time, the newest of each scope (not listed: {_by_scope(sample.unlisted)})."
+            f" Longer than about {sample.longest:,}, it has to be read over SQL "
+            f"(queues.{queue}.read), for guards.demand_max_age is "
+            f"{write_duration(fleet.guards.demand_max_age)}"
+        ),
+    )
+
+
+def _by_scope(unlisted: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} in {scope}" for scope, count in sorted(unlisted.items()))
+
+
+_CLOCK_SKEW = 60
+"""Seconds that clocks may differ; demand from further ahead is not fresh but of unknown age."""
+
+
+def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
+    """Return why the demand of some of these queues may not be relied on."""
+    reasons = []
+    for queue in queues:
+        trouble = demand_trouble(fleet, world, queue)
+        if trouble:
+            reasons.append(f"demand of queue {queue} is unknown: {trouble}")
+    return tuple(reasons)
+
+
+def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
+    """Return why a queue's demand may not be relied on; empty when it may."""
+    demand = world.queues[queue].demand
+    if isinstance(demand, Unknown):
+        return demand.unknown
+    age = (world.time - demand.read_at).total_seconds()
+    if age < -_CLOCK_SKEW:
+        return (
+            f"it claims to be read {write_duration(int(-age))} later than everything else; "
+            "compare the clocks of the computers that recorded it"
+        )
+    if age > fleet.guards.demand_max_age:
+        return (
+            f"it was read {write_duration(int(age))} before, more than "
+            f"guards.demand_max_age ({write_duration(fleet.guards.demand_max_age)})"
+        )
+    return ""
+
+
+_NOT_READ = Unknown(unknown="it was not read in this run")
+
+
+@dataclass(frozen=True)
+class PoolCensus:
+    """What one pool has; `frozen` forbids deletions, `blind` forbids creations too."""
+
+    pool: str
+    provider: str
+    units: tuple[Unit, ...] = ()
+    unseen: tuple[Unit, ...] = ()
+    """What its stack holds, and registries tell of, where its provider could not be read."""
+    uncounted: int = 0
+    """How many machines it may hold where neither its provider nor its stack could be read."""
+    frozen: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    """Queues of which not all is known that waits: nothing goes for want of work."""
+    blind: tuple[str, ...] = ()
+    stack: Stack | None = None
+    listed: bool = True
+    """False where its provider's machines could not be read: that is not the same as none."""
+    tokens: str | None = None
+    """Where the token of a worker that never registered can be revoked; None: nowhere."""
+    has_registry: bool = True
+    """False where nobody at all can be asked what its workers do."""
+    enrols: str | None = None
+    """The queue that a new worker needs a token of; None: it registers at its provider."""
+
+    def having(self, *states: State) -> tuple[Unit, ...]:
+        """Return the units in one of these states, sorted by name."""
+        return tuple(unit for unit in self.units if unit.state in states)
+
+
+def take_census(fleet: Fleet, world: World) -> dict[str, PoolCensus]:
+    """Return every pool that is configured or still has machines, by name, sorted."""
+    names = {name for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
+    seen = Seen(fleet, world)
+    return {
+        name: _census_of(fleet, world, name, seen)
+        for name in sorted(names | _vanished(fleet, seen))
+    }
+
+
+def _vanished(fleet: Fleet, seen: Seen) -> set[str]:
+    """Return pools that fleet.yaml no longer has but the world does."""
+    stacks = {} if isinstance(seen.owners.stacks, Unknown) else seen.owners.stacks
+    with_stack = {
+        name
+        for name, stack in stacks.items()
+        if isinstance(stack, Unknown) or stack.workers or stack.ids
+    }
+    known = with_stack | seen.pools()
+    return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
+
+
+def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
+    pool = fleet.pools.get(name)
+    stack = _stack_of(seen, name)
+    provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
+    listing: Listing | Unknown = world.providers.get(provider, _NOT_READ)
+    blind = list(_hidden(world, name, provider, seen))
+    queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
+    if isinstance(listing, Unknown):
+        return PoolCensus(
+            pool=name,
+            provider=provider,
+            unseen=_unseen((name, world.time), stack, seen, queue_registries(world, queues)),
+            uncounted=pool.workers.max
+            if isinstance(pool, Pool) and isinstance(stack, Unknown)
+            else 0,
+            blind=tuple(blind),
+            frozen=tuple(blind),
+            listed=False,
+        )
+    blind += _strays(seen, name, provider)
+    desks = desks_of(fleet, queues)
+    registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
+    return PoolCensus(
+        pool=name,
+        provider=provider,
+        units=units_of(
+            Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
+            is_overdue=lambda machine: is_overdue(pool, machine, world.time),
+            now=world.time,
+            has_registry=bool(registries) and not unreadable,
+        ),
+        blind=tuple(blind),
+        frozen=(*blind, *unreadable, *stale_demand(fleet, world, queues)),
+        sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
+        stack=stack if isinstance(stack, Stack) else None,
+        tokens=desks[0]
+        if desks
+        else provider
+        if listing.workers is not None
+        else revokes_at(fleet, queues),
+        has_registry=bool(registries or unreadable),
+        enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
+    )
+
+
+def _registries(
+    world: World,
+    queues: list[str],
+    listed: tuple[str, Listing],
+    desks: tuple[str, ...],
+    seen: Seen,
+) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by registry, and what could not be read; desks know all machines."""
+    if not desks:
+        return registries_of(world, queues, *listed)
+    attended = seen.attended(desks, *listed)
+    if isinstance(attended, Unknown):
+        return {}, (attended.unknown,)
+    others, unreadable = queue_registries(world, [q for q in queues if q not in desks])
+    return {**attended, **others}, unreadable
+
+
+def _hidden(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]:
+    """Yield what of a pool could not be read, or is contested."""
+    listing = world.providers.get(provider, _NOT_READ)
+    stack = _stack_of(seen, name)
+    if isinstance(listing, Unknown):
+        yield f"machines of provider {provider} are unknown: {listing.unknown}"
+    if isinstance(world.stacks, Unknown):
+        yield f"stacks are unknown: {world.stacks.unknown}"
+    elif isinstance(stack, Unknown):
+        yield f"the stack of pool {name} is unknown: {stack.unknown}"
+    if name in seen.owners.contested:
+        heir = seen.owners.contested[name]
+        yield (
+            f"pool {heir} says `previously: {name}`, but has a stack of its own; "
+            f"remove that key, and pool {name} drains"
+        )
+
+
+def _stack_of(seen: Seen, name: str) -> Stack | Unknown | None:
+    stacks = seen.owners.stacks
+    return stacks if isinstance(stacks, Unknown) else stacks.get(name)
+
+
+def _provider_of(name: str, stack: Stack | Unknown | None, seen: Seen) -> str:
+    if isinstance(stack, Stack):
+        return stack.provider
+    return next(iter(seen.listers(name)), "")
+
+
+def _strays(seen: Seen, name: str, provider: str) -> Iterator[str]:
+    """Yield where else machines of a pool are listed: what it has is not known then."""
+    for other in seen.listers(name):
+        if other == provider:
+            continue
+        # Two providers of one account list the same machines.
+        strays = [m for m in seen.machines(other, name) if not seen.lists(provider, m)]
+        if strays:
+            names = ", ".join(sorted(machine.name for machine in strays)[:3])
+            yield (
+                f"provider {other} lists machines of pool {name}, whose provider is "
+                f"{provider or 'not known'} ({len(strays)}, as {names}); "
+                "give the pool its old provider back, or a new name"
+            )
+
+
+def _unseen(
+    pool_and_time: tuple[str, datetime],
+    stack: Stack | Unknown | None,
+    seen: Seen,
+    registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
+) -> tuple[Unit, ...]:
+    """Return the machines that a pool's stack holds, as far as registries tell of them."""
+    pool, now = pool_and_time
+    readable, unreadable = registries
+    known = seen.registered(readable)
+    units = []
+    for name in sorted(stack.ids) if isinstance(stack, Stack) else ():
+        registry, worker = known.get(name, (None, None))
+        has_registry = bool(readable) and not unreadable
+        state = registered_state(worker, now, has_registry=has_registry, overdue=False)
+        units.append(Unit(name, pool, state, worker=worker, registry=registry))
+    return tuple(units)
+
+
+_SLACK = 4
+"""A part of `expire_after` that is added, so that not every run has to note something."""
+
+
+def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, ...]]]:
+    """Yield by provider the machines whose expiry this run has to extend."""
+    enough = world.time + timedelta(seconds=fleet.expire_after)
+    known = _recorded(world)
+    for name, listing in sorted(world.providers.items()):
+        if isinstance(listing, Listing) and listing.notes_expiry:
+            due = tuple(
+                machine
+                for machine in listing.machines
+                if (machine.expires is None or machine.expires < enough)
+                and (known is None or {machine.id, machine.name} & known)
+            )
+            if due:
+                yield name, due
+
+
+def extended(fleet: Fleet, now: datetime) -> datetime:
+    """Return until when a run of this moment vouches for a machine: never less than it says."""
+    return now + timedelta(seconds=fleet.expire_after + fleet.expire_after // _SLACK)
+
+
+def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> datetime | None:
+    """Return when the last run that vouched for a machine ceased to; None: it does, or may."""
+    end = machine.expires or _end_by_journal(fleet, world, provider, machine)
+    return end if end is not None and end < world.time else None
+
+
+def _end_by_journal(
+    fleet: Fleet, world: World, provider: str, machine: Machine
+) -> datetime | None:
+    """Return how long a machine without a note is vouched for: by its making and every run."""
+    if not isinstance(world.runs, Unknown):
+        return extended(fleet, max([machine.created_at, *world.runs]))
+    listing = world.providers.get(provider)
+    noted = isinstance(listing, Listing) and listing.notes_expiry
+    # A run that lives would have noted it there by now.
+    return extended(fleet, machine.created_at) if noted else None
+
+
+def _recorded(world: World) -> set[str] | None:
+    """Return ids and names of what stacks hold or are about to; None where one is not known."""
+    stacks = [] if isinstance(world.stacks, Unknown) else [*world.stacks.values()]
+    if isinstance(world.stacks, Unknown) or any(isinstance(each, Unknown) for each in stacks):
+        return None
+    known: set[str] = set()
+    for stack in stacks:
+        if isinstance(stack, Stack):
+            known |= {each.name for each in stack.workers} - stack.ids.keys()
+            known |= set(stack.ids.values())
+    return known

@@ -1,0 +1,394 @@
+"""This module lays out what allocation chooses among: who waits, where they could be served."""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import accumulate, groupby
+from operator import attrgetter
+
+from fleet.model.facts import World
+from fleet.model.prices import Tariff, bill, tariff_of
+from fleet.planner.budgets import Account, open_accounts, spending_limits
+from fleet.planner.choices import Fit, Group, Place, Rank, Row
+from fleet.planner.demand import Ordered, Payer, Signed, Supply
+from fleet.planner.durations import USUAL, Durations, Kind, Timing, kind_at, kind_of
+from fleet.planner.limits import (
+    Use,
+    blocked_rows,
+    find_uses,
+    last_rows,
+    limited_tags,
+    pool_rows,
+    tag_rows,
+)
+from fleet.planner.machine_inputs import Option
+from fleet.planner.pool_plan import Draft
+from fleet.planner.units import State, Unit
+from fleet.schema.model import Fleet, Pool, TicketQueue
+from fleet.tagrules.vocabulary import Vocabulary
+
+_STEP = timedelta(minutes=10)
+"""Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
+_LENGTHS = 64
+"""Where more different lengths than these wait, budgets count each rounded up, and bills count
+their average."""
+_CLASSES = {"high": -1, "normal": 0, "low": 1}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What allocation chooses among, in this run."""
+
+    groups: tuple[Group, ...]
+    places: Mapping[str, Place]
+    rows: tuple[Row, ...]
+    accounts: tuple[Account, ...]
+    uses: tuple[Use, ...]
+    """What counts to the limits of tags and queues."""
+
+
+def lay_out(
+    fleet: Fleet,
+    world: World,
+    drafts: Mapping[str, Draft],
+    supplies: Mapping[str, Supply],
+    demand: Sequence[Signed],
+) -> Layout:
+    """Return the groups, places and limits of this run."""
+    places = {place.key: place for place in _places(fleet, world, drafts, supplies)}
+    groups = tuple(_groups(fleet, world, drafts, places, demand))
+    census = {name: draft.census for name, draft in drafts.items()}
+    accounts = open_accounts(fleet, world, census, groups, places.values())
+    uses = find_uses(fleet, drafts, groups)
+    rows = (
+        *pool_rows(drafts, places.values()),
+        *tag_rows(uses),
+        *blocked_rows(fleet, groups),
+        *last_rows(fleet, supplies, groups, places),
+        *(account.row for account in accounts),
+    )
+    return Layout(groups, places, rows, accounts, uses)
+
+
+def _places(
+    fleet: Fleet, world: World, drafts: Mapping[str, Draft], supplies: Mapping[str, Supply]
+) -> Iterator[Place]:
+    durations = Durations(fleet, world)
+    for key, supply in supplies.items():
+        if supply.units:
+            draft = drafts.get(supply.pool)
+            census = draft.census if draft else None
+            units = {u.name: u for u in (*census.units, *census.unseen)} if census else {}
+            own = [units.get(name) for name in supply.units]
+            parts = (_part(fleet, durations, world.time, draft, unit) for unit in own)
+            kinds = tuple(sorted({kind_of(fleet, supply.pool, unit) for unit in own if unit}))
+            yield Place(key, supply.pool, makes=False, room=sum(parts), kinds=kinds)
+    for draft in drafts.values():
+        for option in draft.options if not draft.closed else ():
+            if not option.closed:
+                yield _to_be_made(fleet, draft, option)
+
+
+def _part(
+    fleet: Fleet, durations: Durations, now: datetime, draft: Draft | None, unit: Unit | None
+) -> float:
+    """Return how much of target_wait a worker has for more; a busy one ends its work first."""
+    if draft is None or unit is None or unit.state is not State.BUSY:
+        return 1.0
+    wait = draft.pool.target_wait if draft.pool else None
+    kind = kind_of(fleet, draft.name, unit)
+    left = durations.remaining(unit.worker, now, kind) if unit.worker else None
+    return max(0.0, 1 - left / wait) if wait and left is not None else 0.0
+
+
+def _to_be_made(fleet: Fleet, draft: Draft, option: Option) -> Place:
+    pool = draft.pool
+    if pool is None:
+        raise TypeError(draft.name)
+    seconds = tail_seconds(fleet, pool, on_demand=draft.on_demand)
+    tariff = tariff_of(fleet, pool, option.type, option.market)
+    return Place(
+        key=option.key,
+        pool=draft.name,
+        makes=True,
+        type=option.type,
+        market=option.market,
+        setup=bill(tariff, seconds) if tariff else Decimal(0),
+        setup_seconds=seconds,
+        price=option.price or Decimal(0),
+        kinds=(kind_at(fleet, draft.name, option.type),),
+        tariff=tariff,
+    )
+
+
+def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
+    """Return the seconds that a new machine costs beside its work.
+
+    It boots, works, is idle until its time is over, and two runs look: one drains, one deletes.
+    """
+    patience = 0 if on_demand else pool.retire.idle_after
+    return pool.boot.expected + patience + 2 * fleet.cadence
+
+
+_Preferred = tuple[bool, tuple[tuple[str, int], ...]]
+"""Whether priorities of pools count before money, and those that are not 0."""
+_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None, frozenset[str], _Preferred]
+
+
+def _groups(
+    fleet: Fleet,
+    world: World,
+    drafts: Mapping[str, Draft],
+    places: Mapping[str, Place],
+    demand: Sequence[Signed],
+) -> Iterator[Group]:
+    """Yield requests together that have the same places, rank and payer."""
+    vocabulary = Vocabulary(fleet)
+    limited = limited_tags(fleet, vocabulary)
+    ways: defaultdict[str, list[str]] = defaultdict(list)
+    for place in places.values():
+        if place.makes:
+            ways[place.pool].append(place.key)
+    pools = {place.key: _pool_at(drafts, place) for place in places.values()}
+    # A budget weighs the longest of a group, so that groups are of about one length.
+    lengths = _lengths(demand) if spending_limits(fleet) else {}
+    together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
+    known: dict[tuple[tuple[str, ...], ...], int] = {}
+    choices: dict[tuple[str, ...], int] = {}  # numbered, for they are slow to hash
+    for signed in demand:
+        tags = limited(signed.ask.required)
+        fitting = signed.workers_of, signed.machines_of
+        if fitting not in known:
+            workers = [key for key in signed.workers_of if key in places]
+            keys = (*workers, *(way for pool in signed.machines_of for way in ways[pool]))
+            known[fitting] = choices.setdefault(keys, len(choices))
+        classed = class_of(fleet, vocabulary, signed.ask.required)
+        timing = signed.timing if signed.timing and signed.timing.said else None
+        preferred = _preferred(fleet, signed)
+        for steps, requests in _by_age(signed.requests, world.time).items():
+            rank: Rank = (classed, -signed.priority, -steps)
+            for able, in_time in _in_time(signed, requests, known[fitting], choices, places):
+                for length, alike in _by_length(in_time, lengths).items():
+                    alone = length, timing, signed.last_of, preferred
+                    together[rank, able, signed.payer, tags, *alone] += alike
+    at = [tuple(places[key] for key in keys) for keys in choices]
+    for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
+        requests.sort()
+        fits = _Fits(pools, requests, world.time, lengths, dict(preferred[1]))
+        yield Group(
+            id=requests[0].key,
+            rank=rank,
+            requests=tuple(requests),
+            fits={place.key: fits.at(place) for place in at[able]},
+            payer=payer,
+            last=last,
+            tags=tags,
+            by_priority=preferred[0],
+        )
+
+
+def _preferred(fleet: Fleet, signed: Signed) -> _Preferred:
+    """Return how much a ticket prefers each pool that may make a machine for it."""
+    queue = fleet.queues.get(signed.queue)
+    if not isinstance(queue, TicketQueue):
+        return False, ()
+    found = {name: priority_at(fleet, name, signed.ask.required) for name in signed.machines_of}
+    return queue.prefer == "priority", tuple((name, n) for name, n in found.items() if n)
+
+
+def priority_at(fleet: Fleet, pool: str, required: Iterable[str]) -> int:
+    """Return how much a ticket that asks for these tags prefers a pool."""
+    own = fleet.pools.get(pool)
+    if not isinstance(own, Pool) or not own.priorities:
+        return 0
+    return sum(own.priorities.get(tag, 0) for tag in required)
+
+
+def _in_time(
+    signed: Signed,
+    requests: list[Ordered],
+    able: int,
+    choices: dict[tuple[str, ...], int],
+    places: Mapping[str, Place],
+) -> Iterable[tuple[int, list[Ordered]]]:
+    """Return requests by the places where they end before their deadline, by its number."""
+    timing = signed.timing
+    if timing is None or timing.deadline is None:
+        return [(able, requests)]
+    fitting = next(keys for keys, number in choices.items() if number == able)
+    known: dict[int | None, int] = {}
+    found: defaultdict[int, list[Ordered]] = defaultdict(list)
+    for request in requests:
+        if request.seconds not in known:
+            keys = tuple(
+                key for key in fitting if not timing.is_late(places[key].kinds, request.seconds)
+            )
+            known[request.seconds] = choices.setdefault(keys, len(choices))
+        found[known[request.seconds]].append(request)
+    return found.items()
+
+
+def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
+    """Return what each length counts as under budgets: itself, or rounded up where many differ."""
+    found = {request.seconds or 0 for signed in demand for request in signed.requests}
+    return {each: _rounded_up(each) if len(found) > _LENGTHS else each for each in found}
+
+
+def _rounded(seconds: int, lengths: Mapping[int, int]) -> int:
+    """Return what a length counts as under budgets; one of another machine rounded up like it."""
+    if seconds in lengths or len(lengths) <= _LENGTHS:
+        return lengths.get(seconds, seconds)
+    return _rounded_up(seconds)
+
+
+def _rounded_up(seconds: int) -> int:
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on that is not below."""
+    power = 1 << max(0, seconds - 1).bit_length()
+    return power * 3 // 4 if power * 3 // 4 >= seconds else power
+
+
+def _pool_at(drafts: Mapping[str, Draft], place: Place) -> Pool | None:
+    draft = drafts.get(place.pool)
+    return draft.pool if draft else None
+
+
+def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:
+    """Return the class of what a request asks for: low wins, so that it displaces nothing."""
+    classes = {
+        _CLASSES[fleet.tags[name].priority]
+        for tag in required
+        for name in vocabulary.names_of(tag)
+        if "priority" in fleet.tags[name].model_fields_set
+    }
+    return 1 if 1 in classes else min(classes, default=0)
+
+
+def _by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
+    """Return requests by how long they wait, in steps that double."""
+    found: defaultdict[int, list[Ordered]] = defaultdict(list)
+    # Those that a queue groups wait since one time.
+    for since, alike in groupby(requests, key=attrgetter("since")):
+        waited = max(timedelta(), now - since) if since else timedelta()
+        found[(waited // _STEP).bit_length()] += alike
+    return found
+
+
+def _by_length(requests: list[Ordered], lengths: Mapping[int, int]) -> dict[int, list[Ordered]]:
+    """Return requests by what their length counts as; together where nothing looks at that."""
+    if not lengths:
+        return {0: requests}
+    found: defaultdict[int, list[Ordered]] = defaultdict(list)
+    for request in requests:
+        found[lengths[request.seconds or 0]].append(request)
+    return found
+
+
+class _Fits:
+    """What one request of a group takes of places, on average."""
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool | None],
+        requests: Sequence[Ordered],
+        now: datetime,
+        lengths: Mapping[int, int],
+        priorities: Mapping[str, int],
+    ) -> None:
+        self._pools = pools
+        self._requests = requests
+        self._now = now
+        self._lengths = lengths
+        self._priorities = priorities
+        self._on: dict[tuple[Kind, ...], _Load] = {}
+
+    def at(self, place: Place) -> Fit:
+        """Return what one takes of a place."""
+        kinds = place.kinds if self._requests[0].timing else ()
+        if kinds not in self._on:
+            self._on[kinds] = _Load(self._requests, self._now, self._lengths, place)
+        fit = self._on[kinds].at(place, self._pools[place.key])
+        priority = self._priorities.get(place.pool, 0) if place.makes else 0
+        return fit._replace(priority=priority) if priority else fit
+
+
+class _Load:
+    """What one request of a group takes of the machines of one kind, on average."""
+
+    def __init__(
+        self,
+        requests: Sequence[Ordered],
+        now: datetime,
+        lengths: Mapping[int, int],
+        place: Place,
+    ) -> None:
+        self._requests = (
+            [each._replace(seconds=each.seconds_on(*place.kinds)) for each in requests]
+            if requests[0].timing
+            else requests
+        )
+        self._now = now
+        known = [r.seconds for r in self._requests if r.seconds is not None]
+        whole = len(known) == len(requests)
+        longest = max(known, default=0)
+        self._longest = _rounded(longest, lengths) if whole else None
+        self._seconds = sum(known) // len(known) if whole else None
+        self._lengths = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
+        self._sum = sum(length * count for length, count in self._lengths.items())
+        if len(self._lengths) > _LENGTHS:
+            self._lengths = Counter({self._sum // len(requests): len(requests)})
+        self._bills: dict[tuple[Tariff, int], Decimal] = {}
+        self._shares: dict[tuple[int, int], float] = {}
+        self._in_time: dict[int, tuple[list[int], list[int]]] = {}
+
+    def at(self, place: Place, pool: Pool | None) -> Fit:
+        """Return what one takes of a place."""
+        share = self._share(pool) if pool else 1.0
+        if not place.makes or pool is None:
+            return Fit(share, Decimal(0), self._seconds, self._longest)
+        return Fit(share, self._money(place, share), self._seconds, self._longest)
+
+    def _money(self, place: Place, share: float) -> Decimal:
+        """Return what one costs on average beside `place.setup`, whole steps of time where alone.
+
+        How those that share a machine fill its last step is not known before they are chosen.
+        """
+        tariff, setup = place.tariff, place.setup_seconds
+        if tariff is None or share < 1 or tariff.is_by_second_after(setup):
+            return place.price * self._sum / 3600 / len(self._requests)
+        if (tariff, setup) not in self._bills:
+            bills = (count * bill(tariff, setup + each) for each, count in self._lengths.items())
+            self._bills[tariff, setup] = sum(bills, Decimal(0)) / len(self._requests)
+        return self._bills[tariff, setup] - place.setup
+
+    def _share(self, pool: Pool) -> float:
+        """Return the share of a machine: 1 where it serves one request within target_wait."""
+        if pool.target_wait is None:
+            return 1.0
+        key = (pool.target_wait, pool.boot.expected)
+        if key not in self._shares:
+            self._shares[key] = self._average(*key)
+        return self._shares[key]
+
+    def _average(self, wait: int, boot: int) -> float:
+        """Return what a request takes on average: a whole machine if it is long or waits long."""
+        whole = len(self._requests)
+        if wait <= boot:
+            return 1.0
+        seconds, sums = self._short(wait)
+        shorter = bisect_right(seconds, wait - boot)
+        return (whole - shorter + sums[shorter] / (wait - boot)) / whole
+
+    def _short(self, wait: int) -> tuple[list[int], list[int]]:
+        """Return the lengths, sorted, of those that have not waited for this long, and sums."""
+        if wait not in self._in_time:
+            most = timedelta(seconds=wait)
+            seconds = sorted(
+                r.seconds
+                for r in self._requests
+                if r.seconds is not None and (r.since is None or self._now - r.since < most)
+            )
+            self._in_time[wait] = seconds, [0, *accumulate(seconds)]
+        return self._in_time[wait]

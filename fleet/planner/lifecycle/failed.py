@@ -1,0 +1,109 @@
+"""This module lets go of machines whose workers no registry knows, though they had time to boot.
+
+Their tokens are revoked first, so that none registers while its machine is being deleted. Where
+no token can be revoked, they stay and a person is told. A worker that had registered did boot: if
+many are not known any more, it is their registry that lost something, and guards refuse that.
+
+A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it
+is replaced. So is one that is idle and away for long, unless its queue hears nobody: then it is
+the queue, or the way to it, that is away. What its provider found again and again not to work
+gets nothing new, and goes when it runs nothing; while it boots, only boot.deadline counts. What
+runs on a machine that is off is over.
+"""
+
+from fleet.model.facts import World
+from fleet.model.plan import Reason
+from fleet.planner.pool_plan import Draft, gives_back, is_going
+from fleet.planner.units import (
+    DEAF_GRACE,
+    DEAF_SAID,
+    DISCONNECTED_GRACE,
+    STOPPED_SAID,
+    State,
+    Unit,
+    hears_others,
+    seconds_away,
+    why_late,
+    why_lost,
+)
+from fleet.schema.units import write_duration
+
+_LOST = (
+    "its worker had registered, but its registry does not know it any more; "
+    "its token is revoked first"
+)
+
+_NEVER_CAME = "its machine stopped before its worker registered; its token is revoked first"
+
+
+def delete_deaf(draft: Draft) -> None:
+    """Delete what is connected for long and can be given nothing."""
+    because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
+    for unit in draft.census.having(State.DEAF):
+        draft.delete(unit, Reason.DEAF, because)
+
+
+def delete_stopped(draft: Draft) -> None:
+    """Delete what is off: nothing runs on it, whatever its registry still reckons with."""
+    for unit in draft.census.having(State.STOPPED):
+        if not unit.awaits_token:
+            draft.delete(unit, Reason.STOPPED, f"{STOPPED_SAID}{gives_back(unit)}")
+        elif draft.census.tokens is None or not draft.census.has_registry:
+            continue
+        elif unit.name in draft.lost:
+            draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
+        else:
+            draft.delete(unit, Reason.BOOT_FAILED, _NEVER_CAME)
+
+
+def delete_disconnected(world: World, draft: Draft) -> None:
+    """Delete what is idle and was not heard for long, while its queue hears others.
+
+    One that is busy stays: it may come back with what it runs.
+    """
+    for unit in draft.census.having(State.DISCONNECTED):
+        away = seconds_away(world, unit.worker)
+        if away > DISCONNECTED_GRACE and hears_others(world, unit.registry or ""):
+            because = (
+                f"its worker is idle, not connected, and was last heard {write_duration(away)} "
+                "ago; its queue hears others"
+            )
+            draft.delete(unit, Reason.DISCONNECTED, because)
+
+
+def let_go_of_failed(draft: Draft) -> None:
+    """Drain what its provider found not to work, and delete what is not even connected."""
+    for unit in draft.census.units:
+        if not unit.has_failed or unit.name in draft.leaving:
+            continue
+        said = unit.failed_said
+        if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
+            draft.due[unit.name] = (Reason.LIVECHECK_FAILED, said)
+        if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
+            draft.drain(unit, Reason.LIVECHECK_FAILED, said)
+        elif unit.state is State.DISCONNECTED:
+            because = f"{said}, and its worker is not connected"
+            draft.delete(unit, Reason.LIVECHECK_FAILED, because)
+
+
+def delete_failed(world: World, draft: Draft) -> None:
+    """Delete what did not register, or become ready, in time."""
+    if draft.census.tokens is None:
+        return
+    lost, because = why_lost(draft.pool), why_late(draft.pool)
+    because += "" if lost else "; its token is revoked first"
+    for unit in draft.census.having(State.NEVER_REGISTERED):
+        if unit.name in draft.lost and lost:
+            draft.delete(unit, Reason.LIVECHECK_FAILED, lost)
+        elif unit.name in draft.lost:
+            draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
+        else:
+            draft.delete(unit, Reason.BOOT_FAILED, _expired(world, unit) or because)
+
+
+def _expired(world: World, unit: Unit) -> str:
+    """Return that its token is of no use any more, where that is why it cannot register."""
+    until = unit.worker.token_expires if unit.worker else None
+    if until is None or until > world.time:
+        return ""
+    return "its token expired before its worker registered: it cannot register any more"

@@ -1,0 +1,89 @@
+"""This module orders workers by how little is lost with them: the least regretted first.
+
+What is due to be replaced goes first; then what is paid for no longer than the others; then what
+the queue would use last. Debusine gives work to the worker that is connected for longest, so the
+youngest machine is used last there; of other queues only what they did is known: what is idle
+for longest was used least. Then by name, so that equal inputs give equal plans.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from fleet.model.facts import World
+from fleet.model.prices import paid_until, tariff_of
+from fleet.planner.machine_inputs import market_of
+from fleet.planner.pool_plan import Draft
+from fleet.planner.units import Unit
+from fleet.schema.model import DebusineQueue
+from fleet.schema.units import write_duration
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_DELETING = 120
+"""Seconds from the start of a run until its machines are deleted, where no run has shown it."""
+_LEAST = 60
+"""Seconds that are allowed for at least: a run may start late."""
+
+
+def least_regretted(world: World, draft: Draft, units: Iterable[Unit]) -> list[Unit]:
+    """Return units in the order in which to let go of them."""
+
+    def regret(unit: Unit) -> tuple[bool, int, timedelta, str]:
+        paid = _paid_seconds(world, draft, unit)
+        return (
+            unit.name not in draft.due,
+            # What is paid for less than until the next run is at its last chance, like the others.
+            paid if paid >= draft.fleet.cadence else 0,
+            _used_last(world, draft, unit),
+            unit.name,
+        )
+
+    return sorted(units, key=regret)
+
+
+def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
+    """Return machines that boot in the order in which to let go of them."""
+    by_name = sorted(booting, key=lambda unit: unit.name)
+    return sorted(by_name, key=lambda unit: unit.since or _NEVER, reverse=True)
+
+
+def paid_for(world: World, draft: Draft, unit: Unit, *, runs: int) -> str:
+    """Return why to keep a machine that is paid for anyway; empty when now is the last time.
+
+    The next run would need so many runs more (a worker is drained by one and deleted by the
+    next), and the last of them has to end before the next step of time is billed.
+    """
+    left = _paid_seconds(world, draft, unit)
+    takes = deleting_seconds(world)
+    if left < runs * draft.fleet.cadence + takes:
+        return ""
+    return (
+        f"it is paid for {write_duration(left)} more, and a later run can still delete it before "
+        f"that (cadence is {write_duration(draft.fleet.cadence)}, a run needs up to "
+        f"{write_duration(takes)} to delete)"
+    )
+
+
+def deleting_seconds(world: World) -> int:
+    """Return how long a run takes to delete machines: as the latest ones, with a margin."""
+    if world.delete_seconds is None:
+        return _DELETING
+    return max(_LEAST, world.delete_seconds)
+
+
+def _paid_seconds(world: World, draft: Draft, unit: Unit) -> int:
+    """Return for how long a unit's machine is paid for; 0 where nobody knows."""
+    machine = unit.machine
+    if machine is None or draft.pool is None or machine.created_at > world.time:
+        return 0
+    tariff = tariff_of(draft.fleet, draft.pool, machine.type, market_of(unit.inputs))
+    if tariff is None:
+        return 0
+    return int((paid_until(tariff, machine.created_at, world.time) - world.time).total_seconds())
+
+
+def _used_last(world: World, draft: Draft, unit: Unit) -> timedelta:
+    """Return what is smaller the later a unit's queue would use it."""
+    queue = draft.fleet.queues.get(unit.registry or "")
+    if isinstance(queue, DebusineQueue) and unit.machine is not None:
+        return world.time - unit.machine.created_at
+    return (unit.since or _NEVER) - world.time

@@ -1,0 +1,78 @@
+"""This module lets go of machines for tickets that nobody knows: no stack, and no ticket.
+
+What a killed apply has made is taken up again, and no orphan; nor is what bears a name that no
+run gives: a person may be adopting it. One listing may err: after the first a machine gets no
+ticket any more, and only one that is later by a good while lets it go. Where a pool's stack was
+not read, or never was, nobody can say what is an orphan.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from fleet.model.facts import World
+from fleet.model.plan import Reason
+from fleet.planner.pool_plan import Draft
+from fleet.planner.units import State, Unit
+from fleet.schema.model import TicketQueue, is_named_by_fleet
+from fleet.schema.units import write_duration
+
+APART = timedelta(minutes=10)
+"""How much later than the first listing the one is that confirms it."""
+
+
+def let_go_of_orphans(world: World, draft: Draft) -> None:
+    """Keep tickets from orphans, and delete those that were seen twice."""
+    for unit in _orphans(draft):
+        since = unit.worker.since if unit.worker and unit.worker.draining else None
+        if unit.worker is not None and unit.may_run:
+            because = f"no stack knows it: it goes once ticket {unit.worker.running} has ended"
+            draft.kept[unit.name] = (Reason.ORPHAN, because)
+        elif since is None:
+            again = f"it goes if a listing {_write(APART)} from now still says so"
+            told = replace(unit, registry=draft.census.tokens)
+            draft.drain(told, Reason.ORPHAN, f"{_nobody_s(unit)}; {again}")
+        elif world.time < since + APART:
+            wait = (
+                f"it was drained {_write(world.time - since)} ago, and goes after {_write(APART)}"
+            )
+            draft.kept[unit.name] = (Reason.ORPHAN, f"{_nobody_s(unit)}; {wait}")
+        else:
+            # Since a listing said so, or since its last ticket ended: it was listed when that got
+            # it, and is for no other one, so that it was to go whoever knows it.
+            idle = f"it was drained {_write(world.time - since)} ago"
+            draft.delete(unit, Reason.ORPHAN, f"{_nobody_s(unit)}; {idle}")
+
+
+def _nobody_s(unit: Unit) -> str:
+    """Return what makes it an orphan; one that is off is of no use to whoever has it."""
+    whose = "no ticket has it"
+    if unit.worker is not None and unit.holds_in_vain:
+        whose = f"ticket {unit.worker.running} has it in vain, for it is off"
+    return f"its provider lists it, but no stack knows it and {whose}"
+
+
+def _orphans(draft: Draft) -> list[Unit]:
+    """Return the machines that only their provider knows, where tickets are all they are for."""
+    census = draft.census
+    desk = census.tokens and draft.fleet.queues.get(census.tokens)
+    serves_tickets = draft.pool is not None and isinstance(desk, TicketQueue)
+    if not serves_tickets or census.stack is None or not draft.may_remove:
+        return []
+    # Another machine may carry the name of one that a stack knows: what is told goes by names.
+    known = census.stack.ids
+    return [
+        unit
+        for unit in census.having(State.UNRECORDED)
+        if unit.name not in known and _is_named_by_us(draft, unit)
+    ]
+
+
+def _is_named_by_us(draft: Draft, unit: Unit) -> bool:
+    """Say whether a machine is called as fleet calls those that it makes for its pool."""
+    if unit.machine is None:
+        return False
+    return is_named_by_fleet(draft.fleet.fleet, unit.machine.pool, unit.name)
+
+
+def _write(span: timedelta) -> str:
+    return write_duration(int(span.total_seconds()))

@@ -1,0 +1,225 @@
+"""This module says when machines may be replaced: windows of local time, read from their text.
+
+A window is what the clock on the wall shows: the hour that is skipped in spring does not come,
+the one that is repeated in autumn comes twice. An end that is not after its start is on the
+next day, and the days are those on which a window begins.
+
+The replacement comes first: while min or spare needs a worker that is due, another machine is
+made, and the run that sees that one registered drains the old one. Where workers.max leaves no
+room for that, the old one goes first. What nothing needs, and what is busy beyond min, is drained
+at once; a busy worker ends its work. Nobody remembers which machine was made for which: the step
+counts what is ready and what is coming, and so goes on where an earlier run stopped.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from fleet.model.facts import World
+from fleet.model.plan import Create, Delete, Reason
+from fleet.planner.lifecycle.warm import make_one
+from fleet.planner.pool_plan import Draft, Why, cause_of, is_going
+from fleet.planner.units import CAPACITY, State, Unit
+from fleet.schema.model import Pool, Workers
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY = 24 * 60
+_FORTNIGHT = 15
+"""Days to look ahead: a window that one change of the clocks swallows comes a week later."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some hours of some days of the week, somewhere."""
+
+    text: str
+    days: frozenset[int]
+    """The days on which it begins; Monday is 0."""
+    start: int
+    """Minutes after midnight."""
+    end: int
+    """Minutes after the same midnight, so beyond a day where it ends on the next."""
+    zone: str
+
+    def is_open(self, now: datetime) -> bool:
+        """Say whether a moment lies within it; never where its zone is not known."""
+        zone = _zone(self.zone)
+        if zone is None:
+            return False
+        local = now.astimezone(zone)
+        minute = local.hour * 60 + local.minute
+        today = local.weekday() in self.days and self.start <= minute < self.end
+        yesterday = (local.weekday() - 1) % 7 in self.days and minute + _DAY < self.end
+        return today or yesterday
+
+    def next_opening(self, now: datetime) -> datetime | None:
+        """Return when it begins next after a moment, in UTC; None where its zone is not known."""
+        zone = _zone(self.zone)
+        if zone is None:
+            return None
+        today = now.astimezone(zone).date()
+        at = time(self.start // 60, self.start % 60, tzinfo=zone)
+        for ahead in range(_FORTNIGHT):
+            day = today + timedelta(days=ahead)
+            moment = datetime.combine(day, at).astimezone(UTC)
+            if day.weekday() in self.days and moment > now and self.is_open(moment):
+                return moment
+        return None
+
+
+def parse_window(text: str, zone: str) -> Window:
+    """Read a window as fleet.yaml writes it; `zone` is meant where it names none.
+
+    The text has the form that the schema demands, as in `mon-fri 07:00-17:00 Europe/Berlin`.
+    """
+    days, hours, *named = text.split(" ")
+    first, _, last = days.partition("-")
+    begin = _DAYS.index(first)
+    length = (_DAYS.index(last or first) - begin) % 7
+    start, end = (int(part[:2]) * 60 + int(part[3:]) for part in hours.split("-"))
+    return Window(
+        text=text,
+        days=frozenset((begin + each) % 7 for each in range(length + 1)),
+        start=start,
+        end=end if end > start else end + _DAY,
+        zone=named[0] if named else zone,
+    )
+
+
+def why_closed(windows: Iterable[Window], now: datetime) -> str:
+    """Return why a moment lies in none of these windows; empty when it does, or there are none."""
+    windows = tuple(windows)
+    if not windows or any(window.is_open(now) for window in windows):
+        return ""
+    openings = [(moment, w.zone) for w in windows if (moment := w.next_opening(now))]
+    if not openings:
+        zones = ", ".join(sorted({window.zone for window in windows}))
+        return f"no window of replace.windows opens: time zone {zones} is not known here"
+    moment, zone = min(openings)
+    local = moment.astimezone(_zone(zone))
+    return f"the next of replace.windows opens {local:%Y-%m-%d %H:%M} {zone}"
+
+
+def _zone(name: str) -> tzinfo | None:
+    """Return a time zone; None where this computer does not know it."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+_READY = (State.IDLE, State.BUSY)
+
+
+def replace_due(world: World, draft: Draft, *, turn: int) -> None:
+    """Make replacements and drain what is due, as far as share, windows and limits allow."""
+    if draft.pool is None or not draft.may_remove:
+        return
+    due = [u for u in replaceable(draft) if u.name in draft.due and u.name not in draft.used]
+    if not due:
+        return
+    zone, windows = draft.fleet.money.time_zone, draft.pool.replace.windows
+    closed = why_closed((parse_window(text, zone) for text in windows), world.time)
+    turns = 0 if closed else _turns(draft, draft.pool)
+    share = draft.pool.replace.at_a_time
+    wait = closed or f"others have their turn first (replace.at_a_time is {share}%)"
+    stock = _take_stock(draft, draft.pool.workers)
+    for number, unit in enumerate(due):
+        stays = _replace(draft, stock, unit, turn=turn) if number < turns else wait
+        if stays:
+            because = f"{draft.due[unit.name][1]}; {stays}"
+            draft.kept[unit.name] = (Reason.WAITS_FOR_WINDOW, because)
+
+
+def replaceable(draft: Draft) -> list[Unit]:
+    """Return the registered workers in their turn: idle before busy, the oldest machine first."""
+    return sorted(
+        (unit for unit in draft.staying if unit.state in _READY and unit.registry),
+        key=lambda u: (
+            u.state is State.BUSY,
+            u.machine.created_at.timestamp() if u.machine else 0,
+            u.name,
+        ),
+    )
+
+
+def _turns(draft: Draft, pool: Pool) -> int:
+    """Return how many more may be in replacement, those that go already counted."""
+    going = sum(is_going(unit) for unit in draft.census.units if unit.name in draft.due)
+    held = sum(unit.state in (*_READY, State.DRAINING) for unit in draft.census.units)
+    return max(0, -(-held * pool.replace.at_a_time // 100) - going)
+
+
+@dataclass
+class _Stock:
+    """What stays and what comes, less what was found to go."""
+
+    min: int
+    spare: int
+    ready: int = 0
+    ready_free: int = 0
+    coming: int = 0
+    coming_free: int = 0
+    started: bool = False
+    """Whether anything was booting before this step made anything."""
+
+    def take(self, unit: Unit) -> None:
+        """Count a worker as gone."""
+        self.ready -= 1
+        self.ready_free -= unit.state is State.IDLE
+
+    def is_enough(self, unit: Unit, *, with_coming: bool = False) -> bool:
+        """Say whether what is left without a worker is all that the pool needs of its kind."""
+        left = self.ready + (self.coming if with_coming else 0)
+        free = self.ready_free + (self.coming_free if with_coming else 0)
+        # Nothing spare is lost with a busy worker.
+        return left >= self.min and (unit.state is State.BUSY or free >= self.spare)
+
+
+def _take_stock(draft: Draft, workers: Workers) -> _Stock:
+    """Count what is ready and what comes, before anything that is due goes."""
+    staying = draft.staying
+    made = [
+        a for a in draft.actions if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
+    ]
+    coming = [unit for unit in staying if unit.state in CAPACITY and unit.state is not State.IDLE]
+    idle = [unit for unit in staying if unit.state is State.IDLE]
+    return _Stock(
+        min=0 if draft.on_demand else workers.min,
+        spare=0 if draft.on_demand else workers.spare,
+        ready=sum(unit.state in _READY for unit in staying),
+        ready_free=sum(unit.name not in draft.used for unit in idle),
+        coming=len(coming) + len(made),
+        coming_free=sum(unit.name not in draft.used for unit in coming)
+        + sum(not action.serves for action in made),
+        started=bool(coming or made),
+    )
+
+
+def _replace(draft: Draft, stock: _Stock, unit: Unit, *, turn: int) -> str:
+    """Take the next step with a worker that has its turn; return why it stays, if it does."""
+    reason, because = draft.due[unit.name]
+    stock.take(unit)
+    if stock.is_enough(unit):
+        draft.drain(unit, reason, because)
+        return ""
+    if stock.is_enough(unit, with_coming=True):
+        return "the machine that takes its place boots"
+    why = Why(
+        Reason.REPLACEMENT,
+        cause_of(reason),
+        f"it takes the place of {unit.name}: {because}",
+        turn=turn,
+    )
+    if not make_one(draft, why):
+        stock.coming += 1
+        stock.coming_free += 1
+        return "the machine that takes its place is made first"
+    makes_room = any(isinstance(action, Delete) for action in draft.actions)
+    if draft.is_full and not stock.started and not makes_room:
+        draft.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
+        return ""
+    return "there is no room yet for the machine that takes its place"

@@ -1,0 +1,270 @@
+"""This module makes rows of the limits that count: workers.max, max_starting, limits of tags.
+
+Whoever a request is counted for but nobody knows is counted together: unknown is not zero.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.model.facts import MachineState, Work
+from fleet.model.plan import LimitVerdict
+from fleet.model.tickets import Limit
+from fleet.planner.choices import Group, Path, Place, Row
+from fleet.planner.demand import Payer, Supply, limits_of
+from fleet.planner.pool_plan import Draft
+from fleet.planner.units import State, Unit
+from fleet.schema.model import Fleet, TicketQueue
+from fleet.tagrules.vocabulary import Vocabulary
+
+_ONE = Decimal(1)
+
+
+def pool_rows(drafts: Mapping[str, Draft], places: Iterable[Place]) -> Iterator[Row]:
+    """Yield workers.max and workers.max_starting of each pool that may make machines."""
+    ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
+    for place in places:
+        if place.makes:
+            ways[place.pool][place.key] = _ONE
+    for name, machines in sorted(ways.items()):
+        draft = drafts[name]
+        if draft.pool is None:
+            continue
+        workers = draft.pool.workers
+        yield _of_pool(name, "max", workers.max, len(draft.census.units), machines)
+        if workers.max_starting is not None:
+            starting = sum(is_booting(unit) for unit in draft.census.units)
+            yield _of_pool(name, "max_starting", workers.max_starting, starting, machines)
+
+
+def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:
+    with_new = " with what this plan makes" if held < most else ""
+    return Row(
+        path=("pools", pool, "workers", key),
+        because=f"pool {pool} is at workers.{key} ({most}){with_new}",
+        room=Decimal(max(0, most - held)),
+        machines=machines,
+        kept=machines,
+    )
+
+
+def is_booting(unit: Unit) -> bool:
+    """Say whether a machine boots; without a registry only its provider can tell."""
+    booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
+    return unit.state in (State.STARTING, State.UNFINISHED) or (
+        unit.state is State.ASSUMED and booting
+    )
+
+
+class _Limit(NamedTuple):
+    """One figure under `limits` of a tag or a queue: of each of somebody, or of all together."""
+
+    tag: str
+    """As it is written under `tags`; it may end in `*`. Empty: whatever the tags."""
+    of: str
+    """A field of Payer, or `total`."""
+    most: int
+    desk: str = ""
+    """The queue of tickets whose limit it is; empty: a tag's."""
+
+    @property
+    def path(self) -> Path:
+        per = ("per", self.of) if self.of != "total" else ("total",)
+        whose = ("queues", self.desk) if self.desk else ("tags", self.tag)
+        return (*whose, "limits", *per)
+
+
+class Use(NamedTuple):
+    """What counts to one figure: what somebody has, and who waits."""
+
+    limit: "_Limit"
+    who: str | None
+    taken: int
+    groups: tuple[Group, ...]
+
+
+def find_uses(
+    fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group]
+) -> tuple[Use, ...]:
+    """Return what counts to each limit of tags and queues, by whom it counts for."""
+    return tuple(_uses(fleet, drafts, groups))
+
+
+def _uses(fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group]) -> Iterator[Use]:
+    vocabulary = Vocabulary(fleet)
+    limits = [*_limits(fleet)]
+    held = [*_held(drafts)] if limits else []
+    for limit in limits:
+        taken = Counter(_counted(vocabulary, limit, held))
+        waiting: defaultdict[str | None, list[Group]] = defaultdict(list)
+        for group in groups:
+            if _is_limited(vocabulary, limit, group):
+                waiting[_who(limit, group.payer)].append(group)
+        # What may be anybody's counts for each.
+        anybody = taken.pop(None, 0)
+        for who in sorted(waiting.keys() | taken.keys(), key=lambda who: who or ""):
+            yield Use(limit, who, taken[who] + anybody, tuple(waiting[who]))
+
+
+def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
+    """Yield the limits of tags, one for each of whom requests wait that count to them."""
+    for use in uses:
+        if use.groups:
+            yield Row(
+                path=use.limit.path,
+                because=_sentence(use.limit, use.who, use.taken),
+                room=Decimal(max(0, use.limit.most - use.taken)),
+                requests={(group.id, place): _ONE for group in use.groups for place in group.fits},
+            )
+
+
+def judge_limits(
+    uses: Iterable[Use], counts: Mapping[tuple[str, str], int]
+) -> Iterator[LimitVerdict]:
+    """Yield how far limits are used up once so many requests are served at each place."""
+    for use in uses:
+        given = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
+        yield LimitVerdict(
+            path=use.limit.path,
+            who=(use.who or "").strip() or None,
+            limit=use.limit.most,
+            in_use=use.taken,
+            given=given,
+            waiting=sum(len(group.requests) for group in use.groups) - given,
+        )
+
+
+def blocked_rows(fleet: Fleet, groups: Sequence[Group]) -> Iterator[Row]:
+    """Yield that nothing is made for tickets of owners who are blocked."""
+    for group in groups:
+        desk = fleet.queues.get(group.payer.desk or "")
+        if isinstance(desk, TicketQueue) and group.payer.owner in desk.blocked:
+            yield Row(
+                path=("queues", group.payer.desk or "", "blocked"),
+                because=f"queue {group.payer.desk} has {group.payer.owner} among its `blocked`",
+                room=Decimal(0),
+                requests={(group.id, place): _ONE for place in group.fits},
+            )
+
+
+def last_rows(
+    fleet: Fleet,
+    supplies: Mapping[str, Supply],
+    groups: Sequence[Group],
+    places: Mapping[str, Place],
+) -> Iterator[Row]:
+    """Yield that a machine on demand is for who asks for its tags, before it is for others.
+
+    Else these would take what boots for that one, and another machine would be made for it.
+    """
+    vocabulary = Vocabulary(fleet)
+    for key in sorted(frozenset[str]().union(*(group.last for group in groups)) & places.keys()):
+        at = [group for group in groups if key in group.fits]
+        tag = min(supplies[key].offer.on_demand)
+        for is_low in (False, True):
+            # Who asks for a tag of low priority displaces nobody else.
+            callers = [g for g in at if key not in g.last and (is_low or g.rank[0] <= 0)]
+            first = sum(len(g.requests) * g.fits[key].share for g in callers)
+            others = [g for g in at if key in g.last and (g.rank[0] > 0) == is_low]
+            if first and others:
+                yield Row(
+                    path=vocabulary.on_demand_at(tag),
+                    because=f"pool {supplies[key].pool} is for who asks for {tag} first",
+                    room=Decimal(max(0.0, places[key].room - first)),
+                    requests={(g.id, key): Decimal(g.fits[key].share) for g in others},
+                )
+
+
+def limits_on(fleet: Fleet, desk: str, tags: Iterable[str]) -> tuple[Limit, ...]:
+    """Return what limits tickets of a queue that ask for these tags."""
+    vocabulary = Vocabulary(fleet)
+    asked = tuple(tags)
+    return tuple(
+        Limit(limit.path, limit.most, limit.of)
+        for limit in _limits(fleet)
+        if (limit.desk == desk if limit.desk else _is_under(vocabulary, limit.tag, asked))
+        and limit.of != "scope"  # a ticket is of none
+    )
+
+
+def limited_tags(
+    fleet: Fleet, vocabulary: Vocabulary
+) -> Callable[[Iterable[str]], frozenset[str]]:
+    """Return what keeps of a request's tags those that some limit or budget looks at."""
+    limited = {limit.tag for limit in _limits(fleet)}
+    budgeted = {tag for budget in fleet.budgets.values() for tag in budget.tags}
+    return lambda tags: frozenset(
+        tag for tag in tags if tag in budgeted or limited.intersection(vocabulary.names_of(tag))
+    )
+
+
+def _limits(fleet: Fleet) -> Iterator[_Limit]:
+    for tag, rule in sorted(fleet.tags.items()):
+        for of, most in limits_of(rule.limits):
+            yield _Limit(tag, of, most)
+    for name, queue in sorted(fleet.queues.items()):
+        if isinstance(queue, TicketQueue):
+            for of, most in limits_of(queue.limits):
+                yield _Limit("", of, most, name)
+
+
+def _is_limited(vocabulary: Vocabulary, limit: _Limit, group: Group) -> bool:
+    if limit.desk:
+        return group.payer.desk == limit.desk
+    return _is_under(vocabulary, limit.tag, group.tags)
+
+
+def _is_under(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -> bool:
+    return any(limited in vocabulary.names_of(tag) for tag in tags)
+
+
+def _who(limit: _Limit, payer: Payer) -> str | None:
+    return "" if limit.of == "total" else getattr(payer, limit.of)
+
+
+class _Held(NamedTuple):
+    """A worker that is or may be busy: what it runs where that is known, else what it provides."""
+
+    work: Work | None
+    provides: frozenset[str]
+    registry: str | None
+
+
+def _held(drafts: Mapping[str, Draft]) -> Iterator[_Held]:
+    for draft in drafts.values():
+        unheard = [u for u in draft.census.unseen if u.worker is None or u.state is State.BUSY]
+        for unit in (*draft.census.having(State.BUSY), *unheard):
+            work = unit.worker.work if unit.worker else None
+            yield _Held(work, draft.offer.provides, unit.registry)
+        for _ in range(draft.census.uncounted):
+            yield _Held(None, draft.offer.provides, None)
+
+
+def _counted(vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held]) -> Iterator[str | None]:
+    """Yield whom each busy worker counts for that counts to a limit; None: it may be anybody."""
+    for each in held:
+        if limit.desk and each.registry != limit.desk:
+            continue
+        if not limit.desk and not _is_under(
+            vocabulary, limit.tag, each.work.required if each.work else each.provides
+        ):
+            continue
+        if limit.of == "total":
+            yield ""
+        elif each.work is None:
+            yield None
+        else:
+            yield each.work.requester if limit.of == "submitter" else getattr(each.work, limit.of)
+
+
+def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
+    key = ".".join(map(str, limit.path[2:]))
+    holds = f"{taken} in use, the others given out by this plan"
+    of = f"queue {limit.desk}" if limit.desk else f"tag {limit.tag}"
+    whom = ""
+    if limit.of != "total":
+        whom = (
+            f" for {who.strip()}" if who else f" for whoever it is (the {limit.of} is not known)"
+        )
+    return f"{key} of {of} is {limit.most}{whom}: {holds}"

@@ -1,0 +1,444 @@
+"""This module says what new machines are called.
+
+A name ends in a number of a fixed width, so that none is the beginning of another: there are
+scripts that delete whatever begins with a machine's name. No name is used again while anything
+remembers it.
+
+The worker's service does not run before its token and configuration are there: without them it
+would register as somebody that nobody enabled.
+
+Everything goes by names that follow from fleet.yaml, so that a plan is complete before anything
+exists. A launch template is named after its content and has one version: when the content
+changes another one is made, and machines of the old one are outdated.
+"""
+
+import shlex
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+from itertools import chain, count
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from fleet.model.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
+from fleet.model.prices import MachineType, find_types, markets_of, price_per_hour
+from fleet.model.values import digest
+from fleet.planner.failures import Memory, why_failing
+from fleet.planner.images import ImageChoice
+from fleet.planner.inventory import PoolCensus
+from fleet.schema.model import (
+    AwsProvider,
+    Fleet,
+    HcloudProvider,
+    HooksProvider,
+    LocalProvider,
+    Machine,
+    Pool,
+    beginning_of,
+)
+from fleet.schema.pools import Market
+from fleet.tagrules import static_names
+
+_DIGITS = 4
+_MOST = 10**_DIGITS - 1
+_MADE = ("registered", "failed", "gone")
+"""What became of a try that surely made a machine. Of one that only began, as in a run that was
+killed, the name is taken again: a provider that made it after all makes no second one of it."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of machines and workers that anybody knows."""
+
+    present: frozenset[str]
+    """Of what may still be there."""
+    past: frozenset[str] = frozenset()
+    """Of what is over, and remembered."""
+
+    @cached_property
+    def every(self) -> frozenset[str]:
+        """Return the names of all of them."""
+        return self.present | self.past
+
+    @cached_property
+    def in_order(self) -> list[str]:
+        """Return those, sorted: one search finds what begins with a name."""
+        return sorted(self.every)
+
+
+def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
+    """Yield names like `<fleet>-<pool>-0001`, smallest number first, that nobody remembers.
+
+    Where those of four digits are used up, it yields names of what is over, then longer ones.
+    """
+    begins = beginning_of(fleet, pool)
+    # A pool may be called like a machine of another one.
+    pools = [beginning_of(fleet, each) for each in fleet.pools]
+
+    def numbered(first: int, last: int | None) -> Iterator[str]:
+        numbers = count(first) if last is None else range(first, last + 1)
+        return (f"{begins}{number:0{_DIGITS}}" for number in numbers)
+
+    def is_free(name: str) -> bool:
+        after = bisect_left(known.in_order, name)
+        others = (*known.in_order[after : after + 1], *pools)
+        is_beginning = any(each.startswith(name) for each in others)
+        ends = range(len(begins) + 1, len(name) + 1)
+        return not (is_beginning or any(name[:end] in known.every for end in ends))
+
+    new = filter(is_free, numbered(1, _MOST))
+    old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
+    longer = (name for name in numbered(_MOST + 1, None) if name not in known.every)
+    return chain(new, old, longer)
+
+
+def known_names(fleet: Fleet, world: World) -> Names:
+    """Return every name of a machine or worker that fleet.yaml or any witness knows."""
+    present = set(static_names(fleet))
+    past = {attempt.worker for attempt in world.attempts if attempt.result in _MADE}
+    for listing in world.providers.values():
+        if isinstance(listing, Listing):
+            present |= {machine.name for machine in listing.machines}
+            present |= {worker.name for worker in listing.workers or ()}
+    for reading in world.queues.values():
+        if isinstance(reading.workers, tuple):
+            over = {worker.name for worker in reading.workers if _is_over(worker)}
+            present |= {worker.name for worker in reading.workers} - over
+            past |= over
+    if not isinstance(world.stacks, Unknown):
+        for stack in world.stacks.values():
+            if not isinstance(stack, Unknown):
+                present |= {worker.name for worker in stack.workers} | set(stack.ids)
+    return Names(frozenset(present), frozenset(past))
+
+
+def _is_over(worker: Worker) -> bool:
+    """Say whether a worker of ours can do nothing any more, and has nothing left to do."""
+    is_off = worker.state is WorkerState.DISABLED and worker.running is None
+    return is_off and worker.machine is not None
+
+
+WORKER = "/etc/debusine/worker"
+SERVICE = "debusine-worker.service"
+OWNER = "debusine-worker:debusine-worker"
+_HEADER = "#cloud-config\n"
+_SWAP = "/swap.img"
+_MIB = 1024 * 1024
+# Masked until the next boot at most, and on a machine's first boot only.
+_HOLD = [["cloud-init-per", "instance", "hold-worker", "systemctl", "mask", "--runtime", SERVICE]]
+_RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restart", SERVICE]]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a machine is given; `content` may be a secret and is not shown."""
+
+    path: str
+    permissions: str
+    owner: str
+    content: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class UserData:
+    """What a machine does at its first boot: write files, make swap, wait, start its worker."""
+
+    files: tuple[File, ...]
+    delay: int
+    swap: int = 0
+    """MiB of swap, in a file of its disk; 0: none."""
+
+
+def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> str:
+    """Return the `#cloud-config` of a machine whose worker registers at a Debusine server.
+
+    `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late,
+    with `swap` MiB of swap beside its memory.
+    """
+    config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
+    files = (
+        File(f"{WORKER}/config.ini", "0644", OWNER, config),
+        File(f"{WORKER}/activation-token", "0600", OWNER, token),
+    )
+    return _HEADER + yaml.safe_dump(_document(UserData(files, delay, swap)), sort_keys=False)
+
+
+def write_swap(swap: int) -> str:
+    """Return the `#cloud-config` of a machine that registers nowhere and makes so many MiB."""
+    return _HEADER + yaml.safe_dump(_swap_document(swap), sort_keys=False)
+
+
+def read_user_data(text: str) -> UserData:
+    """Return what `write_user_data` has put into a text; ValueError for any other text."""
+    data = _as_written(text) if text.startswith(_HEADER) else None
+    if data is None:
+        # Neither the text nor what is wrong with it is told: it holds a token.
+        raise ValueError("the user data is not of fleet's making")
+    return data
+
+
+def _as_written(text: str) -> UserData | None:
+    try:
+        document = yaml.safe_load(text)
+        files = tuple(File(**each) for each in document["write_files"])
+        delay = sum(int(seconds) for _, seconds in document["runcmd"][: -len(_RELEASE)])
+        swap = int(document.get("swap", {}).get("size", 0)) // _MIB
+        data = UserData(files, delay, swap)
+        return data if _document(data) == document else None
+    except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError, RecursionError):
+        return None
+
+
+def _document(data: UserData) -> dict[str, object]:
+    wait = [["sleep", str(data.delay)]] if data.delay else []
+    return {
+        "bootcmd": _HOLD,
+        **(_swap_document(data.swap) if data.swap else {}),
+        "write_files": [asdict(each) for each in data.files],
+        "runcmd": [*wait, *_RELEASE],
+    }
+
+
+def _swap_document(swap: int) -> dict[str, object]:
+    size = swap * _MIB
+    return {"swap": {"filename": _SWAP, "size": size, "maxsize": size}}
+
+
+_REVISION = 1
+"""To be raised whenever stacks/aws puts something else into a template."""
+_GIB = 1024
+
+
+def template_of(fleet: Fleet, provider: str) -> dict[str, Any]:
+    """Return a provider's launch template, as the program of stacks/aws takes it."""
+    declared = _declared(fleet, provider)
+    vpc = declared.network.vpc if declared.network else ""
+    key_pair = declared.key_pair or ""
+    content = digest({"revision": _REVISION, "vpc": vpc, "key_pair": key_pair})[:8]
+    return {
+        "name": f"{fleet.fleet}-{provider}-{content}",
+        "vpc": vpc,
+        "key_pair": key_pair,
+        "ssh_from": list(declared.ssh_from),
+        "labels": {"fleet": fleet.fleet},
+    }
+
+
+def settings_of(fleet: Fleet, pool: Pool) -> dict[str, str]:
+    """Return what else a pool's machines are made from at AWS."""
+    network = _declared(fleet, pool.provider).network
+    settings = {
+        "subnet": network.subnet if network else "",
+        "disk": _disk(pool.machine) if isinstance(pool.machine, Machine) else "",
+    }
+    return {key: text for key, text in settings.items() if text}
+
+
+def _disk(machine: Machine) -> str:
+    """Return the whole GiB of the root disk, swap included; empty: as large as the image's."""
+    if machine.disk is None:
+        return ""
+    return str(-(-(machine.disk + (machine.swap or 0)) // _GIB))
+
+
+def _declared(fleet: Fleet, provider: str) -> AwsProvider:
+    declared = fleet.providers[provider]
+    if not isinstance(declared, AwsProvider):
+        raise TypeError(f"provider {provider!r} is of kind {declared.kind}, not aws")
+    return declared
+
+
+NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to make a machine for a pool: of one type, on one market."""
+
+    pool: str
+    type: str
+    market: Market
+    image: str
+    """The provider's own id of what it boots; empty where nothing is published."""
+    price: Decimal | None
+    """Money per hour in the currency of the file; None where nobody knows it."""
+    closed: str = ""
+    """Why nothing is made this way in this run; empty when it may be."""
+    shared: tuple[tuple[str, str], ...] = ()
+    """Settings that name what it shares with the other machines of its provider."""
+
+    @property
+    def key(self) -> str:
+        """Return the name of the place where such machines are made."""
+        return f"{self.pool}/{self.type}/{self.market}"
+
+
+def options_of(
+    fleet: Fleet,
+    memory: Memory,
+    name: str,
+    choice: ImageChoice,
+    shared: Mapping[str, str] = NOTHING_SHARED,
+) -> tuple[Option, ...]:
+    """Return every way to make a pool's machines, in the order of fleet.yaml; none: it has none.
+
+    What closes the pool as a whole is `wont_make`'s to say.
+    """
+    pool = fleet.pools.get(name)
+    if not isinstance(pool, Pool):
+        return ()
+    options = []
+    for known in find_types(fleet, pool):
+        for market in markets_of(pool):
+            price = price_per_hour(fleet, known, market)
+            unsold = _unsold(fleet, pool, known, market) if price is None else ""
+            closed = (
+                unsold
+                or choice.closed
+                or why_failing(memory, name, known.name, market, pool.provider)
+            )
+            options.append(
+                Option(name, known.name, market, choice.id, price, closed, tuple(shared.items()))
+            )
+    return tuple(options)
+
+
+def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
+    """Return the digests of what a pool's machines may be made from today.
+
+    Machines of a version that did not come up often enough, but did for them, are not outdated.
+    """
+    ways = [replace(option, image=image) for option in options for image in choice.ids]
+    return frozenset(new_inputs(fleet, way, way.pool).labels["digest"] for way in ways)
+
+
+def why_closed(options: Iterable[Option]) -> str:
+    """Return why a pool's machines can be made in no way at all; empty while one is open."""
+    reasons = []
+    for option in options:
+        if not option.closed:
+            return ""
+        reasons.append(option.closed)
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
+    """Return why a type that has no price on a market is not bought there."""
+    if market == "spot" and known.spot is None:
+        return f"no spot price of {known.name} is known at provider {pool.provider}"
+    return f"its price is not known in {fleet.money.currency}"
+
+
+def wont_make(
+    fleet: Fleet,
+    census: PoolCensus,
+    choice: ImageChoice,
+    shared: Mapping[str, str] | Unknown = NOTHING_SHARED,
+) -> str:
+    """Return why a pool makes no machine at all in this run; empty when it may."""
+    return next(_obstacles(fleet, census, choice, shared), "")
+
+
+def _obstacles(
+    fleet: Fleet,
+    census: PoolCensus,
+    choice: ImageChoice,
+    shared: Mapping[str, str] | Unknown,
+) -> Iterator[str]:
+    pool = fleet.pools.get(census.pool)
+    if not isinstance(pool, Pool):
+        yield "it is no longer in fleet.yaml"
+        return
+    if census.blind:
+        yield "what it has is unknown in this run"
+    if pool.mode in ("drain", "pause"):
+        yield f"it has mode: {pool.mode}"
+    if not find_types(fleet, pool):
+        yield "its machine type is not in the catalogue"
+    if not choice.id:
+        none = f"image {pool.image} has no published version at provider {pool.provider}"
+        yield choice.closed or none
+    if isinstance(shared, Unknown):
+        yield shared.unknown
+
+
+def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
+    """Return what a machine is made from that is made this way.
+
+    On demand is what goes without saying, so that buying elsewhere too outdates no machine.
+    """
+    pool = fleet.pools[option.pool]
+    if not isinstance(pool, Pool):
+        raise TypeError(option.pool)
+    settings = _settings(fleet, pool, next(_types(fleet, pool, option.type), None))
+    settings |= dict(option.shared)
+    if option.market != "on-demand":
+        settings["market"] = option.market
+    architecture = fleet.images[pool.image].architecture
+    said = {"provides": pool.provides, "requires": pool.requires}
+    made_from = {
+        "type": option.type,
+        "image": option.image,
+        "architecture": architecture,
+        "settings": settings,
+        # What is not said is left out, so that it outdates nothing.
+        **{key: sorted(tags) for key, tags in said.items() if tags},
+        **({"swap": swap_of(pool)} if swap_of(pool) else {}),
+    }
+    return WorkerInputs(
+        name=worker,
+        type=option.type,
+        image=option.image,
+        architecture=architecture,
+        labels={
+            "fleet": fleet.fleet,
+            "pool": option.pool,
+            "worker": worker,
+            "digest": digest(made_from)[:16],
+        },
+        settings=settings,
+    )
+
+
+def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
+    return (known for known in find_types(fleet, pool) if known.name == name)
+
+
+def _settings(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
+    """Return what else a pool's machines are made from at its provider."""
+    provider = fleet.providers[pool.provider]
+    match provider:
+        case AwsProvider():
+            return settings_of(fleet, pool)
+        case HcloudProvider():
+            return {"location": provider.location}
+        case LocalProvider():
+            return {"run": shlex.join(provider.run)}
+        case HooksProvider() if known is not None:
+            figures = {"cores": known.cores, "memory_mib": known.memory, "disk_mib": known.disk}
+            figures["swap_mib"] = swap_of(pool)
+            return {key: str(figure) for key, figure in figures.items() if figure}
+        case _:
+            return {}
+
+
+def swap_of(pool: Pool) -> int:
+    """Return how much swap a pool's machines make at their first boot, in MiB."""
+    return (pool.machine.swap or 0) if isinstance(pool.machine, Machine) else 0
+
+
+def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
+    """Return the same for another machine that is made the same way."""
+    labels = inputs.labels | {"worker": worker}
+    return inputs.model_copy(update={"name": worker, "labels": labels})
+
+
+def market_of(inputs: WorkerInputs | None) -> Market:
+    """Return the market that a machine was bought on."""
+    return (
+        "spot" if inputs is not None and inputs.settings.get("market") == "spot" else "on-demand"
+    )

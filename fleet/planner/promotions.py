@@ -1,0 +1,173 @@
+"""This module says which versions of images move in this run, what that costs, and which wait.
+
+A candidate is judged by its boots since it became that: `guards.boot_failures` stops it. One that
+was stopped is retired, for the guard forgets boots after a day.
+"""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.model.facts import Attempt, World
+from fleet.model.images import ImageVersion, State, WaitingVersion
+from fleet.model.plan import Promotion, Reason, Replaced
+from fleet.model.prices import Tariff, bill, billing_of
+from fleet.planner.failures import Memory, recall, stopped_images
+from fleet.planner.images import Standing, find_standing
+from fleet.planner.pool_plan import Draft
+from fleet.schema.model import Fleet, ImageRecipe
+from fleet.schema.units import write_count, write_duration
+
+Found = Promotion | WaitingVersion
+
+
+class Moving(NamedTuple):
+    """The versions that move in this run, and those that wait, by image."""
+
+    now: tuple[Promotion, ...]
+    waiting: tuple[WaitingVersion, ...]
+
+
+def find_promotions(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Moving:
+    """Return the versions that move in this run, and those that wait."""
+    found = tuple(_find(fleet, world, drafts)) if world.versions else ()
+    return Moving(
+        tuple(each for each in found if isinstance(each, Promotion)),
+        tuple(each for each in found if isinstance(each, WaitingVersion)),
+    )
+
+
+def _find(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[Found]:
+    memory = recall(fleet, world, {name: draft.census for name, draft in drafts.items()})
+    for name, recipe in sorted(fleet.images.items()):
+        if not isinstance(recipe, ImageRecipe):
+            continue
+        standing = find_standing(name, recipe, world.versions, world.time)
+        if standing is None:
+            continue
+        pools = [each for each in drafts.values() if each.pool and each.pool.image == name]
+        yield _judge(fleet, world, standing, pools, memory)
+
+
+def _judge(
+    fleet: Fleet, world: World, standing: Standing, pools: list[Draft], memory: Memory
+) -> Found:
+    version = standing.version
+    if standing.is_on_trial and (stop := _why_stopped(fleet, version, pools, memory)):
+        return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
+    still = _why_still(pools) if standing.becomes else ""
+    if still or standing.becomes is None:
+        return standing.waiting(still)
+    if not standing.is_on_trial:
+        return _newer(world, standing, pools)
+    if unread := [each.name for each in pools if not each.census.listed or each.census.blind]:
+        return standing.waiting(f"what pool {unread[0]} has is unknown in this run")
+    tries = list(_tries(version, pools, memory))
+    failed = sum(each.result == "failed" for each in tries)
+    if failed == len(tries) and (tries or any(draft.census.units for draft in pools)):
+        boots = (
+            f"none of its {write_count(failed, 'boot')} came up" if failed else "nothing boots it"
+        )
+        return standing.waiting(f"{boots} yet")
+    age = write_duration(int((world.time - standing.since).total_seconds()))
+    because = (
+        f"it has been the candidate for {age}: {write_count(len(tries), 'boot')}, {failed} failed"
+    )
+    return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
+
+
+def _why_still(pools: list[Draft]) -> str:
+    """Return why nothing is changed in any pool of an image; empty where it is in one."""
+    modes = {each.pool.mode for each in pools if each.pool}
+    is_still = modes and modes <= {"observe", "pause"}
+    return f"every pool of it is in mode {' or '.join(sorted(modes))}" if is_still else ""
+
+
+def _why_stopped(fleet: Fleet, version: ImageVersion, pools: list[Draft], memory: Memory) -> str:
+    """Return in which pool a version did not come up, by the guard; empty where in none."""
+    rule = fleet.guards.boot_failures
+    for draft in pools:
+        booted = version.ids.get(draft.census.provider, "")
+        stop = stopped_images(rule, memory, draft.name)(booted)
+        if stop is not None:
+            return f"in pool {draft.name} it {stop.said}"
+    return ""
+
+
+def _tries(version: ImageVersion, pools: list[Draft], memory: Memory) -> Iterator[Attempt]:
+    """Yield how its boots ended, since it came into its state."""
+    for draft in pools:
+        booted = version.ids.get(draft.census.provider)
+        for attempt in memory.by_pool.get(draft.name, ()):
+            is_its = attempt.image == booted and version.since and attempt.at >= version.since
+            if is_its and attempt.result in ("registered", "failed"):
+                yield attempt
+
+
+def _newer(world: World, standing: Standing, pools: list[Draft]) -> Promotion:
+    version = standing.version
+    serving = [
+        each.version
+        for each in world.versions
+        if each.image == version.image and each.state == "current"
+    ]
+    than = f"is newer than {max(serving)}" if serving else "no version is current"
+    because = f"it passed its test, is published at {', '.join(sorted(version.ids))}, and {than}"
+    becoming = version.model_copy(update={"share": standing.share})
+    return _promotion(
+        becoming, standing.becomes or "current", Reason.NEWER_VERSION, because, pools
+    )
+
+
+def _promotion(
+    version: ImageVersion, now: State, reason: Reason, because: str, pools: list[Draft]
+) -> Promotion:
+    replaced = {draft.name: _replaced(draft, version, now) for draft in pools}
+    costs = [_cost(draft, replaced[draft.name]) for draft in pools]
+    known = [each for each in costs if each is not None]
+    return Promotion(
+        image=version.image,
+        version=version.version,
+        was=version.state,
+        now=now,
+        share=version.share if now == "candidate" else 0,
+        reason=reason,
+        because=because,
+        replaces=tuple(
+            Replaced(
+                pool=draft.name,
+                machines=replaced[draft.name],
+                at_a_time=draft.pool.replace.at_a_time,
+                windows=tuple(draft.pool.replace.windows),
+            )
+            for draft in pools
+            if draft.pool and replaced[draft.name]
+        ),
+        cost=sum(known, Decimal(0)) if len(known) == len(costs) else None,
+    )
+
+
+def _replaced(draft: Draft, version: ImageVersion, now: State) -> int:
+    """Count the machines of a pool that give way once the version is in its new state."""
+    booted = version.ids.get(draft.census.provider)
+    machines = [unit.machine for unit in draft.census.units if unit.machine]
+    own = sum(machine.image == booted for machine in machines)
+    if now == "retired":
+        return own
+    if booted is None:
+        return 0
+    if now == "candidate":
+        wanted = max(1, len(machines) * version.share // 100) if machines else 0
+        return max(0, wanted - own)
+    return len(machines) - own
+
+
+def _cost(draft: Draft, machines: int) -> Decimal | None:
+    """Return what replacements cost at most while the old machines run beside them."""
+    if not machines or draft.pool is None:
+        return Decimal(0)
+    if draft.price is None:
+        return None
+    billing = billing_of(draft.fleet, draft.census.provider)
+    tariff = Tariff(draft.price, billing.increment, billing.minimum)
+    return bill(tariff, draft.pool.boot.expected) * machines

@@ -1,0 +1,211 @@
+"""This module says what the machines of a provider share, and what of it new machines are given.
+
+A base stack holds it: one per provider, brought up before anything is planned that needs it.
+What machines were made with stays while they do, even when fleet.yaml no longer asks for it.
+
+What an engine can only change by making it anew counts as changed here; the engine knows it.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from fleet.model.facts import Base, BaseChange, Listing, Part, Stack, Unknown, WorkerInputs, World
+from fleet.planner.machine_inputs import template_of
+from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
+from fleet.schema.pools import Pool
+from fleet.schema.units import write_count
+
+_SETTINGS = {
+    "network": "network_ids",
+    "firewall": "firewall_ids",
+    "ssh_key": "ssh_keys",
+    "placement_group": "placement_group_id",
+    "template": "template",
+}
+"""Kind of a part to the setting of a machine that names it."""
+_BY_NAME = frozenset({"template"})
+"""Kinds of parts that machines are given by name; the others by id."""
+
+
+def parts_of(fleet: Fleet, name: str) -> tuple[Part, ...]:
+    """Return what fleet.yaml says that the machines of a provider share."""
+    provider = fleet.providers.get(name)
+    parts: Iterable[Part] = ()
+    if isinstance(provider, HcloudProvider):
+        parts = _hcloud(fleet, name, provider)
+    elif isinstance(provider, AwsProvider):
+        template = template_of(fleet, name)
+        parts = (Part(kind="template", name=template.pop("name"), inputs=template),)
+    return tuple(sorted(parts, key=lambda part: part.key))
+
+
+def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] | Unknown:
+    """Return what each new machine of a provider is given; Unknown where some is not made."""
+    parts = parts_of(fleet, name)
+    if not parts:
+        return {}
+    base = world.bases.get(name)
+    if isinstance(base, Unknown):
+        return Unknown(unknown=f"the base stack of provider {name} is unknown: {base.unknown}")
+    ids = base.ids if base else {}
+    missing = [part.key for part in parts if part.key not in ids]
+    if missing:
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        return Unknown(
+            unknown=f"machines of provider {name} share {write_count(len(missing), 'part')} that "
+            f"{are} not made yet; `fleet apply` makes {them} first, then plans machines"
+        )
+    settings: dict[str, list[str]] = {}
+    for part in parts:
+        settings.setdefault(_SETTINGS[part.kind], []).append(_given(part.key, ids[part.key]))
+    return {key: " ".join(sorted(each)) for key, each in sorted(settings.items())}
+
+
+def in_use(world: World, name: str) -> dict[str, int] | Unknown:
+    """Return how many machines were made with each part of a base, by the part's key.
+
+    Unknown while some machine may use them that no stack tells of.
+    """
+    base = world.bases.get(name)
+    if not isinstance(base, Base):
+        return {}
+    if isinstance(world.stacks, Unknown):
+        return world.stacks
+    listing = world.providers.get(name)
+    if not isinstance(listing, Listing):
+        because = listing.unknown if listing else "it was not read"
+        return Unknown(unknown=f"provider {name} is unknown: {because}")
+    recorded: set[str] = set()
+    used = dict.fromkeys(base.ids, 0)
+    for pool, stack in sorted(world.stacks.items()):
+        if isinstance(stack, Unknown):
+            return Unknown(unknown=f"the stack of pool {pool} is unknown: {stack.unknown}")
+        recorded |= set(stack.ids.values())
+        if stack.provider == name:
+            for key in _used_by(stack, base):
+                used[key] += 1
+    strays = sorted(each.name for each in listing.machines if each.id not in recorded)
+    if strays:
+        return Unknown(unknown=f"no stack records {', '.join(strays)}")
+    return {key: count for key, count in used.items() if count}
+
+
+def made_without(world: World, name: str, keys: Collection[str]) -> int:
+    """Return how many machines of a provider were not made with all of these new parts."""
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    recorded = (
+        worker
+        for stack in stacks.values()
+        if isinstance(stack, Stack) and stack.provider == name
+        for worker in stack.workers
+        if worker.name in stack.ids
+    )
+    # What is given by id has none yet: no machine was made with it.
+    return sum(any(not _is_given(worker, key, "") for key in keys) for worker in recorded)
+
+
+def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[Part, ...]:
+    """Return what a base has to hold: what fleet.yaml says, and what is still in use of before."""
+    parts = {part.key: part for part in parts_of(fleet, name)}
+    base = world.bases.get(name)
+    used = in_use(world, name)
+    for part in base.parts if isinstance(base, Base) else ():
+        if part.key not in parts and (isinstance(used, Unknown) or part.key in used):
+            parts[part.key] = part
+    return tuple(parts[key] for key in sorted(parts))
+
+
+def is_laid(base: Base, parts: Iterable[Part]) -> bool:
+    """Say whether a base holds exactly these parts, all of them made as asked."""
+    wanted = tuple(parts)
+    return (
+        base.laid
+        and not base.interrupted
+        and base.parts == wanted
+        and {part.key for part in wanted} == base.ids.keys()
+    )
+
+
+def _used_by(stack: Stack, base: Base) -> Iterator[str]:
+    for worker in stack.workers:
+        for key, part_id in base.ids.items():
+            if _is_given(worker, key, part_id):
+                yield key
+
+
+def _is_given(worker: WorkerInputs, key: str, part_id: str) -> bool:
+    """Say whether a machine was made with a part."""
+    setting = worker.settings.get(_SETTINGS[key.partition("/")[0]], "")
+    return _given(key, part_id) in setting.split()
+
+
+def _given(key: str, part_id: str) -> str:
+    """Return by what a machine is given a part."""
+    kind, _, name = key.partition("/")
+    return name if kind in _BY_NAME else part_id
+
+
+def _hcloud(fleet: Fleet, name: str, provider: HcloudProvider) -> Iterator[Part]:
+    labels, own = {"fleet": fleet.fleet}, f"{fleet.fleet}-{name}"
+    if provider.network is not None:
+        network = {"ip_range": provider.network.ip_range, "zone": provider.network.zone}
+        yield Part(kind="network", name=f"{own}-network", inputs=network | {"labels": labels})
+    if provider.firewall is not None:
+        rules = [
+            {
+                "direction": rule.direction,
+                "protocol": rule.protocol,
+                "port": rule.port or "",
+                "ips": rule.ips,
+            }
+            for rule in provider.firewall
+        ]
+        yield Part(
+            kind="firewall", name=f"{own}-firewall", inputs={"rules": rules, "labels": labels}
+        )
+    for who, key in sorted(provider.ssh_keys.items()):
+        inputs = {"public_key": key, "labels": labels}
+        yield Part(kind="ssh_key", name=f"{own}-key-{who}", inputs=inputs)
+    if provider.placement_group is not None:
+        inputs = {"type": provider.placement_group, "labels": labels}
+        yield Part(kind="placement_group", name=f"{own}-spread", inputs=inputs)
+
+
+def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
+    """Yield what the next apply does to the base of each provider; nothing where it is laid."""
+    for name in sorted(fleet.providers):
+        base = world.bases.get(name)
+        if isinstance(base, Unknown) or why_held(fleet, name):
+            continue
+        wanted = {part.key: part for part in wanted_parts(fleet, world, name)}
+        if base is None and not wanted:
+            continue
+        known = base or Base(serial=0)
+        if base is None or not is_laid(known, wanted.values()):
+            recorded = {part.key: part for part in known.parts}
+            new = tuple(key for key in wanted if key not in known.ids)
+            yield BaseChange(
+                provider=name,
+                create=new,
+                change=tuple(
+                    key for key in wanted if key in known.ids and wanted[key] != recorded.get(key)
+                ),
+                delete=tuple(sorted(known.ids.keys() - wanted.keys())),
+                outdates=made_without(world, name, new),
+            )
+
+
+def why_held(fleet: Fleet, name: str, ordered: Collection[str] = ()) -> str:
+    """Return why a base is left alone; nothing where some pool of its provider may be changed.
+
+    Where pools are `ordered`, no other may be.
+    """
+    modes = {
+        pool: each.mode
+        for pool, each in fleet.pools.items()
+        if isinstance(each, Pool) and each.provider == name and pool in (ordered or fleet.pools)
+    }
+    if ordered and not modes:
+        return "no pool that --pool names is of this provider"
+    if modes and set(modes.values()) <= {"observe", "pause"}:
+        return ", ".join(f"{pool} is in mode {mode}" for pool, mode in sorted(modes.items()))
+    return ""

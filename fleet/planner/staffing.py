@@ -1,0 +1,207 @@
+"""Who offers what, which worker each request counts for, and which machines are created.
+
+Each place's requests are spread over its workers in the order of service: who comes next goes to
+the worker that is expected to be free first.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapreplace
+from itertools import islice
+
+from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
+from fleet.model.images import ImageVersion
+from fleet.model.plan import BudgetVerdict, Cause, Reason
+from fleet.planner.allocation import Allocation
+from fleet.planner.choices import Place, Rank
+from fleet.planner.demand import Ordered, Supply
+from fleet.planner.durations import USUAL
+from fleet.planner.formulation import Stop
+from fleet.planner.machine_inputs import Option, new_inputs, renamed
+from fleet.planner.pool_plan import Draft, Why, is_going
+from fleet.planner.units import CAPACITY, State, Unit, is_busy
+from fleet.schema.model import Fleet, StaticPool
+from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
+
+
+def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[str, Supply]:
+    """Return who offers what: a pool's future workers, and those that exist."""
+    queues = frozenset(world.queues)
+    supplies = {}
+    for name, pool in sorted(fleet.pools.items()):
+        served = frozenset(queue for queue in queues if serves_queue(pool, queue))
+        if isinstance(pool, StaticPool):
+            images: Iterable[ImageVersion] = world.versions
+            offer = offer_of_pool(fleet, name, images)
+            found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
+        else:
+            draft = drafts[name]
+            images, offer = draft.choice.images, draft.offer
+            found = [(u.name, u.worker) for u in _taking_work(draft)]
+            found += [(each, None) for each in islice(draft.names, draft.census.uncounted)]
+        groups = _by_offer(fleet, images, name, offer, found)
+        groups.setdefault(offer, [])
+        for number, (offered, units) in enumerate(groups.items()):
+            key = name if offered == offer else f"{name}~{number}"
+            supplies[key] = Supply(name, served, offered, tuple(units))
+    return supplies
+
+
+def _taking_work(draft: Draft) -> list[Unit]:
+    """Return the workers that can take a request; busy ones too where work may wait for them.
+
+    Those that are merely unseen may be about to take it: nothing is bought twice because of that.
+    """
+    may_wait = draft.pool is not None and draft.pool.target_wait is not None
+    states = CAPACITY | {State.BUSY} if may_wait else CAPACITY
+    unseen = [unit for unit in draft.census.unseen if not is_going(unit)]
+    return [unit for unit in (*draft.staying, *unseen) if unit.state in states]
+
+
+def _by_offer(
+    fleet: Fleet,
+    images: Iterable[ImageVersion],
+    pool: str,
+    default: Offer,
+    workers: Iterable[tuple[str, Worker | None]],
+) -> dict[Offer, list[str]]:
+    """Group workers by what they offer: what they report themselves, else what the pool says."""
+    groups: defaultdict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
+    one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}
+    for name, worker in sorted(workers, key=lambda pair: pair[0]):
+        tags: tuple[tuple[str, ...], ...] = (worker.provides, worker.requires) if worker else ()
+        groups[tags].append(name)
+        if worker is not None and any(tags):
+            one_of[tags] = worker
+    offers: dict[Offer, list[str]] = {}
+    for shape, names in sorted(groups.items()):
+        alike = one_of.get(shape)
+        offer = default
+        if alike is not None and alike.provides:
+            offer = offer_of_worker(fleet, pool, images, alike)
+        elif alike is not None:
+            # It says only whom it is for: what it provides is what its pool does.
+            offer = replace(default, requires=default.requires | set(alike.requires))
+        offers.setdefault(offer, []).extend(names)
+    return offers
+
+
+def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
+    """Return the workers of a static pool that are free at every queue that knows them."""
+    names = frozenset(pool.static)
+    found: dict[str, Worker] = {}
+    taken: set[str] = set()
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.workers, tuple) and serves_queue(pool, queue):
+            for worker in reading.workers:
+                if worker.name in names:
+                    found.setdefault(worker.name, worker)
+                    if is_busy(worker) or worker.draining or worker.state is not WorkerState.IDLE:
+                        taken.add(worker.name)
+    return [(name, worker) for name, worker in found.items() if name not in taken]
+
+
+_Crew = list[tuple[Rank, Ordered]]
+"""The requests of one worker, in the order of service."""
+
+
+@dataclass
+class Service:
+    """Who is served by what."""
+
+    by_worker: dict[str, str] = field(default_factory=dict)
+    """Request to the existing worker that it is counted for."""
+    unserved: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
+    turns: int = 0
+    """How many machines are made for requests."""
+    budgets: tuple[BudgetVerdict, ...] = ()
+    """How far budgets are used up by it."""
+
+
+def staff(
+    drafts: Mapping[str, Draft],
+    supplies: Mapping[str, Supply],
+    places: Mapping[str, Place],
+    allocation: Allocation,
+) -> Service:
+    """Count existing workers for requests, and add the machines that are made for the others."""
+    service = Service(unserved=allocation.unserved)
+    owner = {
+        unit.name: draft
+        for draft in drafts.values()
+        for unit in (*draft.census.units, *draft.census.unseen)
+    }
+    busy = {unit.name for draft in drafts.values() for unit in draft.census.having(State.BUSY)}
+    crews: list[tuple[str, _Crew]] = []
+    for key, served in sorted(allocation.served.items()):
+        if places[key].makes:
+            own = _spread(served, allocation.machines.get(key, 0), places[key])
+            crews += ((key, crew) for crew in own if crew)
+            continue
+        # Who is free comes before who still works.
+        units = sorted(supplies[key].units, key=lambda name: (name in busy, name))
+        for unit, crew in zip(units, _spread(served, len(units), places[key]), strict=True):
+            service.by_worker |= {request.key: unit for _, request in crew}
+            if crew and unit in owner:
+                owner[unit].used[unit] = crew[0][1].key
+                owner[unit].served += len(crew)
+    crews.sort(key=lambda each: each[1][0])
+    options: dict[str, Option] = {}
+    made: dict[tuple[str, str], WorkerInputs] = {}
+    for turn, (key, crew) in enumerate(crews, start=1):
+        draft = drafts[places[key].pool]
+        worker = next(draft.names)
+        if key not in options:
+            options[key] = next(option for option in draft.options if option.key == key)
+        way = draft.next_way(options[key])
+        alike = (key, way.image)
+        if alike not in made:
+            made[alike] = new_inputs(draft.fleet, way, worker)
+        draft.create(renamed(made[alike], worker), _why(places[key], crew, turn))
+        draft.served += len(crew)
+    service.turns = len(crews)
+    _note_awaited(drafts, places, allocation)
+    return service
+
+
+def _note_awaited(
+    drafts: Mapping[str, Draft], places: Mapping[str, Place], allocation: Allocation
+) -> None:
+    """Note the pools that requests wait for because of a limit."""
+    stopped = allocation.unserved.values()
+    # Those who are stopped by the same share one tuple.
+    for stops in dict(zip(map(id, stopped), stopped, strict=True)).values():
+        for stop in stops:
+            if stop.rows:
+                drafts[places[stop.place].pool].awaited = True
+
+
+def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Crew]:
+    """Return the requests of each worker: each goes to who is free first."""
+    crews: list[_Crew] = [[] for _ in range(workers)]
+    if len(served) <= workers:
+        for crew, each in zip(crews, served, strict=False):
+            crew.append(each)
+        return crews
+    free = [(0, worker) for worker in range(workers)]
+    for each in served if workers else ():
+        load, worker = free[0]
+        crews[worker].append(each)
+        heapreplace(free, (load + max(1, _seconds(each[1], place)), worker))
+    return crews
+
+
+def _why(place: Place, crew: _Crew, turn: int) -> Why:
+    """Return why a machine is made for these requests, and what it is billed until it goes."""
+    keys = tuple(request.key for _, request in crew)
+    others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
+    because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
+    until_idle = place.billed(sum(_seconds(request, place) for _, request in crew))
+    assumed = sum(request.seconds is None for _, request in crew)
+    return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
+
+
+def _seconds(request: Ordered, place: Place) -> int:
+    seconds = request.seconds_on(*place.kinds)
+    return USUAL if seconds is None else seconds

@@ -1,0 +1,379 @@
+"""This module says where a machine's worker is registered; of several, the most active speaks.
+
+So a registration that is idle, draining or dead never hides one that works, and a machine goes
+only when every queue that knows its worker has stopped giving it work.
+
+At a cloud nothing registers: a machine is ready when its provider says that it runs and has an
+address and, where `ready` asks for it, its port has answered. What nobody looked at is not ready,
+and has not failed either.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from fleet.model.facts import (
+    Listing,
+    Machine,
+    MachineState,
+    Stack,
+    Unknown,
+    Worker,
+    WorkerInputs,
+    WorkerState,
+    World,
+)
+from fleet.schema.model import AwsProvider, Boot, DebusineQueue, Fleet, HcloudProvider, Pool, Ready
+from fleet.schema.units import write_duration
+
+_HEARING = timedelta(minutes=10)
+DISCONNECTED_GRACE = 75 * 60
+"""Seconds that an idle worker may be unheard of before it is replaced: a connected one is heard
+within 65 minutes, and one that lost its connection has ten more to come back."""
+
+Registries = Mapping[str, tuple[Worker, ...]]
+"""Queue or provider to the workers registered there."""
+
+_CALM = (
+    (WorkerState.DISABLED, False),
+    (WorkerState.ENROLLED, False),
+    (WorkerState.IDLE, True),
+    (WorkerState.DISCONNECTED, False),
+    (WorkerState.DEAF, False),
+    (WorkerState.IDLE, False),
+)
+"""State and draining of what runs nothing, the surest to stay so first."""
+
+
+def workers_by_machine(
+    registries: Registries, static: frozenset[str]
+) -> dict[str, tuple[str, Worker]]:
+    """Return machine name to where its worker is registered, and the worker; static ones aside."""
+    found: dict[str, tuple[str, Worker]] = {}
+    for registry, worker in sorted(_each(registries, static), key=_most_active_first):
+        found.setdefault(worker.machine or worker.name, (registry, worker))
+    return found
+
+
+def enrols_at(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
+    """Return the first queue by name that a pool's workers register at with a token of ours."""
+    if not isinstance(pool, Pool):
+        return None
+    return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
+
+
+def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
+    """Return the first queue by name that takes the tokens of our workers back when told."""
+    declared = ((name, fleet.queues.get(name)) for name in queues)
+    return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
+
+
+def registries_of(
+    world: World, queues: list[str], provider: str, listing: Listing
+) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by registry, and what could not be read."""
+    if listing.workers is not None:
+        return {provider: listing.workers}, ()
+    return queue_registries(world, queues)
+
+
+def queue_registries(
+    world: World, queues: list[str]
+) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by queue, and what could not be read."""
+    registries = {}
+    unreadable = []
+    for queue in queues:
+        workers = world.queues[queue].workers
+        if isinstance(workers, Unknown):
+            unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
+        elif workers is not None:
+            registries[queue] = workers
+    return registries, tuple(unreadable)
+
+
+def seconds_away(world: World, worker: Worker | None) -> int:
+    """Return for how long nothing was heard of a worker that is not connected; 0: it is."""
+    if worker is None or not (worker.away or worker.state is WorkerState.DISCONNECTED):
+        return 0
+    heard = worker.last_seen or worker.since
+    return int((world.time - heard).total_seconds()) if heard else 0
+
+
+def hears_others(world: World, queue: str) -> bool:
+    """Say whether a queue has heard somebody for long enough to be believed of who is away.
+
+    After it was away itself, its workers come back one by one.
+    """
+    reading = world.queues.get(queue)
+    workers = reading.workers if reading and isinstance(reading.workers, tuple) else ()
+    since = world.time - _HEARING
+    return any(w.connected_since is not None and w.connected_since <= since for w in workers)
+
+
+def is_busy(worker: Worker) -> bool:
+    """Say whether a worker runs something, by its state or by what it is said to run."""
+    return worker.state is WorkerState.BUSY or worker.running is not None
+
+
+def _each(registries: Registries, static: frozenset[str]) -> Iterable[tuple[str, Worker]]:
+    return (
+        (registry, worker)
+        for registry, workers in registries.items()
+        for worker in workers
+        if not worker.static and worker.name not in static
+    )
+
+
+def _most_active_first(registered: tuple[str, Worker]) -> tuple[int, str, str, str]:
+    registry, worker = registered
+    return (-_activity(worker), registry, worker.name, str(worker.since))
+
+
+def _activity(worker: Worker) -> int:
+    if is_busy(worker) and not worker.stranded:
+        return len(_CALM)
+    return _CALM.index((worker.state, worker.draining and worker.state is WorkerState.IDLE))
+
+
+MOST_MISSES = 3
+"""Looks in a row at which a port that answered before is silent; then its machine is broken."""
+
+
+def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
+    """Say whether a machine of a pool can be given to a ticket, or could once."""
+    if machine.state is not MachineState.RUNNING:
+        # What livechecks found to be broken was up: it is drained, and not waited for.
+        return machine.state is MachineState.FAILED
+    pool = fleet.pools.get(name)
+    if not isinstance(pool, Pool) or not is_at_cloud(fleet, pool):
+        return True
+    answered = pool.ready is None or machine.misses == 0 or machine.was_ready
+    return machine.address is not None and answered
+
+
+def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
+    """Say whether a pool's machines are servers of a cloud, which tickets reach by address."""
+    return isinstance(fleet.providers.get(pool.provider), HcloudProvider | AwsProvider)
+
+
+def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
+    """Say whether a machine that is not ready had the time to become so.
+
+    Where nobody remembers looks from its boot, its port has that time from the first look on.
+    """
+    within = timedelta(seconds=_deadline(pool))
+    ends = machine.created_at + within
+    if _ready(pool) and machine.state is MachineState.RUNNING and machine.address is not None:
+        if machine.misses is None:
+            return False
+        if machine.looked_since is not None and machine.looked_since > ends:
+            ends = machine.looked_since + within
+    return now > ends
+
+
+def has_failed(machine: Machine | None) -> bool:
+    """Say whether a machine that worked was looked at several times, and did not."""
+    if machine is None:
+        return False
+    is_silent = machine.was_ready and (machine.misses or 0) >= MOST_MISSES
+    return is_silent or machine.state is MachineState.FAILED
+
+
+def why_late(pool: object) -> str:
+    """Return what a machine did not do in time."""
+    ready, within = _ready(pool), write_duration(_deadline(pool))
+    if ready:
+        return f"its port {ready.port} did not answer within ready.within ({within})"
+    return f"its worker did not register within boot.deadline ({within})"
+
+
+def why_lost(pool: object) -> str:
+    """Return that a machine was ready and is not; empty where workers register."""
+    ready = _ready(pool)
+    return f"its port {ready.port} answered before, and does not answer now" if ready else ""
+
+
+def _deadline(pool: object) -> int:
+    ready = _ready(pool)
+    return ready.within if ready else (pool.boot if isinstance(pool, Pool) else Boot()).deadline
+
+
+def _ready(pool: object) -> Ready | None:
+    return pool.ready if isinstance(pool, Pool) else None
+
+
+class State(StrEnum):
+    """What a unit is, both witnesses and its registry heard."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    STARTING = "starting"
+    ASSUMED = "assumed"  # there is no registry to ask: counted as capacity
+    DRAINING = "draining"
+    DEAF = "deaf"  # connected for long, but its queue gives it nothing: it knows no tags of it
+    DISCONNECTED = "disconnected"
+    FAILED = "failed"  # its provider says that it does not work, and there is no registry to ask
+    DISABLED = "disabled"
+    STOPPED = "stopped"  # both witnesses know its machine, which is off: it runs nothing
+    NEVER_REGISTERED = "never-registered"
+    UNRECORDED = "unrecorded"  # the provider lists it, the stack does not know it
+    MISSING = "missing"  # the stack knows it, the provider does not list it
+    UNFINISHED = "unfinished"  # an apply was killed before its machine was recorded
+    UNDELETED = "undeleted"  # an apply was killed before its machine was deleted
+    STATIC = "static"
+
+
+DEAF_GRACE = 120
+"""Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
+FAILED_SAID = "its provider says that it does not work: its livechecks or its `new` failed"
+DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
+STOPPED_SAID = "its machine is off: nothing runs on it"
+CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One worker and its machine, as far as anybody saw them."""
+
+    name: str
+    pool: str
+    state: State
+    machine: Machine | None = None
+    worker: Worker | None = None
+    inputs: WorkerInputs | None = None
+    registry: str | None = None
+
+    @property
+    def since(self) -> datetime | None:
+        """Return since when it is in this state."""
+        if self.worker and self.worker.since:
+            return self.worker.since
+        return self.machine.created_at if self.machine else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Say whether its provider found again and again that its machine does not work."""
+        return has_failed(self.machine)
+
+    @property
+    def failed_said(self) -> str:
+        """Return what was found of a machine that does not work."""
+        misses = self.machine.misses if self.machine else None
+        if misses:
+            return f"the port of its `ready` did not answer at the last {misses} looks"
+        return FAILED_SAID
+
+    @property
+    def awaits_token(self) -> bool:
+        """Say whether its worker can only come with a token that it has not used so far."""
+        if self.worker is not None:
+            return self.worker.state is WorkerState.ENROLLED
+        return self.state in (State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+
+    @property
+    def holds_in_vain(self) -> bool:
+        """Say whether it was given something that it can surely not run: it has to be released."""
+        if self.worker is None or not is_busy(self.worker):
+            return False
+        is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
+        return is_off or self.worker.stranded
+
+    @property
+    def may_run(self) -> bool:
+        """Say whether it may run something: then it is never deleted."""
+        return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
+
+
+@dataclass(frozen=True)
+class Sightings:
+    """What each witness says of one pool."""
+
+    pool: str
+    machines: Sequence[Machine]
+    stack: Stack | Unknown | None
+    workers: Mapping[str, tuple[str, Worker]]
+    """Machine name to where its worker is registered, and the worker."""
+
+
+def units_of(
+    seen: Sightings, *, is_overdue: Callable[[Machine], bool], now: datetime, has_registry: bool
+) -> tuple[Unit, ...]:
+    """Return the units of a pool, sorted by name."""
+    machines = {machine.name: machine for machine in seen.machines}
+    silent = isinstance(seen.stack, Unknown)
+    inputs = {w.name: w for w in seen.stack.workers} if isinstance(seen.stack, Stack) else {}
+    ids = seen.stack.ids if isinstance(seen.stack, Stack) else {}
+    units = []
+    for name in sorted(machines.keys() | inputs.keys() | ids.keys()):
+        machine = machines.get(name)
+        registry, worker = seen.workers.get(name, (None, None))
+        # Another machine may carry the name of one that is gone: a name proves nothing.
+        strange = machine is not None and ids.get(name, machine.id) != machine.id
+        state = (
+            _witnessed(
+                listed=machine is not None,
+                wanted=not strange and (silent or name in inputs),
+                recorded=not strange and (silent or name in ids),
+            )
+            or (State.STOPPED if machine and machine.state is MachineState.STOPPED else None)
+            or registered_state(
+                worker,
+                now,
+                has_registry=has_registry,
+                overdue=machine is not None and is_overdue(machine),
+            )
+        )
+        units.append(
+            Unit(
+                name=name,
+                pool=seen.pool,
+                state=State.FAILED if state is State.ASSUMED and has_failed(machine) else state,
+                machine=machine,
+                worker=worker,
+                inputs=inputs.get(name),
+                registry=registry,
+            )
+        )
+    return tuple(units)
+
+
+def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
+    """Return what the two witnesses of a machine make of it; None when they agree."""
+    match listed, wanted, recorded:
+        case True, True, True:
+            return None
+        case _, True, False:
+            return State.UNFINISHED
+        case _, False, True:
+            return State.UNDELETED
+        case False, True, True:
+            return State.MISSING
+        case _:
+            return State.UNRECORDED
+
+
+def registered_state(
+    worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
+) -> State:
+    """Return what the registry says of a machine that both witnesses saw."""
+    if worker is None:
+        if not has_registry:
+            return State.ASSUMED
+        return State.NEVER_REGISTERED if overdue else State.STARTING
+    match worker.state:
+        case WorkerState.ENROLLED:
+            expired = worker.token_expires is not None and worker.token_expires <= now
+            return State.NEVER_REGISTERED if overdue or expired else State.STARTING
+        case WorkerState.IDLE | WorkerState.DEAF | WorkerState.DISCONNECTED if worker.draining:
+            return State.DRAINING
+        case WorkerState.DEAF if _is_young(worker, now):
+            return State.STARTING
+        case _:
+            return State(worker.state.value)
+
+
+def _is_young(worker: Worker, now: datetime) -> bool:
+    """Say whether a worker connected so lately that it may yet say what it can do."""
+    return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE

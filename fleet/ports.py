@@ -1,0 +1,655 @@
+"""This module names what the sequences in `operate` need from the world, as protocols.
+
+Each edge implements one; each has a written fake and a contract suite in tests/ports/.
+Errors an edge may raise are the ones of fleet.errors.
+
+As in fleet.ports: each edge implements one, has a written fake and a contract suite in
+tests/ports/, and raises the errors of fleet.errors.
+
+It has a written fake and a contract suite, as the protocols of fleet.ports have.
+"""
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from pydantic import Field
+
+from fleet.errors import FleetError
+from fleet.explain.doctor import Summary
+from fleet.model.facts import (
+    Attempt,
+    Base,
+    Entry,
+    Found,
+    HeldRules,
+    Ledger,
+    Listing,
+    Machine,
+    Part,
+    PriceList,
+    QueueReading,
+    Stack,
+    Unknown,
+    Worker,
+    WorkerInputs,
+)
+from fleet.model.images import (
+    BuildOrder,
+    BuildStep,
+    Manifest,
+    Move,
+    Publication,
+    Transfer,
+    Upload,
+    Version,
+)
+from fleet.model.outcome import StackOutcome
+from fleet.model.tickets import Given, Leased, Ticket
+from fleet.model.values import Moment, Tags, Value
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> datetime:
+        """Return the present moment, in UTC."""
+
+
+Tell = Callable[[str], None]
+"""Hears what is being done, a line at a time."""
+
+
+class Waiter(Protocol):
+    """Waits between two runs."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long; False where somebody asks to end."""
+
+
+class Queue(Protocol):
+    """Where work waits and, for some, workers register."""
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works; what cannot be read is Unknown, never empty."""
+
+
+class Server(Protocol):
+    """What the server of a queue tells of itself; each raises SourceUnreachable where it fails."""
+
+    def summary(self) -> Summary:
+        """Return what it tells anyone of its time, its workers and their work."""
+
+    def user(self) -> str:
+        """Return whose token it is asked with; empty: it does not recognise it."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how much work for workers is pending, by scope, without a token."""
+
+
+class RuleReader(Protocol):
+    """Where a queue keeps the rules by which it gives tags to requests."""
+
+    def read(self) -> Mapping[str, HeldRules | Unknown]:
+        """Return the rules of each place that fleet.yaml names; what cannot be read is Unknown."""
+
+
+class Registry(Protocol):
+    """Where a queue's workers can be told to stop; only some queues have one."""
+
+    def drain(self, worker: str) -> None:
+        """Have the queue give this worker nothing new, and read it back."""
+
+    def disable(self, worker: str) -> None:
+        """Switch the worker off for good; refused with WorkerBusy while it runs something."""
+
+    def revoke(self, worker: str) -> None:
+        """Take back the token of a worker that never registered, and read back that none did.
+
+        Refused with WorkerBusy when it has registered in the meantime; once revoked it cannot.
+        """
+
+    def release(self, worker: str) -> None:
+        """Switch off a worker whose machine is gone, and give what it ran back to the queue."""
+
+    def pause(self) -> float:
+        """Return how many seconds `confirm` waits before it looks; 0 where it looks at nothing."""
+
+    def confirm(self) -> None:
+        """See that what was told in this run stands, as long after it as the queue needs."""
+
+
+class Enrolment(Value):
+    """A worker that is about to get a machine, as its queue has to know it."""
+
+    worker: str = Field(description="Name of the worker and of its machine.")
+    fleet: str
+    pool: str
+    provides: Tags = Field((), description="Tags of the pool, beside what the worker reports.")
+    requires: Tags = ()
+    expires: Moment = Field(description="Until when the token may be used for the first time.")
+
+
+class Enroller(Protocol):
+    """Where new workers are made known; a queue whose workers we make has one."""
+
+    def enrol(self, enrolment: Enrolment) -> str:
+        """Return the activation token of a worker's row, made now or one that was used before.
+
+        An old drain of that row is cleared, an older token no longer works. Raises WorkerBusy
+        where a worker of that name is at work; the token is in no message and no log.
+        """
+
+
+class Provider(Protocol):
+    """What exists, by the provider's own listing."""
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return the machines whose label `fleet` is exactly this name."""
+
+
+class Prober(Protocol):
+    """Tries a port of a machine, once."""
+
+    def answers(self, address: str, port: int, banner: str) -> bool:
+        """Say whether the port takes a connection and greets so; an empty banner: with anything.
+
+        Raises SourceUnreachable where no attempt could be made: that says nothing of the machine.
+        """
+
+
+class Keeper(Protocol):
+    """Where a machine can be looked after without its stack; only some providers have one."""
+
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note at machines, by the provider's ids, until when they are vouched for; gone is fine.
+
+        What they were made from does not change by it.
+        """
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a machine; one that is already gone is fine."""
+
+
+class Adopter(Protocol):
+    """Where machines that exist can be found by a label and marked; only some providers are."""
+
+    def find(self, key: str, value: str) -> Sequence[Found]:
+        """Return the machines whose label of this key is exactly this value, whoever made them.
+
+        Raises SourceUnreachable where not all of them can be told.
+        """
+
+    def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
+        """Give a machine the labels of a worker beside its own; nothing else of it changes."""
+
+
+class Step(Value):
+    """One resource of a stack that an operation would touch or has touched."""
+
+    worker: str
+    operation: Literal["create", "delete", "update", "replace", "same"]
+    detail: str = ""
+
+
+class StackRef(Value):
+    """Which stack: `project` is stacks/<project>, `name` is unique within its backend."""
+
+    project: str
+    name: str
+    provider: str
+    pool: str
+
+
+Progress = Callable[[Step], None]
+NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a stack that an engine is about to make, and has not begun."""
+
+    steps: tuple[Step, ...]
+    """What it would do, as `preview` tells it."""
+    make: Callable[[Progress, Mapping[str, str]], tuple[Step, ...]]
+    """Makes it so as `up` does, once."""
+
+
+class Engine(Protocol):
+    """Changes the cloud: desired workers in, resources out."""
+
+    name: Literal["embedded", "pulumi"]
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        """Return the stack as recorded; None when it never existed. Starts no operation."""
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do to workers, sorted by name, without `same`."""
+
+    def up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
+    ) -> tuple[Step, ...]:
+        """Make it so and return what was done; raises StackFailed when some of it failed.
+
+        `user_data` is what new workers are given at boot, by name. It holds secrets: it goes to
+        the provider and is recorded nowhere in the clear. An empty text: an earlier run gave that
+        machine its own, so it is adopted; where it is gone, StackFailed and nothing is done.
+        """
+
+    def prepare(
+        self, ref: StackRef, workers: Sequence[WorkerInputs]
+    ) -> AbstractContextManager[Change]:
+        """Hold a change while it is looked at; what was not made when that ends is given up."""
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker that is gone out of the record, its provider not asked or told anything.
+
+        Raises PlanRefused when the stack does not hold it.
+        """
+
+
+class Sharer(Protocol):
+    """Changes what the machines of one provider share; only some providers have such a base."""
+
+    def read(self, ref: StackRef) -> Base | Unknown | None:
+        """Return the base as recorded; None when it never existed. Starts no operation."""
+
+    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+        """Return what `up` would do to each part, by its name, without `same`."""
+
+    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+        """Make it so and return what was done; raises StackFailed when some of it failed."""
+
+
+class PriceReader(Protocol):
+    """Asks a provider what it charges at one place; only some providers can be asked."""
+
+    location: str
+
+    def read(self, now: datetime) -> PriceList:
+        """Return its prices; raises SourceUnreachable where not all of them can be told."""
+
+
+class Secrets(Protocol):
+    """Reads a secret by its reference; what it returns is never logged or stored."""
+
+    def read(self, reference: object) -> str:
+        """Return the secret; raises SecretMissing with the reference, never the value."""
+
+    def exposure(self, reference: object) -> tuple[str, str] | None:
+        """Return who else may read where it lies, and the command that ends that; None: nobody."""
+
+
+class Asking(Protocol):
+    """Asks several sources; what fails, or takes longer than all have together, is Unknown."""
+
+    def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
+        """Return what each source of this kind tells, by name."""
+
+
+class Members(Protocol):
+    """Says who is in which group."""
+
+    def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
+        """Return the users of each group; what cannot be read is Unknown, never empty."""
+
+
+class Files(Protocol):
+    """Reads what a person wrote."""
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Return the names that match, sorted."""
+
+
+class Console(Protocol):
+    """Where a command writes; only cli.py implements it."""
+
+    colour: bool
+    watched: bool
+    """A person sees what `progress` shows; else only lines count."""
+
+    def out(self, text: str) -> None:
+        """Write to standard output."""
+
+    def note(self, text: str) -> None:
+        """Write a line to standard error."""
+
+    def progress(self, text: str) -> None:
+        """Show what is being waited for when a person is watching; nothing in CI."""
+
+
+@runtime_checkable
+class Hurried(Protocol):
+    """A provider whose machines may be made and deleted at the same time: each takes a while."""
+
+    at_once: int
+    """How many, at most."""
+
+    def cut_short(self) -> None:
+        """End what is being done, however far it came, and begin no more."""
+
+    def go_on(self) -> None:
+        """Begin again what is asked for: nothing of before runs any more."""
+
+
+def each_done(
+    provider: object, steps: Sequence[T], do: Callable[[T], None]
+) -> Generator[tuple[T, FleetError | None]]:
+    """Carry out steps, and yield each when it has ended, with why it failed, or None.
+
+    Where whoever asks is interrupted or closes this, what runs is ended, and no more begun.
+    """
+
+    def tried(step: T) -> FleetError | None:
+        try:
+            do(step)
+        except FleetError as error:
+            return error
+        return None
+
+    if not isinstance(provider, Hurried):
+        for step in steps:
+            yield step, tried(step)
+        return
+    with ThreadPoolExecutor(provider.at_once, thread_name_prefix="machine") as threads:
+        try:
+            running = {threads.submit(tried, step): step for step in steps}
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            provider.cut_short()
+            try:
+                threads.shutdown(cancel_futures=True)
+            finally:
+                provider.go_on()
+            raise
+
+
+class ImageBuilder(Protocol):
+    """A way to bake images."""
+
+    def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> Manifest:
+        """Bake a version, whole in its folder at the end; `tell` hears what is being done.
+
+        Raises BuildFailed, or Locked where that image is being built already; then, and where it
+        is interrupted, nothing is left but a log: no folder, no mount, no process, no machine.
+        """
+
+
+class Publisher(Protocol):
+    """A provider or a store that keeps versions of images.
+
+    It touches only what carries this fleet's mark, compared whole.
+    """
+
+    def uploads(self) -> tuple[Upload, ...]:
+        """Return what it holds, whole or not, sorted by image and version.
+
+        Raises SourceUnreachable where not all of it can be told.
+        """
+
+    def publish(
+        self, manifest: Manifest, folder: str, tell: Callable[[Transfer], None]
+    ) -> Publication:
+        """Upload a version from the folder of its build, and read it back whole.
+
+        What an earlier run left of it is gone on with; what is there already stays as it is.
+        Raises PublicationRefused for another content under the same version.
+        """
+
+    def delete(self, upload_id: str) -> None:
+        """Delete an upload, whole or not; one that is already gone is fine."""
+
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
+        """Remove what runs that died left, begun before that moment; return what it was.
+
+        An upload of `but_for`, an image and its version, stays: it is to be gone on with.
+        """
+
+
+class StackRecord(Value):
+    """What the store remembers of a stack, so that a missing one is noticed."""
+
+    name: str
+    pool: str
+    provider: str
+    project: str
+    engine: Literal["embedded", "pulumi"]
+    serial: int
+
+
+class Charging(Value):
+    """What to add to the ledger for the time between two moments, in one currency.
+
+    With `until` before `since`, what was charged for hours from `until` on is taken back.
+    """
+
+    since: Moment | None = Field(description="`charged_until` of the ledger it rests on.")
+    until: Moment
+    currency: str
+    entries: tuple[Entry, ...] = ()
+
+
+class Since(Value):
+    """When the current hour, day and month began."""
+
+    hour: Moment
+    day: Moment
+    month: Moment
+
+
+class Store(Protocol):
+    """What must outlive a run."""
+
+    def stacks(self) -> tuple[StackRecord, ...]:
+        """Return every stack that was ever made and not yet removed, sorted by name."""
+
+    def record_stack(self, record: StackRecord) -> None:
+        """Remember a stack; raises EngineMismatch when another engine owns it.
+
+        Where it was another pool's, that pool was renamed: charges and attempts follow it.
+        """
+
+    def forget_stack(self, name: str) -> None:
+        """Drop a stack that is empty and whose pool is gone."""
+
+    def begin_run(self, *, started: datetime) -> None:
+        """Append a run without an end to the journal, so that one that dies is seen."""
+
+    def record_step(self, *, started: datetime, step: str) -> None:
+        """Append a line on what the run that was begun then is about to change to its journal."""
+
+    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
+        """End the run that was begun then, or append one that was not."""
+
+    def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs, newest first."""
+
+    def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs that carried a plan out to its end, newest first."""
+
+    def charge(self, charging: Charging) -> bool:
+        """Add to the ledger, all or nothing; False when its time was charged by someone else."""
+
+    def ledger(self, since: Since, currency: str) -> Ledger:
+        """Return what was charged in the current hour, day and month, by payer.
+
+        Raises StoreFailed where the month was charged in another currency.
+        """
+
+    def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Remember tries to make machines; a try is known by its worker and its time."""
+
+    def attempts(self, latest: int) -> tuple[Attempt, ...]:
+        """Return the latest tries of each pool, machine type and market, the oldest first.
+
+        And all of those that nobody heard the end of.
+        """
+
+    def spent(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the digest of each approval that was used, to the machines it was used for."""
+
+    def spend(self, approval: str, machines: Collection[str]) -> None:
+        """Use an approval for these machines; one that it was used for already counts once."""
+
+    def refund(self, approval: str, machines: Collection[str]) -> None:
+        """Take back what an approval was used for where it was not done after all."""
+
+    def image_versions(self) -> tuple[Version, ...]:
+        """Return every version that is remembered, by image, the oldest first."""
+
+    def save_image_version(self, version: Version, *, was: Version | None) -> None:
+        """Remember a version in place of what it was; None: it is new.
+
+        Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
+        """
+
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Do that with several, all or none."""
+
+    def forget_image_version(self, image: str, version: str) -> None:
+        """Drop what is remembered of a version; one that nobody remembers is fine."""
+
+    def save_manifest(self, manifest: Manifest) -> None:
+        """Remember what a published version holds, in place of what was known of it."""
+
+    def manifest(self, image: str, version: str) -> Manifest | None:
+        """Return what a published version holds; None where nobody remembers it."""
+
+    def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
+        """Return, by queue and place, the digest of the rules seen last, and since when."""
+
+    def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
+        """Remember that."""
+
+    def price_lists(self) -> Mapping[str, PriceList]:
+        """Return, by provider, the price list that was kept last; what nobody can read is none."""
+
+    def keep_price_list(self, provider: str, prices: PriceList) -> None:
+        """Keep a price list in place of what was kept of this provider."""
+
+    def server_time(self) -> datetime | None:
+        """Return what the clock of the store's server says; None where it has none of its own."""
+
+    def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
+        """Hold the fleet's lock, or raise Locked with who holds it since when.
+
+        Yields who died holding it, where the store can tell that.
+        """
+
+
+class Desk(Protocol):
+    """Where tickets of one queue are kept; what it gives out it gives out under the lock."""
+
+    def settle(
+        self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
+    ) -> tuple[Ticket, ...]:
+        """Write down which tickets have ended by now, and return those that are open then.
+
+        What clients did since `read` is seen the next time. Machines that are not among these,
+        which are all that anybody knows, are forgotten; None: which there are is not known.
+        Tickets whose machine is a broken one fail.
+        """
+
+    def released(self) -> tuple[str, ...]:
+        """Return the machines that tickets gave back, and that were not cleaned since."""
+
+    def clean(self, machine: str, trouble: str) -> None:
+        """Note that a machine was cleaned; in trouble it gets no other ticket."""
+
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
+        """Give machines to tickets that still wait, and return which got theirs.
+
+        A machine that must not have its ticket is left out, and it is said why.
+        """
+
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Write down what holds back each ticket that waits; nothing for those left out."""
+
+    def workers(self, now: datetime) -> tuple[Worker, ...]:
+        """Return who has a ticket or had one."""
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works."""
+
+
+class Cleaned(NamedTuple):
+    """How it went to clean a machine; no trouble is the empty text."""
+
+    trouble: str = ""
+    begun: bool = True
+
+
+class Lender(Protocol):
+    """A provider that looks at its machines, cleans them between tickets, and tells of them."""
+
+    def doubted(self) -> Collection[str]:
+        """Return the machines whose latest livecheck failed, as of the last listing."""
+
+    def clean(self, machine: Machine) -> Cleaned:
+        """Clean a machine that a ticket gave back; return how that went.
+
+        What could not be begun is to be tried again: until then the machine gets no ticket.
+        """
+
+    def particulars(self, machine: Machine) -> Mapping[str, str]:
+        """Return what else is known of a machine for its ticket's answer: `port`, `data`."""
+
+
+class Task(NamedTuple):
+    """Work on one pool, or on one machine."""
+
+    what: str
+    """The pool's name, or what is done to a machine: one of that name goes on at a time."""
+    provider: str
+    machines: Collection[str]
+    """Those that it makes, deletes or cleans."""
+    work: Callable[[], StackOutcome | None]
+    """Returns None where nothing was begun, or nothing is to be told of it."""
+
+
+class Crew(Protocol):
+    """Carries out tasks."""
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks; one that takes long may go on after this returns.
+
+        What is under way is not begun again.
+        """
+
+    @property
+    def under_way(self) -> Mapping[str, Collection[str]]:
+        """Return what went on when this run began, or goes on now, with its machines."""
+
+    def ended(self) -> Sequence[StackOutcome]:
+        """Return what became of the tasks that have ended, each once; also of earlier runs'."""
+
+
+class OneByOne:
+    """Carries out each task to its end, in their order."""
+
+    def __init__(self) -> None:
+        self.under_way: Mapping[str, Collection[str]] = {}
+        self._ended: list[StackOutcome] = []
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks."""
+        self._ended += [outcome for task in tasks if (outcome := task.work())]
+
+    def ended(self) -> Sequence[StackOutcome]:
+        """Return what became of them."""
+        ended, self._ended = self._ended, []
+        return ended

@@ -1,0 +1,365 @@
+"""This module knows whose certificates are believed, as httpx would read it each time anew.
+
+Redirects are never followed, so a secret header reaches only the server that fleet.yaml names.
+"""
+
+import os
+import re
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from pathlib import Path
+from socket import SHUT_RDWR, socket
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from fleet.errors import SourceUnreachable
+
+_SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def trusted() -> ssl.SSLContext:
+    """Return what connections are checked with: read once, for that outlasts most answers.
+
+    Another setting, or another file under the same name, is read too.
+    """
+    return _read(tuple((os.environ.get(name), _changed(name)) for name in _SETTINGS))
+
+
+def _changed(name: str) -> object:
+    """Return what another file has otherwise: two may be written within one tick of the clock."""
+    try:
+        found = Path(os.environ[name]).stat()
+    except (KeyError, OSError):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=1)
+def _read(_: object) -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
+_DRIPPING = 2
+"""How many times its silence an answer may take to begin."""
+Query = Mapping[str, str]
+Change = Literal["POST", "PUT", "DELETE"]
+Body = Mapping[str, object] | None
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+class TooSlow(SourceUnreachable):
+    """The time for the whole reading is over; the caller says what that reading was."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait, in seconds, and how much to take."""
+
+    connect: float = 10
+    silence: float = 30
+    total: float = 300
+    body_bytes: int = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole answer; `place` is the address it came from, safe to show."""
+
+    place: str
+    status: int
+    kind: str
+    body: bytes
+    date: str = ""
+    """When it was sent, as the server wrote it."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By name, in lower case."""
+
+    def parse(self, model: type[Shape]) -> Shape:
+        """Return the JSON of the answer as a value of this model."""
+        if "html" in self.kind:
+            raise SourceUnreachable(
+                f"{self.place} answered with an HTML page instead of JSON; is the address the "
+                "server's own, not that of a login page or proxy before it?"
+            )
+        try:
+            return model.model_validate_json(self.body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = "".join(f" at {'.'.join(map(str, first['loc']))}" for _ in first["loc"][:1])
+            # The cause would show what the server sent, which may be a secret.
+            raise SourceUnreachable(
+                f"{self.place} answered with something else than was expected{where}: "
+                f"{first['msg']}; is the address right, and the server's version supported?"
+            ) from None
+
+
+class _Asked(NamedTuple):
+    """One request."""
+
+    method: str
+    place: str
+    query: Query
+    headers: Mapping[str, str]
+    body: Body = None
+
+
+class Reader:
+    """One reading of one server: a connection that is kept, and one deadline for all of it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._silence = self._limits.silence
+        self.base = re.split("[?#]", url, maxsplit=1)[0].rstrip("/")
+        self.clock_ahead: int | None = None
+        """Minutes by which the server's clock was ahead of this computer's; None: it is mute."""
+
+    def __enter__(self) -> Self:
+        """Start the clock of the reading."""
+        self._until = self._clock() + self._limits.total
+        # Compression would let a small answer unpack to any size.
+        asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
+        self._client = httpx.Client(follow_redirects=False, headers=asks, verify=trusted())
+        self._sockets: list[socket] = []
+        self._is_cut = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def left(self) -> float:
+        """Return how many seconds of this reading are left."""
+        return self._until - self._clock()
+
+    def get(
+        self,
+        path: str,
+        query: Query,
+        headers: Mapping[str, str],
+        *,
+        only: bytes = b"",
+        silence: float | None = None,
+    ) -> Reply:
+        """Return the answer to one GET, whatever its status but a redirect.
+
+        `only` keeps of its body the lines that begin so; `silence` is how long it may say nothing.
+        """
+        self._silence = silence or self._limits.silence
+        return self._ask(_Asked("GET", self.base + path, query, headers), only)
+
+    def change(self, method: Change, path: str, headers: Mapping[str, str], body: Body) -> Reply:
+        """Return the answer to a request; a POST is sent once, any other may be sent twice."""
+        self._silence = self._limits.silence
+        return self._ask(_Asked(method, self.base + path, {}, headers, body), b"")
+
+    @contextmanager
+    def _cut_after(self, seconds: float) -> Iterator[None]:
+        """Break connections off then: a server that goes on saying a little is heard for ever."""
+
+        def cut() -> None:
+            self._is_cut = True
+            for each in self._sockets:
+                with suppress(OSError):
+                    each.shutdown(SHUT_RDWR)
+
+        timer = threading.Timer(max(0.0, seconds), cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _note(self, event: str, info: Mapping[str, Any]) -> None:
+        """Remember the connections that are made, as the HTTP library tells of them."""
+        stream: Any = info.get("return_value") if event.endswith(".complete") else None
+        if hasattr(stream, "get_extra_info"):
+            self._sockets.append(stream.get_extra_info("socket"))
+
+    def _ask(self, asked: "_Asked", only: bytes) -> Reply:
+        place = asked.place
+        try:
+            # One that says nothing at all is noticed sooner, and told as that.
+            with self._cut_after(min(self._silence * _DRIPPING, self.left())):
+                response = self._begin(asked)
+        except httpx.TransportError as error:
+            raise self._translated(place, error) from error
+        except (httpx.InvalidURL, UnicodeError):
+            # Their texts may hold the header's value, which may be a secret.
+            raise _unsendable(place) from None
+        try:
+            if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
+                raise _redirected(place, response.headers.get("location", ""))
+            with self._cut_after(self.left()):
+                body = self._body(place, response, only)
+        except httpx.TransportError as error:
+            raise self._broken_off(place, error) from error
+        finally:
+            response.close()
+        kind = response.headers.get("content-type", "").lower()
+        headers = dict(response.headers)
+        date = headers.get("date", "")
+        # What a cache kept was sent at another time.
+        if "age" not in headers and (sent := read_date(date)) is not None:
+            self.clock_ahead = round((sent - datetime.now(UTC)) / timedelta(minutes=1))
+        return Reply(place, response.status_code, kind, body, date, headers)
+
+    def _begin(self, asked: "_Asked") -> httpx.Response:
+        place = asked.place
+        request = self._client.build_request(
+            asked.method,
+            place,
+            params=dict(asked.query) or None,
+            headers=dict(asked.headers),
+            json=asked.body,
+            timeout=self._timeout(place),
+            extensions={"trace": self._note},
+        )
+        try:
+            return self._client.send(request, stream=True)
+        except httpx.LocalProtocolError:
+            raise _unsendable(place) from None
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+            if self._is_cut:
+                raise
+            if asked.method == "POST":
+                raise SourceUnreachable(
+                    f"{place} closed the connection without an answer; it may have been done"
+                ) from error
+            # A server may end a kept connection at any time: gunicorn does, after N requests.
+            request.extensions["timeout"] = self._timeout(place).as_dict()
+            return self._client.send(request, stream=True)
+
+    def _body(self, place: str, response: httpx.Response, only: bytes) -> bytes:
+        body, line = bytearray(), b""
+        for part in response.iter_raw():
+            self._timeout(place)
+            if only:
+                *lines, line = (line + part).split(b"\n")
+                body += b"".join(each + b"\n" for each in lines if each.startswith(only))
+            else:
+                body += part
+            if len(body) + len(line) > self._limits.body_bytes:
+                raise SourceUnreachable(
+                    f"{place} answered with more than {self._limits.body_bytes} bytes"
+                )
+        return bytes(body) + (line if line.startswith(only) else b"")
+
+    def _timeout(self, place: str) -> httpx.Timeout:
+        left = self.left()
+        if left <= 0:
+            raise TooSlow(f"{place} was not read within {self._limits.total:g} s")
+        return httpx.Timeout(min(self._silence, left), connect=min(self._limits.connect, left))
+
+    def _translated(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
+        match error:
+            case _ if self._is_cut:
+                self._timeout(place)
+                because = f"did not begin its answer within {self._silence * _DRIPPING:g} s"
+            case httpx.ConnectTimeout():
+                because = f"could not be reached within {self._limits.connect:g} s"
+            case httpx.TimeoutException():
+                self._timeout(place)
+                because = f"sent nothing for {self._silence:g} s"
+            case httpx.ConnectError():
+                because = f"could not be reached ({error})"
+            case httpx.ProxyError():
+                because = "could not be reached through the proxy of this environment"
+            case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
+                because = "closed the connection twice without an answer"
+            case _:
+                because = f"could not be asked ({type(error).__name__})"
+        return SourceUnreachable(f"{place} {because}; is the server up and the address right?")
+
+    def _broken_off(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
+        if self._is_cut:
+            return TooSlow(f"{place} was not read within {self._limits.total:g} s")
+        if isinstance(error, httpx.TimeoutException):
+            self._timeout(place)
+            return SourceUnreachable(
+                f"{place} stopped in the middle of its answer for {self._silence:g} s"
+            )
+        return SourceUnreachable(f"{place} broke off in the middle of its answer; try again")
+
+
+def read_date(header: str) -> datetime | None:
+    """Return the moment that a header `Date` names; None where it names none."""
+    try:
+        told = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return told if told.tzinfo else None
+
+
+def _redirected(place: str, location: str) -> SourceUnreachable:
+    try:
+        host = urlsplit(location).hostname or ""
+    except ValueError:
+        host = ""
+    # The server chose this text: show nothing of it but a host name.
+    host = re.sub(r"[^a-z0-9.:-]", "", host)[:100]
+    target = f"to the host {host}" if host else "to another path of the same host"
+    return SourceUnreachable(
+        f"{place} redirects {target}; the redirect was not followed and no token was sent there. "
+        "Write the final address into fleet.yaml if it is the right one"
+    )
+
+
+def _unsendable(place: str) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"{place} cannot be asked: its address, or a value sent with it (the token, the scope), "
+        "holds characters that HTTP does not carry; does the secret hold a line break?"
+    )
+
+
+class BackgroundServer:
+    """Has a server answer while somebody is inside."""
+
+    def __init__(self, server: HTTPServer) -> None:
+        self._server = server
+        self.port = server.server_port
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Listen no longer."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """Listens on the loopback; says nothing of clients that hang up, and all of its own faults."""
+
+    daemon_threads = True
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
+        """Say nothing where a machine was switched off, or a test gave up."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)

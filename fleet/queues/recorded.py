@@ -1,0 +1,110 @@
+"""This module reads a recorded world, and a queue out of one."""
+
+import re
+from datetime import datetime
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from fleet.errors import FileUnreadable, SourceUnreachable
+from fleet.model.facts import QueueReading, Unknown, World
+from fleet.ports import Files
+from fleet.schema import model
+
+_LIMIT_BYTES = 200 * 1000 * 1000
+_FORMAT = "fleet-world-1"
+_SHOWN = 3
+_AT = re.compile(r" at line (?P<line>\d+) column (?P<column>\d+)$")
+
+
+class WorldQueue:
+    """A queue as it was recorded, read as if it were so now."""
+
+    def __init__(self, queue: model.WorldQueue, files: Files) -> None:
+        self._queue = queue
+        self._files = files
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return the recorded demand and workers; the demand's time is now."""
+        try:
+            reading = self._pick(read_world(self._queue.path, self._files))
+        except (FileUnreadable, SourceUnreachable) as error:
+            unknown = Unknown(unknown=str(error))
+            return QueueReading(demand=unknown, workers=unknown)
+        if isinstance(reading.demand, Unknown):
+            return reading
+        demand = reading.demand.model_copy(update={"read_at": now})
+        return reading.model_copy(update={"demand": demand})
+
+    def _pick(self, world: World) -> QueueReading:
+        name = self._queue.queue
+        names = ", ".join(sorted(world.queues)) or "none"
+        if name is None and len(world.queues) == 1:
+            return next(iter(world.queues.values()))
+        if name is None:
+            raise SourceUnreachable(
+                f"{self._queue.path} holds more than one queue, or none ({names}); "
+                "say which with `queue`"
+            )
+        if name not in world.queues:
+            raise SourceUnreachable(f"{self._queue.path} holds no queue {name}; it has: {names}")
+        return world.queues[name]
+
+
+def read_world(name: str, files: Files) -> World:
+    """Return the world recorded in a file; raises FileUnreadable naming the place."""
+    content = files.read(name, _LIMIT_BYTES)
+    try:
+        return World.model_validate_json(content)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        if errors[0]["type"] == "json_invalid":
+            raise FileUnreadable(_not_json(name, errors[0]["msg"])) from error
+        raise FileUnreadable(_not_a_world(name, content, errors)) from error
+
+
+def _not_json(name: str, message: str) -> str:
+    message = message.removeprefix("Invalid JSON: ")
+    place = _AT.search(message)
+    where = f":{place['line']}:{place['column']}" if place else ""
+    return f"{name}{where}: not JSON: {_AT.sub('', message)}"
+
+
+def _not_a_world(name: str, content: bytes, errors: list[ErrorDetails]) -> str:
+    recorded = from_json(content)
+    if not isinstance(recorded, dict):
+        return f"{name}: $ is not an object; a recording is made with `fleet observe --out FILE`"
+    if recorded.get("format", _FORMAT) != _FORMAT:
+        return (
+            f"{name}: $.format is not {_FORMAT}: this is no recording, or one of another version "
+            "of fleet; make one with `fleet observe --out FILE`"
+        )
+    pointed = [place for error in errors if (place := _pointed(error, recorded))]
+    lines = list(dict.fromkeys(pointed)) or [str(errors[0]["msg"])]
+    more = f" (and {len(lines) - _SHOWN} more)" if len(lines) > _SHOWN else ""
+    return f"{name}: not a world of format {_FORMAT}: {'; '.join(lines[:_SHOWN])}{more}"
+
+
+def _pointed(error: ErrorDetails, recorded: object) -> str | None:
+    """Return a fault with its path; None for a shape that was tried in vain beside the meant one.
+
+    The parts of a fault's place that the recording does not hold are names of shapes.
+    """
+    path, node, parts = "$", recorded, error["loc"]
+    for index, part in enumerate(parts):
+        if isinstance(node, dict) and part in node:
+            path, node = f"{path}.{part}", node[part]
+        elif isinstance(node, list) and isinstance(part, int):
+            path, node = f"{path}[{part}]", node[part]
+        elif error["type"] == "missing" and index == len(parts) - 1:
+            path = f"{path}.{part}"
+        elif (part == "Unknown") != (isinstance(node, dict) and "unknown" in node):
+            return None
+    match error["type"]:
+        case "missing":
+            return f"{path} is missing"
+        case "extra_forbidden":
+            return f"{path} is not a known key"
+        case _:
+            message = error["msg"]
+            return f"{path}: {message[:1].lower()}{message[1:]}"

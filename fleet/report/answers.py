@@ -1,0 +1,244 @@
+"""This module renders explanations: the answer first, then facts, reasons, ways out."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from fleet.explain import Everything, ExplainedReason, Explanation, Group
+from fleet.explain.doctor import Diagnosis, Result, Wait
+from fleet.explain.enforcement import WORDS, EnforcedClaim, ListedTag, TagList
+from fleet.explain.tags import ExplainedTag, TagsExplanation
+from fleet.explain.unblock import Suggestion
+from fleet.report import words
+from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+from fleet.schema.units import write_duration
+
+
+def explanation_to_text(explanation: Explanation, *, colour: bool) -> str:
+    """Return the answer, what it rests on, and what would change it."""
+    return lines_to_text(_format_answer(explanation), colour=colour)
+
+
+def everything_to_text(everything: Everything, *, colour: bool) -> str:
+    """Return what waits, a block for each group of requests that fare the same."""
+    return lines_to_text(_all_lines(everything), colour=colour)
+
+
+def _format_answer(explanation: Explanation) -> Iterator[Line]:
+    yield line(Span(explanation.headline, Style.BOLD))
+    for fact in explanation.facts:
+        yield line("  - ", fact)
+    if explanation.reasons:
+        yield BLANK
+        yield line(Span("because:", Style.BOLD))
+    for reason in explanation.reasons:
+        yield from _reason(reason, never=explanation.never)
+    if explanation.next_steps or explanation.suggestions:
+        yield BLANK
+        yield line(Span("what would change it:", Style.BOLD))
+    for suggestion in explanation.suggestions:
+        yield from _suggestion(suggestion)
+    for step in explanation.next_steps:
+        yield line("  - ", step)
+
+
+def _reason(reason: ExplainedReason, *, never: bool) -> Iterator[Line]:
+    yield line("  - ", reason.because)
+    by = WORDS[reason.by] if reason.by else ""
+    said = "; ".join(filter(None, [f"see {place}" if (place := place_of(reason)) else "", by]))
+    if said:
+        yield line(Span(f"    {said}", Style.DIM))
+    if never and reason.who:
+        yield line(Span(f"    can change it: {reason.who}", Style.DIM))
+
+
+def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
+    yield line("  - ", suggestion.sentence)
+    for change in suggestion.changes:
+        if change.yaml:
+            yield line("      ", change.yaml)
+        if change.place:
+            yield line(Span(f"    see {change.place}", Style.DIM))
+
+
+def place_of(reason: ExplainedReason) -> str:
+    """Return where a reason stands in fleet.yaml; empty where it stands nowhere."""
+    if reason.place:
+        return reason.place
+    return f"{words.place(reason.path)} in fleet.yaml" if reason.path else ""
+
+
+def _all_lines(everything: Everything) -> Iterator[Line]:
+    total = sum(len(group.requests) for group in everything.groups)
+    verb = "waits" if total == 1 else "wait"
+    waiting = f"{words.many(total, 'request')} of fleet {everything.fleet} {verb}"
+    yield line(Span(waiting, Style.BOLD))
+    for group in everything.groups:
+        yield BLANK
+        yield from _group(group)
+
+
+def _group(group: Group) -> Iterator[Line]:
+    count = words.many(len(group.requests), "request")
+    asked = ", ".join(group.required) or "nothing"
+    yield line(
+        Span(f"{count} at {group.queue}, priority {group.priority}, for {asked}", Style.BOLD)
+    )
+    first = group.requests[0]
+    names = words.some_of([answer.name for answer in group.requests])
+    yield line("  ", f"{group.verdict}: {names}")
+    yield line("  ", _expected([answer.expected for answer in group.requests]))
+    if first.never:
+        yield line("  ", "no worker of this fleet can ever run them")
+        for reason in first.reasons:
+            yield from _reason(reason, never=True)
+    for suggestion in first.suggestions:
+        yield from _suggestion(suggestion)
+    for step in first.next_steps:
+        yield line("  - ", step)
+
+
+def _expected(starts: list[datetime | None]) -> str:
+    known = sorted(start for start in starts if start is not None)
+    if not known:
+        return "expected start: not known"
+    first, last = f"{known[0]:%Y-%m-%d %H:%M}", f"{known[-1]:%Y-%m-%d %H:%M}"
+    span = f"{first} UTC" if first == last else f"{first} to {last} UTC"
+    missing = len(starts) - len(known)
+    return f"expected start: {span}" + (f", of {missing} not known" if missing else "")
+
+
+_SIGNS = {"counts": "+", "refused": "-", "not-stored": "~"}
+_NOTES = {
+    "counts": "",
+    "refused": " (does not count)",
+    "not-stored": " (not stored, so not asked)",
+}
+
+
+def tags_to_text(explanation: TagsExplanation, *, colour: bool) -> str:
+    """Return every tag with its reasons and their lines of fleet.yaml, then the pools."""
+    return lines_to_text(_format_tags(explanation), colour=colour)
+
+
+def _format_tags(explanation: TagsExplanation) -> Iterator[Line]:
+    yield line(Span(explanation.headline, Style.BOLD))
+    for tag in explanation.tags:
+        yield from _tag(tag)
+    if explanation.pools:
+        yield BLANK
+        yield line(Span("pools:", Style.BOLD))
+    for pool in explanation.pools:
+        yield line("  - ", pool.because)
+        yield from _place(pool, "    ")
+
+
+def _tag(tag: ExplainedTag) -> Iterator[Line]:
+    style = Style.PLAIN if tag.verdict == "counts" else Style.YELLOW
+    yield line("  ", Span(f"{_SIGNS[tag.verdict]} {tag.tag}{_NOTES[tag.verdict]}", style))
+    for reason in tag.reasons:
+        yield line("      ", reason.because)
+        yield from _place(reason, "      ")
+
+
+def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
+    where = place_of(reason)
+    if where:
+        yield line(Span(f"{indent}see {where}", Style.DIM))
+
+
+def tag_list_to_text(listed: TagList, *, colour: bool) -> str:
+    """Return every tag with its claims and their lines of fleet.yaml."""
+    return lines_to_text(_format_list(listed), colour=colour)
+
+
+def _format_list(listed: TagList) -> Iterator[Line]:
+    if not listed.tags:
+        yield line(f"Fleet {listed.fleet} knows no tags")
+    for tag in listed.tags:
+        yield line(Span(tag.tag, Style.BOLD), f"  {_described(tag)}")
+        for each in tag.enforcement:
+            yield from _claim(each)
+
+
+def _described(tag: ListedTag) -> str:
+    words = [tag.kind] if tag.kind != "plain" else []
+    words += ["on demand"] if tag.on_demand else []
+    words += ["exclusive"] if tag.exclusive else []
+    words += [f"at most {count} {per}" for per, count in sorted(tag.limits.items())]
+    pools = ", ".join(tag.pools)
+    words.append(f"provided by {pools}" if pools else "no pool provides it")
+    return ", ".join(words)
+
+
+def _claim(each: EnforcedClaim) -> Iterator[Line]:
+    style = Style.PLAIN if each.by == "scheduler" else Style.YELLOW
+    yield line(
+        f"  {each.claim} at {each.queue}: ", Span(WORDS[each.by], style), f" ({each.because})"
+    )
+    if each.place and each.claim != "tag":
+        yield line(Span(f"      see {each.place}", Style.DIM))
+
+
+_KINDS: tuple[tuple[Result, str, str, Style], ...] = (
+    ("wrong", "Wrong", "x", Style.RED),
+    ("notice", "To know", "!", Style.YELLOW),
+    ("unchecked", "Not checked", "?", Style.DIM),
+    ("ok", "Works", "+", Style.GREEN),
+)
+_COUNTED: dict[Result, str] = {
+    "wrong": "wrong",
+    "notice": "to know",
+    "unchecked": "not checked",
+    "ok": "fine",
+}
+_HEADINGS = (
+    *("QUEUE", "ARCHITECTURE", "WAITING", "LONGEST", "MEDIAN"),
+    *("RUNNING", "WORKERS", "CONNECTED", "BUSY"),
+)
+
+
+def diagnosis_to_text(diagnosis: Diagnosis, *, colour: bool) -> str:
+    """Return the findings by kind, each with what mends it, and the waits by architecture."""
+    return lines_to_text(_format_checkup(diagnosis), colour=colour)
+
+
+def _format_checkup(diagnosis: Diagnosis) -> Iterator[Line]:
+    counts = Counter(finding.result for finding in diagnosis.findings)
+    told = ", ".join(f"{counts[kind]} {word}" for kind, word in _COUNTED.items())
+    yield line(Span(f"Fleet {diagnosis.fleet}: {told}", Style.BOLD))
+    for kind, heading, sign, style in _KINDS:
+        found = [finding for finding in diagnosis.findings if finding.result == kind]
+        if found:
+            yield title(heading)
+        for finding in found:
+            yield line("  ", Span(f"{sign} ", style), f"{finding.about}: {finding.said}")
+            if finding.fix:
+                yield line("      fix: ", Span(finding.fix, Style.CYAN))
+    if diagnosis.waits:
+        yield BLANK
+        yield from _waits(diagnosis.waits)
+
+
+def _waits(waits: Sequence[Wait]) -> Iterator[Line]:
+    rows = [[Span(heading, Style.DIM) for heading in _HEADINGS]]
+    for wait in waits:
+        seen = wait.machinery
+        figures = (
+            (seen.running, seen.registered, seen.connected, seen.busy) if seen else (None,) * 4
+        )
+        rows.append(
+            [
+                Span(wait.queue),
+                Span(wait.architecture),
+                Span(f"{wait.waiting:,}"),
+                Span(_duration(wait.oldest_seconds)),
+                Span(_duration(wait.median_seconds)),
+                *(Span("-" if n is None else f"{n:,}") for n in figures),
+            ]
+        )
+    yield from table(rows, right=range(2, len(_HEADINGS)))
+
+
+def _duration(seconds: int | None) -> str:
+    return "-" if seconds is None else write_duration(seconds)

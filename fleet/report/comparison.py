@@ -1,0 +1,260 @@
+"""This module renders what a change of fleet.yaml does, in a terminal and in a merge request.
+
+Both say the same rows in the same words; only their layout differs.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from itertools import groupby
+from typing import NamedTuple
+
+from fleet.explain.changes import (
+    ActionsChange,
+    Changes,
+    Comparison,
+    ConfigChange,
+    Difference,
+    GuardChange,
+    ImageChange,
+    OutdatedChange,
+    PoolChange,
+    RequestsChange,
+)
+from fleet.model.facts import Unknown
+from fleet.report import words
+from fleet.report.markdown import code, sentence, table
+from fleet.report.terminal import Line, Span, Style, line, title
+
+_MOST_ROWS = 40
+_REST = "Below is the whole plan: also what is due without this change."
+_NAMES = {"max": "max", "type": "machine type"}
+_GUARDS = {"refused": "refuses", "throttled": "throttles"}
+
+
+class _Row(NamedTuple):
+    """One thing that the change does: where, what and why."""
+
+    where: str
+    name: str
+    mark: str
+    what: str
+    why: str
+    id: str = ""
+
+
+def comparison_section(change: Comparison | None, included: Mapping[str, str]) -> Iterator[Line]:
+    """Yield the lines that say what a change does; none where nothing was compared."""
+    if change is None:
+        return
+    yield title(_headline(change))
+    if isinstance(change, Changes) and not change.same_config:
+        yield line("  ", _at_rest(change))
+    if isinstance(change, Unknown):
+        yield line("  ", Span("? ", Style.YELLOW), change.unknown)
+    else:
+        rows, hidden = _shown(change, included)
+        for (where, name), group in groupby(rows, key=lambda row: (row.where, row.name)):
+            yield line("  ", Span(f"{where} {name}".strip(), Style.BOLD))
+            for row in group:
+                yield from _lines(row)
+        if hidden:
+            yield line(f"  … and {hidden} more, all in the JSON")
+        for reading in change.unknown:
+            yield line("  ", Span("? ", Style.YELLOW), reading)
+    yield line(Span(_REST, Style.DIM))
+
+
+def comparison_blocks(change: Comparison | None, included: Mapping[str, str]) -> Iterator[str]:
+    """Yield the blocks of Markdown that say what a change does; none where nothing was."""
+    if change is None:
+        return
+    yield f"#### {_headline(change, arrow='→')}"
+    if isinstance(change, Changes) and not change.same_config:
+        yield f"**{_at_rest(change)}**"
+    if isinstance(change, Unknown):
+        yield f"- {sentence(change.unknown)}"
+    else:
+        rows, hidden = _shown(change, included)
+        cells = [
+            (
+                f"{row.where} {code(row.name)}".strip(),
+                sentence(row.what),
+                sentence(row.why) + (f" ({code(row.id)})" if row.id else ""),
+            )
+            for row in rows
+        ]
+        if hidden:
+            cells.append((f"… and {hidden} more, all in the JSON", "", ""))
+        if cells:
+            yield table(("Where", "What this change does", "Why"), cells)
+        if change.unknown:
+            yield "\n".join(f"- {sentence(reading)}" for reading in change.unknown)
+    yield _REST
+
+
+def _headline(change: Comparison, *, arrow: str = "->") -> str:
+    if isinstance(change, Unknown):
+        return "What this change does is not known"
+    if change.same_config:
+        return "The change makes no difference to machines now: only comments or order differ"
+    if change.is_quiet:
+        unsure = ", as far as is known" if change.unknown else ""
+        due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
+        return f"The change makes no difference to machines now{unsure}{due}"
+    replacing = any(each.outdated for each in change.outdated)
+    return f"Because of this change{', while replacing' if replacing else ''}: " + _money(
+        change, arrow
+    )
+
+
+def _at_rest(change: Changes) -> str:
+    """Return what the change costs for good: nothing waits, nothing is replaced any more."""
+    before, after = change.rest_before, change.rest_after
+    if before is None or after is None or change.currency != change.currency_before:
+        return "at rest: not known: a price is not known, or the currency changes"
+    hour, month = after.hour - before.hour, after.month - before.month
+    if not hour and not month:
+        return f"at rest: no difference ({words.rate(after.hour)} {change.currency}/h)"
+    return (
+        f"at rest: {words.rate(hour, sign=True)} {change.currency}/h, about {month:+,.0f} "
+        f"{change.currency} per month ({before.month:,.0f} without it, {after.month:,.0f} with it)"
+    )
+
+
+def _money(change: Changes, arrow: str) -> str:
+    before, after, amount, *_ = words.rates(_amounts(change))
+    if change.currency != change.currency_before:
+        return f"{before} {change.currency_before}/h {arrow} {after} {change.currency}/h"
+    if change.cost_before == change.cost_after:
+        return f"{after} {change.currency}/h with it and without it"
+    sign = "" if amount.startswith("-") else "+"
+    figures = f"{before} without it, {after} with it"
+    return f"{sign}{amount} {change.currency}/h ({figures})"
+
+
+def _amounts(change: Changes) -> list[Decimal]:
+    """Return every amount that is told of a change: all with as many places."""
+    difference = change.cost_after - change.cost_before
+    return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
+
+
+def _shown(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], int]:
+    rates = words.rates(_amounts(change), sign=True)[3:]
+    costs = [f"{rate} {change.currency}/h" for rate in rates]
+    config = [_config(each) for each in change.config]
+    rows = [
+        *sorted(
+            [
+                *map(_pool, change.pools),
+                *(row for row in config if row.where == "pool"),
+                *map(_outdated, change.outdated),
+                *map(_actions, change.actions, costs),
+            ],
+            key=lambda row: row.name,  # what was written stays before what comes of it
+        ),
+        *map(_image, change.images),
+        *(_requests(each, included) for each in change.requests),
+        *(_guard(each, included) for each in change.guards),
+        *(row for row in config if row.where != "pool"),
+        *(_Row("needs a person", "", "!", text, "") for text in change.attention),
+    ]
+    return rows[:_MOST_ROWS], len(rows[_MOST_ROWS:])
+
+
+def _pool(change: PoolChange) -> _Row:
+    if change.change != "changed":
+        return _Row("pool", change.pool, "*", f"is {change.change}", "")
+    what = "; ".join(map(_difference, change.differences))
+    return _Row("pool", change.pool, "*", what, "")
+
+
+def _difference(each: Difference) -> str:
+    return f"{_NAMES.get(each.key, each.key)} {_value(each.before)} -> {_value(each.after)}"
+
+
+def _outdated(change: OutdatedChange) -> _Row:
+    many, them = words.many(len(change.workers), "machine"), words.some_of(change.workers)
+    if change.outdated:
+        return _Row("pool", change.pool, "~", f"{many} outdated, replaced in turn: {them}", "")
+    return _Row("pool", change.pool, "*", f"{many} no longer outdated: {them}", "")
+
+
+def _actions(change: ActionsChange, cost: str) -> _Row:
+    more = change.after > change.before
+    mark = {"create": "+", "drain": "~", "delete": "-"}[change.action] if more else "*"
+    count = abs(change.after - change.before)
+    parts = [f"{count:,} {'more' if more else 'fewer'} to {change.action}"]
+    if change.before and change.after:
+        parts.append(f"{change.after:,} instead of {change.before:,}")
+    if change.withheld:
+        parts.append("kept back by a guard")
+    if change.type:
+        parts.append(change.type)
+    if change.workers:
+        parts.append(words.some_of(change.workers))
+    if change.cost:
+        parts.append(cost)
+    return _Row(
+        *("pool", change.pool, mark, ", ".join(parts)),
+        why=change.because,
+        id=change.reason.value,
+    )
+
+
+def _image(change: ImageChange) -> _Row:
+    due = {"added": "it is new", "recipe changed": "its recipe changed"}[change.change]
+    machines = words.replaced(change.replaces) or "no machine"
+    why = f"{change.build}; once promoted ({change.promotion}) it replaces {machines}"
+    return _Row("image", change.image, "*", f"becomes due: {due}", why)
+
+
+def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Row:
+    many = words.many(len(change.requests), "request")
+    fate = "served" if change.served else "not served any more"
+    place = f"; see {words.cited([change.path], included)}" if change.path else ""
+    return _Row(
+        *("queue", change.queue, "+" if change.served else "!"),
+        what=f"{many} {fate}: {words.some_of(change.requests)}",
+        why=change.because + place,
+    )
+
+
+def _guard(change: GuardChange, included: Mapping[str, str]) -> _Row:
+    if change.after == "passed":
+        what = f"no longer {_GUARDS[change.before]}"
+    else:
+        what = f"newly {_GUARDS[change.after]}"
+    place = f"; limit: {words.cited([change.path], included)}" if change.path else ""
+    why = change.because + place + (f"; way out: {change.way_out}" if change.way_out else "")
+    where = "guard of pool" if change.pool else "guard of"
+    return _Row(where, change.pool or "the whole fleet", "!", what, why, change.guard)
+
+
+def _config(change: ConfigChange) -> _Row:
+    section, *inner = change.path
+    if section == "pools":
+        pool, *key = inner
+        return _Row("pool", str(pool), "*", f"{words.place(key)} {_edit(change)}", "")
+    return _Row("fleet.yaml", "", "*", f"{words.place(change.path)}: {_edit(change)}", "")
+
+
+def _edit(change: ConfigChange) -> str:
+    if not change.before:
+        return f"{_value(change.after)} is new"
+    if not change.after:
+        return f"{_value(change.before)} is gone"
+    return f"{_value(change.before)} -> {_value(change.after)}"
+
+
+def _value(text: str) -> str:
+    """Return a value so that Markdown takes a list or a map as one piece of code."""
+    return f"`{text}`" if re.search(r"[\[{\"]", text) and "`" not in text else text
+
+
+def _lines(row: _Row) -> Iterator[Line]:
+    style = {"+": Style.GREEN, "~": Style.YELLOW, "-": Style.RED, "!": Style.YELLOW}
+    yield line("    ", Span(f"{row.mark} {row.what}", style.get(row.mark, Style.PLAIN)))
+    if row.why:
+        note = Span(f" [{row.id}]", Style.CYAN) if row.id else Span("")
+        yield line("        ", row.why, note)

@@ -1,0 +1,130 @@
+"""This module renders findings: as text with the very characters, as JSON, for GitLab."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from fleet.report.terminal import clean
+from fleet.schema.findings import Finding, Report, Span
+from fleet.schema.source import Document
+
+_WIDTH = 140
+_COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "off": "\x1b[0m"}
+
+
+def to_text(findings: Iterable[Finding], document: Document, *, colour: bool = False) -> str:
+    """Return findings the way a person reads them, one after the other."""
+    return "\n".join(_one(finding, document, colour=colour) for finding in findings)
+
+
+def to_summary(findings: Sequence[Finding], document: Document) -> str:
+    """Return one line that says how the files fared."""
+    errors = sum(finding.severity == "error" for finding in findings)
+    counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
+    files = clean(document.name)
+    if len(document.files) > 1:
+        files += f" and {_count(len(document.files) - 1, 'included file')}"
+    verdict = "invalid" if errors else "valid"
+    told = ", ".join(count for count in counts if not count.startswith("0 "))
+    return f"{files}: {verdict}" + (f" ({told})" if told else "")
+
+
+def to_json(findings: Iterable[Finding]) -> str:
+    """Return findings as one JSON object with a published schema."""
+    report = asdict(Report(tuple(findings)))
+    form = {"format": report.pop("format")}
+    return json.dumps(form | report, indent=2, ensure_ascii=False)
+
+
+def to_gitlab(findings: Iterable[Finding]) -> str:
+    """Return findings as a GitLab code quality report."""
+    issues = [
+        {
+            "description": finding.message + (f" ({finding.hint})" if finding.hint else ""),
+            "check_name": finding.rule,
+            "fingerprint": _fingerprint(finding, earlier),
+            "severity": "major" if finding.severity == "error" else "minor",
+            "location": {
+                "path": _place(finding).file.removeprefix("./"),
+                "lines": {"begin": _place(finding).line},
+            },
+        }
+        for finding, earlier in _numbered(findings)
+    ]
+    return json.dumps(issues, indent=2, ensure_ascii=False)
+
+
+def _one(finding: Finding, document: Document, *, colour: bool) -> str:
+    span = _place(finding)
+    word = f"{finding.severity}[{finding.rule}]"
+    if colour:
+        word = f"{_COLOURS[finding.severity]}{word}{_COLOURS['off']}"
+    lines = [f"{clean(str(span))}: {word} {clean(finding.message)}"]
+    written = document.line(span.file, span.line)
+    margin = " " * len(str(span.line))
+    if written is not None and written.strip():
+        shown, caret = _excerpt(written, span)
+        lines += [f"{margin} |", f"{span.line} | {shown}", f"{margin} | {caret}"]
+    if finding.hint:
+        lines.append(f"{margin} = hint: {clean(finding.hint)}")
+    return "\n".join(lines) + "\n"
+
+
+def _excerpt(line: str, span: Span) -> tuple[str, str]:
+    """Return a line and the carets below it, cut to what a screen shows."""
+    begin = span.column - 1
+    until = span.end_column - 1 if span.end_line == span.line else len(line.rstrip())
+    until = max(begin + 1, until)
+    cut = max(0, begin - _WIDTH // 2) if len(line) > _WIDTH else 0
+    end = min(len(line), cut + _WIDTH)
+    before, marked, after = line[cut:begin], line[begin:until], line[until:end]
+    marked = marked[: max(1, end - begin)]
+    left, right = ("…" if cut else ""), ("…" if end < len(line) else "")
+    shown = left + _flat(before) + _flat(marked) + _flat(after) + right
+    caret = " " * _columns(left + _flat(before)) + "^" * max(1, _columns(_flat(marked)))
+    return shown.rstrip(), caret
+
+
+def _flat(text: str) -> str:
+    return clean(text.replace("\t", "    "))
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(
+        0 if category(char) in ("Mn", "Me", "Cf") else 2 if east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def _place(finding: Finding) -> Span:
+    return finding.span or Span("fleet.yaml")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _numbered(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:
+    """Yield each finding with how many of the same kind came before it."""
+    seen: dict[tuple[object, ...], int] = {}
+    for finding in findings:
+        kind = _identity(finding)
+        yield finding, seen.get(kind, 0)
+        seen[kind] = seen.get(kind, 0) + 1
+
+
+def _identity(finding: Finding) -> tuple[object, ...]:
+    return (finding.rule, _place(finding).file, *finding.path)
+
+
+def _fingerprint(finding: Finding, earlier: int) -> str:
+    """Return what stays the same when lines move: rule, file and path, never the line."""
+    import hashlib
+
+    text = json.dumps([*_identity(finding), earlier])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,52 @@
+"""This module renders values as JSON: keys sorted, so that equal values are equal bytes."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import BaseModel
+
+from fleet.explain.changes import ComparedPlan, Comparison
+from fleet.explain.worker_facts import WorkerFacts
+from fleet.model.plan import Plan
+from fleet.report.status import status_of
+from fleet.report.terminal import visible
+
+
+def plan_to_json(plan: Plan, change: Comparison | None = None) -> str:
+    """Return the plan as JSON, with what a change does; reading it back gives an equal value."""
+    return value_to_json(plan if change is None else ComparedPlan(**dict(plan), change=change))
+
+
+def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> str:
+    """Return pools and workers as JSON: the same facts as the status pages."""
+    return value_to_json(status_of(plan, facts))
+
+
+def value_to_json(value: BaseModel) -> str:
+    """Return any value as indented JSON; reading it back gives an equal value."""
+    document = value.model_dump(mode="json")
+    return visible(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)) + "\n"
+
+
+def plan_to_terraform_report(plan: Plan) -> str:
+    """Return the counts that `artifacts:reports:terraform` reads.
+
+    A drain is an update, an image's version that moves too, and what machines share counts part by
+    part; an earlier update of it
+    that did not finish is one more.
+    """
+    counted = Counter(action.action for action in plan.actions)
+    for base in plan.bases:
+        unfinished = not (base.create or base.change or base.delete)
+        counted["create"] += len(base.create)
+        counted["drain"] += len(base.change) + unfinished
+        counted["delete"] += len(base.delete)
+    counted["drain"] += len(plan.promotions)
+    report = {
+        "create": counted["create"],
+        "update": counted["drain"],
+        "delete": counted["delete"],
+    }
+    return json.dumps(report) + "\n"

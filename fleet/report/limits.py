@@ -1,0 +1,148 @@
+"""This module says how far budgets are used up, in the words that every surface shares.
+
+Of a budget the current period is always told, the next one only where its limit is passed.
+"""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.model.plan import BudgetVerdict, LimitVerdict
+from fleet.report import words
+from fleet.report.terminal import Line, Span, Style, line, table
+
+BUDGET_HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
+_MOST = 12
+
+
+class ShownBudget(NamedTuple):
+    """One budget in one period, in words."""
+
+    budget: str
+    when: str
+    spent: str
+    reserved: str
+    planned: str
+    left: str
+    limit: str
+    note: str
+    """What a reader has to know of it; empty where nothing is wrong."""
+
+
+def told(budgets: Sequence[BudgetVerdict]) -> list[BudgetVerdict]:
+    """Return the verdicts that are told, in their order."""
+    return [each for each in budgets if not each.coming or each.exceeded]
+
+
+def shown_budgets(
+    budgets: Sequence[BudgetVerdict], most: int = _MOST
+) -> tuple[list[ShownBudget], int]:
+    """Return the budgets that are told, and of how many nothing is said: the least used ones."""
+    wanted = told(budgets)
+    tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
+    kept = sorted(tight[:most])
+    return [_format_budget(wanted[nth]) for nth in kept], len(wanted) - len(kept)
+
+
+def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
+    """Yield the lines of a table of budgets; none where there are none."""
+    rows, hidden = shown_budgets(budgets)
+    if not rows:
+        return
+    first, *others = BUDGET_HEADINGS
+    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
+    lines = table([heading, *map(_cells, rows)], right=range(2, len(BUDGET_HEADINGS)))
+    for text, row in zip(lines, (None, *rows), strict=True):
+        yield text
+        if row is not None and row.note:
+            yield line("      ", Span(row.note, Style.RED))
+    if hidden:
+        yield line(f"  … and {words.many(hidden, 'budget')} with more left")
+
+
+def _cells(row: ShownBudget) -> list[Span]:
+    return [Span(f"  {row.budget}"), *(Span(each) for each in row[1:-1])]
+
+
+def _use(budget: BudgetVerdict) -> Decimal:
+    if budget.exceeded or not budget.known or not budget.limit:
+        return Decimal("Infinity")
+    return (budget.spent + budget.reserved + budget.planned) / budget.limit
+
+
+def _format_budget(budget: BudgetVerdict) -> ShownBudget:
+    return ShownBudget(
+        budget=words.place(budget.path),
+        when=budget.when,
+        spent=_figure(budget.spent if budget.known else None),
+        reserved=_figure(budget.reserved),
+        planned=_figure(budget.planned),
+        left=_figure(budget.left),
+        limit=f"{words.rate(budget.limit)} {budget.unit}",
+        note=_note(budget),
+    )
+
+
+def _figure(amount: Decimal | None) -> str:
+    return words.NOT_KNOWN if amount is None else f"{amount:.2f}"
+
+
+def _note(budget: BudgetVerdict) -> str:
+    if not budget.known:
+        return "what was spent is not known, so nothing more is bought under this budget"
+    if budget.exceeded:
+        return "passed already: nothing is bought that adds to it, and what runs is left to end"
+    return ""
+
+
+LIMIT_HEADINGS = ("Limit", "Whose", "In use", "Given now", "Waiting", "At most")
+_MOST_LIMITS = 12
+
+
+class ShownLimit(NamedTuple):
+    """One limit of somebody, in words."""
+
+    limit: str
+    whose: str
+    in_use: str
+    given: str
+    waiting: str
+    most: str
+
+
+def shown_limits(
+    limits: Sequence[LimitVerdict], most: int = _MOST_LIMITS
+) -> tuple[list[ShownLimit], int]:
+    """Return the limits that are told, and of how many nothing is said: the least used ones."""
+    tight = sorted(range(len(limits)), key=lambda nth: (_left(limits[nth]), nth))
+    return [_format_limit(limits[nth]) for nth in sorted(tight[:most])], len(limits[most:])
+
+
+def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
+    """Yield the lines of a table of limits; none where nothing counts to any."""
+    rows, hidden = shown_limits(limits)
+    if not rows:
+        return
+    first, *others = LIMIT_HEADINGS
+    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
+    cells = [[Span(f"  {row.limit}"), *(Span(each) for each in row[1:])] for row in rows]
+    yield from table([heading, *cells], right=range(2, len(LIMIT_HEADINGS)))
+    if hidden:
+        yield line(f"  … and {words.many(hidden, 'limit')} with more left")
+
+
+def _left(limit: LimitVerdict) -> tuple[bool, int]:
+    """Return what sorts a limit: those that somebody waits for first, then what is left."""
+    return not limit.waiting, limit.limit - limit.in_use - limit.given
+
+
+def _format_limit(limit: LimitVerdict) -> ShownLimit:
+    is_of_all = limit.path[-1] == "total"
+    return ShownLimit(
+        limit=words.place(limit.path),
+        whose="all" if is_of_all else limit.who or words.NOT_KNOWN,
+        in_use=str(limit.in_use),
+        given=str(limit.given),
+        waiting=str(limit.waiting),
+        most=str(limit.limit),
+    )

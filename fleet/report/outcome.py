@@ -1,0 +1,246 @@
+"""This module renders what an apply did: per pool, what failed and what to do next."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.plan import Plan
+from fleet.report import words
+from fleet.report.terminal import Line, Span, Style, line, lines_to_text
+
+_STYLES = {
+    "applied": Style.GREEN,
+    "unchanged": Style.DIM,
+    "failed": Style.RED,
+    "refused": Style.YELLOW,
+}
+_MOST_NAMES = 5
+_MOST_ERROR_LINES = 20
+_MOST_DIFFERENCES = 20
+
+
+def outcome_to_text(
+    outcome: Outcome, plan: Plan, *, colour: bool, command: str = "fleet apply"
+) -> str:
+    """Return what was done per pool, what was not and why, and the next step."""
+    lines = [
+        _headline(outcome, plan),
+        *(text for stack in _changed(outcome) for text in _stack(stack)),
+        *_named("unchanged", _unchanged(outcome), "unchanged"),
+        *_named("under way", outcome.under_way, "applied"),
+        *_named("not begun", outcome.left, "refused"),
+        *_refused(outcome),
+        *_outdated(outcome),
+        *_next(outcome, plan, command),
+    ]
+    return lines_to_text(lines, colour=colour)
+
+
+def _headline(outcome: Outcome, plan: Plan) -> Line:
+    done = {
+        "created": sum(len(stack.created) for stack in outcome.stacks),
+        "drained": sum(len(stack.drained) for stack in outcome.stacks),
+        "deleted": sum(len(stack.deleted) for stack in outcome.stacks),
+    }
+    if outcome.released:
+        done["released"] = len(outcome.released)
+    if outcome.promoted:
+        moved = len(outcome.promoted)
+        done["image version moved" if moved == 1 else "image versions moved"] = moved
+    results = {0: "Applied", 1: "Failed", 4: "Refused", 5: "Partly applied"}
+    figures = ", ".join(f"{count:,} {what}" for what, count in done.items())
+    verdict = results[outcome.exit_code]
+    if not any(done.values()):
+        figures = "nothing changed"
+    return line(Span(f"{verdict}: {figures}", Style.BOLD), f" (fleet {plan.fleet})")
+
+
+def _changed(outcome: Outcome) -> list[StackOutcome]:
+    return [stack for stack in outcome.stacks if stack.result != "unchanged"]
+
+
+def _stack(stack: StackOutcome) -> Iterator[Line]:
+    yield line("  ", Span(stack.pool, Style.BOLD), ": ", Span(stack.result, _STYLES[stack.result]))
+    done = (
+        ("+ created", Style.GREEN, stack.created),
+        ("~ drained", Style.YELLOW, stack.drained),
+        ("- deleted", Style.RED, stack.deleted),
+    )
+    for what, style, names in done:
+        if names:
+            listed = words.some_of(names, shown=_MOST_NAMES)
+            yield line("    ", Span(what, style), f" {len(names):,}: {listed}")
+    error = stack.error.strip().splitlines()
+    for text in error[:_MOST_ERROR_LINES]:
+        yield line("    ", Span(f"| {text}", _STYLES[stack.result]))
+    if len(error) > _MOST_ERROR_LINES:
+        yield line(f"    | … and {words.many(len(error) - _MOST_ERROR_LINES, 'more line')}")
+
+
+def _unchanged(outcome: Outcome) -> list[str]:
+    return [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
+
+
+def _named(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
+    if pools:
+        listed = words.some_of(pools, shown=_MOST_NAMES)
+        yield line(Span(f"  {what}: {listed}", _STYLES[result]))
+
+
+def _refused(outcome: Outcome) -> Iterator[Line]:
+    for because in outcome.refused:
+        yield line("  ", Span("refused", _STYLES["refused"]), f": {because}")
+
+
+def _outdated(outcome: Outcome) -> Iterator[Line]:
+    """Yield how the plan of now, which stands above, differs from the saved one."""
+    if not outcome.outdated:
+        return
+    yield line("  ", Span("refused", _STYLES["refused"]), ": the saved plan is not that of now")
+    for difference in outcome.outdated[:_MOST_DIFFERENCES]:
+        yield line(f"    {difference}")
+    hidden = len(outcome.outdated) - _MOST_DIFFERENCES
+    if hidden > 0:
+        yield line(f"    … and {words.many(hidden, 'more difference')}")
+
+
+def _next(outcome: Outcome, plan: Plan, command: str) -> Iterator[Line]:
+    steps = list(_steps(outcome, plan, command))
+    if steps:
+        yield line(Span("Next:", Style.BOLD))
+    yield from (line(f"  {step}") for step in steps)
+
+
+def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
+    results = {stack.result for stack in outcome.stacks}
+    if "failed" in results:
+        recorded = any(stack.is_touched for stack in outcome.stacks)
+        said = "what was done is recorded; " if recorded else ""
+        yield f"{said}mend the cause above, then run `{command}` again"
+    if outcome.outdated:
+        yield "look at the plan above; save one again with `fleet plan --out` and apply that"
+    if outcome.refused:
+        yield "the plan above says for each refusal its limit and the way out"
+    if plan.unknown or plan.attention:
+        yield "look at what the plan above does not know or asks a person for: exit code 1"
+    if any(stack.drained for stack in outcome.stacks):
+        yield f"drained workers finish their work; a later `{command}` deletes them"
+    if words.withheld(plan) and not plan.is_refused:
+        yield f"guards kept back {words.withheld(plan)}; the next `{command}` goes on with them"
+
+
+_MOST_STEPS = 5
+_WORST_FIRST = ("failed", "refused", "applied", "unchanged")
+
+
+def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
+    """Return a run as a line; `running` says that it may be the one that holds the lock."""
+    if not run["ended"]:
+        unended = (
+            "still running"
+            if running
+            else "no end recorded: interrupted, or failed before its outcome"
+        )
+        lines = [f"run      {run['started']}, {unended}"]
+        steps = _format_steps(run)
+        if len(steps) > _MOST_STEPS:
+            lines.append(f"           … {words.many(len(steps) - _MOST_STEPS, 'step')} before")
+        lines += [f"           {step}" for step in steps[-_MOST_STEPS:]]
+        return "\n".join(lines)
+    plan = f", plan {words.short(run['plan'])}" if run["plan"] else ""
+    return f"run      {run['started']} to {run['ended']}{plan}: {_results(run)}"
+
+
+def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
+    """Return a run as a JSON value; what is not known is null."""
+    outcome = _outcome(run)
+    return {
+        "started": run["started"],
+        "ended": run["ended"] or None,
+        "plan": run["plan"] or None,
+        "outcome": _json(run["outcome"]),
+        "begun": list(_format_steps(run)),
+        "results": None if outcome is None else dict(_counted(outcome)),
+    }
+
+
+def said_of_begun(latest: Sequence[Mapping[str, str]]) -> str:
+    """Return the last step of the latest run, where that has no end, as a part of a sentence."""
+    steps = _format_steps(latest[0]) if latest else ()
+    if not steps:
+        return ""
+    return f"; its last of {words.many(len(steps), 'step')}: {steps[-1]}"
+
+
+def _format_steps(run: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what a run without an end had begun to change, in its order."""
+    return () if run["ended"] else tuple(run["outcome"].splitlines())
+
+
+def _results(run: Mapping[str, str]) -> str:
+    outcome = _outcome(run)
+    if outcome is None:
+        return "outcome not known"
+    forgotten = [name for stack in outcome.stacks for name in stack.forgotten]
+    if forgotten:
+        return f"forgot {', '.join(forgotten)}"
+    adopted = [name for stack in outcome.stacks for name in stack.adopted]
+    if adopted:
+        return f"adopted {', '.join(adopted)}"
+    if outcome.rules:
+        return f"delivered rules to {'; '.join(outcome.rules)}"
+    counted = _counted(outcome)
+    parts = [f"{counted[result]} {result}" for result in _WORST_FIRST if counted[result]]
+    parts += [f"{len(outcome.refused)} refused by guards"] if outcome.refused else []
+    return ", ".join(parts) or "nothing to do"
+
+
+def _counted(outcome: Outcome) -> Counter[str]:
+    return Counter(stack.result for stack in outcome.stacks)
+
+
+def _outcome(run: Mapping[str, str]) -> Outcome | None:
+    try:
+        return Outcome.model_validate_json(run["outcome"])
+    except ValidationError:
+        return None  # no outcome yet, or another version's
+
+
+def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+_WIDTH = 20
+
+
+class Progress:
+    """Counts the steps of a plan as they are told."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._left = {f"{a.pool}: {a.action} {a.worker}": a.pool for a in plan.actions}
+        self._planned = Counter(self._left.values())
+
+    def hear(self, told: str) -> None:
+        """Count a step that was told, once; anything else is no step."""
+        self._left.pop(told, None)
+
+    def __str__(self) -> str:
+        """Return the bar, empty where nothing was planned."""
+        planned = self._planned.total()
+        if not planned:
+            return ""
+        done = planned - len(self._left)
+        filled = _WIDTH * done // planned
+        left = Counter(self._left.values())
+        pools = (
+            f"{pool} {self._planned[pool] - left[pool]}/{self._planned[pool]}" for pool in left
+        )
+        bar = "#" * filled + "." * (_WIDTH - filled)
+        return f"[{bar}] {done} of {planned} steps; {', '.join(pools) or 'recording'}"

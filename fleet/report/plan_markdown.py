@@ -1,0 +1,313 @@
+"""This module renders a plan as Markdown for a merge request.
+
+No value can leave its cell, mention a person, or point at an issue: see `fleet.report.markdown`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from fleet.explain.changes import Comparison
+from fleet.model.plan import Action, Create, Delete, Drain, Plan
+from fleet.report import limits, words
+from fleet.report.comparison import comparison_blocks
+from fleet.report.limits import BUDGET_HEADINGS, shown_budgets
+from fleet.report.markdown import code, details, sentence, table
+from fleet.report.plan_text import rules_details, tag_notes
+from fleet.report.status import pool_status
+from fleet.tagrules.export import standing_of
+
+_MOST_OPEN_ROWS = 15
+_MOST_ROWS = 200
+
+
+def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
+    """Return the plan as Markdown: headline, what a change does, tables, long ones folded."""
+    blocks = [
+        *_headline(plan),
+        *comparison_blocks(change, plan.included),
+        *_unsure(plan),
+        *_creates(plan),
+        *_drains(plan),
+        *_deletes(plan),
+        *_releases(plan),
+        *_bases(plan),
+        *_promotions(plan),
+        *_pools(plan),
+        *_budgets(plan),
+        *_limits(plan),
+        *_unserved(plan),
+        *_tags(plan),
+        *_rules(plan),
+        *_guards(plan),
+        *_approvals(plan),
+        *_notes(plan),
+        _digests(plan),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _headline(plan: Plan) -> Iterator[str]:
+    money = words.plan_cost(plan, arrow="→")
+    yield f"### Plan of {code(plan.fleet)}: {words.changes(plan)}"
+    yield f"**{money}**, as of {words.time(plan.time)}"
+    for said in (words.waiting(plan), words.proof(plan)):
+        if said:
+            yield sentence(said)
+    kept_back = words.withheld(plan)
+    if kept_back:
+        yield f"**Guards keep back: {kept_back}**"
+
+
+def _creates(plan: Plan) -> Iterator[str]:
+    creates = [action for action in plan.actions if isinstance(action, Create)]
+    rows = [
+        (
+            code(action.worker),
+            code(action.pool),
+            code(action.inputs.type) + words.market(action.inputs),
+            words.rate(action.cost, sign=True),
+            _why(action),
+        )
+        for action in creates
+    ]
+    headings = ("Worker", "Pool", "Type", f"{plan.currency}/h >", "Why")
+    yield from _section(f"{len(creates):,} to create", headings, rows)
+
+
+def _drains(plan: Plan) -> Iterator[str]:
+    drains = [action for action in plan.actions if isinstance(action, Drain)]
+    rows = [(code(action.worker), code(action.pool), _why(action)) for action in drains]
+    yield from _section(f"{len(drains):,} to drain", ("Worker", "Pool", "Why"), rows)
+
+
+def _deletes(plan: Plan) -> Iterator[str]:
+    deletes = [action for action in plan.actions if isinstance(action, Delete)]
+    rows = [
+        (
+            code(action.worker),
+            code(action.pool),
+            words.rate(-action.saves, sign=True),
+            _why(action),
+        )
+        for action in deletes
+    ]
+    headings = ("Worker", "Pool", f"{plan.currency}/h >", "Why")
+    yield from _section(f"{len(deletes):,} to delete", headings, rows)
+
+
+def _releases(plan: Plan) -> Iterator[str]:
+    rows = [(code(each.worker), code(each.pool), sentence(each.because)) for each in plan.releases]
+    yield from _section(f"{len(rows):,} to release", ("Worker", "Pool", "Why"), rows)
+
+
+def _bases(plan: Plan) -> Iterator[str]:
+    count = sum(len(base.said) for base in plan.bases)
+    rows = [
+        (code(base.provider), sentence(step))
+        for base in plan.bases
+        for step in (*base.said, base.outdating)
+        if step
+    ]
+    yield from _section(
+        f"{words.many(count, 'change')} to what machines share", ("Provider", "Change"), rows
+    )
+
+
+def _promotions(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(each.image),
+            code(each.version),
+            sentence(each.verb),
+            sentence(f"{each.because}; {words.replacement(each, plan.currency)}"),
+        )
+        for each in plan.promotions
+    ]
+    yield from _section(
+        f"{words.many(len(rows), 'image version')} to move",
+        ("Image", "Version", "Change", "Why"),
+        rows,
+    )
+    waits = [
+        (code(each.image), sentence(each.said), code(each.command))
+        for each in plan.waiting_versions
+    ]
+    yield from _section(
+        f"{words.many(len(waits), 'image version')} that wait", ("Image", "Why", "Command"), waits
+    )
+
+
+def _pools(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(pool.pool) if pool.mode == "apply" else f"{code(pool.pool)} ({code(pool.mode)})",
+            words.figure(pool.busy),
+            words.figure(pool.idle),
+            words.figure(pool.starting),
+            str(pool.max),
+            words.before_after(pool.cost_before, pool.cost_after, plan.currency, arrow="→"),
+            sentence(pool.because),
+        )
+        for pool in map(pool_status, plan.pools)
+    ]
+    headings = ("Pool", "Busy >", "Idle >", "Starting >", "Max >", "Cost >", "Why this many")
+    if rows:
+        shown_budgets = _with_rest(rows[:_MOST_ROWS], len(rows))
+        yield details(words.many(len(rows), "pool"), table(headings, shown_budgets))
+
+
+def _budgets(plan: Plan) -> Iterator[str]:
+    told, hidden = shown_budgets(plan.budgets, most=_MOST_ROWS)
+    rows: list[Sequence[str]] = [
+        (code(row.budget), *row[1:-1], sentence(row.note)) for row in told
+    ]
+    if hidden:
+        rows.append((f"… and {words.many(hidden, 'budget')} with more left",))
+    first, when, *figures = BUDGET_HEADINGS
+    headings = (first, when, *(f"{each} >" for each in figures), "Note")
+    yield from _section("Budgets", headings, rows)
+
+
+def _limits(plan: Plan) -> Iterator[str]:
+    told, hidden = limits.shown_limits(plan.limits, most=_MOST_ROWS)
+    rows: list[Sequence[str]] = [(code(r.limit), sentence(r.whose), *r[2:]) for r in told]
+    if hidden:
+        rows.append((f"… and {words.many(hidden, 'limit')} with more left",))
+    first, whose, *figures = limits.LIMIT_HEADINGS
+    headings = (first, whose, *(f"{each} >" for each in figures))
+    yield from _section("Limits", headings, rows)
+
+
+def _unserved(plan: Plan) -> Iterator[str]:
+    total = sum(unserved.count for unserved in plan.unserved)
+    required = {signature.id: signature.required for signature in plan.signatures}
+    rows = [
+        (
+            words.many(unserved.count, "request"),
+            ", ".join(code(tag) for tag in required.get(unserved.signature, ())),
+            sentence(unserved.because),
+            words.some_of([_key(plan, path) for path in unserved.paths]),
+        )
+        for unserved in plan.unserved
+    ]
+    headings = ("Requests", "Ask for", "Why not", "In fleet.yaml")
+    yield from _section(f"{words.many(total, 'request')} not served in this run", headings, rows)
+
+
+def _key(plan: Plan, path: Sequence[str | int]) -> str:
+    """Return a key of fleet.yaml, and the included file that it stands in."""
+    file = plan.included.get(words.place(path[:2]))
+    return code(words.place(path)) + (f" ({code(file)})" if file else "")
+
+
+def _tags(plan: Plan) -> Iterator[str]:
+    for heading, notes in tag_notes(plan):
+        rows = [
+            (
+                words.many(note.count, "request"),
+                code(note.tag),
+                sentence(note.because),
+                _key(plan, note.path) if note.path else "",
+            )
+            for note in notes
+        ]
+        yield from _section(heading, ("Requests", "Tag", "Why", "In fleet.yaml"), rows)
+
+
+def _rules(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(verdict.queue),
+            code(verdict.place),
+            sentence("; ".join((standing_of(verdict), *rules_details(verdict)))),
+        )
+        for verdict in plan.rules
+    ]
+    yield from _section("Rules at the queues", ("Queue", "Place", "State"), rows)
+
+
+def _guards(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            f"**{guard.result}**",
+            code(guard.guard),
+            code(guard.pool) if guard.pool else "whole fleet",
+            sentence(guard.because),
+            _key(plan, guard.path) if guard.path else "",
+            sentence(guard.way_out),
+        )
+        for guard in plan.guards
+        if guard.is_worth_saying
+    ]
+    headings = ("Result", "Guard", "Where", "Why", "In fleet.yaml", "Way out")
+    yield from _section("Guards", headings, rows)
+
+
+def _approvals(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(each.guard),
+            code(each.pool),
+            words.used(each)
+            + (f"; lets nothing pass: {sentence(each.inert)}" if each.inert else ""),
+            str(each.expires),
+            sentence(each.reason),
+        )
+        for each in plan.approvals
+    ]
+    yield from _section("Approvals", ("Guard", "Pool", "Used", "Until", "Reason"), rows)
+
+
+def _unsure(plan: Plan) -> Iterator[str]:
+    for heading, sentences in (
+        ("Not known, and unknown is not zero", plan.unknown),
+        (
+            "Only sampled: more waits, and nothing is let go for want of work",
+            tuple(map(words.estimated, plan.estimates)),
+        ),
+        ("Needs a person", plan.attention),
+    ):
+        if sentences:
+            yield f"#### {heading}"
+            yield "\n".join(f"- {sentence(each)}" for each in sentences)
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    rows = [
+        (code(warning.rule), code(warning.place), sentence(warning.message))
+        for warning in plan.warnings
+    ]
+    yield from _section("Warnings", ("Rule", "Place", "Message"), rows)
+    if plan.prices:
+        yield "\n".join(f"- {sentence(words.price_source(each))}" for each in plan.prices)
+
+
+def _digests(plan: Plan) -> str:
+    digests = {
+        "plan": plan.digests.plan,
+        "config": plan.digests.config,
+        "world": plan.digests.world,
+    }
+    return ", ".join(f"{name} {code(words.short(text))}" for name, text in digests.items() if text)
+
+
+def _section(
+    heading: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Yield a heading with its table; a long table folds, an empty one is not there."""
+    if not rows:
+        return
+    text = table(headings, _with_rest(rows[:_MOST_ROWS], len(rows)))
+    if len(rows) <= _MOST_OPEN_ROWS:
+        yield f"#### {heading}"
+        yield text
+    else:
+        yield details(heading, text)
+
+
+def _with_rest(rows: Sequence[Sequence[str]], total: int) -> list[Sequence[str]]:
+    rest = total - len(rows)
+    return [*rows, (f"… and {rest:,} more, all in the JSON",)] if rest else list(rows)
+
+
+def _why(action: Action) -> str:
+    return f"{sentence(action.because)} ({code(action.reason.value)})"

@@ -1,0 +1,528 @@
+"""This module renders the actions of a plan: grouped by pool, like ones shortened to a count.
+
+Long lists are shortened with their count; the JSON form holds everything.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
+
+from fleet.model.plan import (
+    Action,
+    Create,
+    Delete,
+    Drain,
+    GuardResult,
+    Plan,
+    PoolVerdict,
+    Reason,
+    RefusedTag,
+    RuledTag,
+    RulesVerdict,
+    TagDifference,
+    Unserved,
+)
+from fleet.report import words
+from fleet.report.limits import budgets_section, limits_section
+from fleet.report.status import pool_status
+from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+from fleet.tagrules.export import standing_of
+
+if TYPE_CHECKING:
+    from fleet.explain.changes import Comparison
+
+
+_MOST_ALIKE = 5
+_SHOWN_ALIKE = 3
+
+_MARKS = {
+    "create": ("+", Style.GREEN),
+    "drain": ("~", Style.YELLOW),
+    "delete": ("-", Style.RED),
+}
+_ORDER = tuple(_MARKS)
+
+
+class _Alike(NamedTuple):
+    """Actions of one pool that do the same for the same reason, and those of them shown."""
+
+    action: Literal["create", "drain", "delete"]
+    reason: Reason
+    actions: tuple[Action, ...]
+
+    @property
+    def shown(self) -> tuple[Action, ...]:
+        few = len(self.actions) <= _MOST_ALIKE
+        return self.actions if few else self.actions[:_SHOWN_ALIKE]
+
+    @property
+    def hidden(self) -> tuple[Action, ...]:
+        return self.actions[len(self.shown) :]
+
+
+def changes_section(plan: Plan) -> Iterator[Line]:
+    """Yield the lines that say what would be done, none where nothing would."""
+    if plan.is_quiet:
+        return
+    yield title("Changes")
+    types = {verdict.worker: verdict.type for verdict in plan.workers}
+    by_pool = {pool: _alike(plan.actions, pool) for pool in _pools_in_order(plan.actions)}
+    shown = [action for groups in by_pool.values() for group in groups for action in group.shown]
+    rows = dict(zip(map(id, shown), _rows(shown, types, plan.currency), strict=True))
+    for pool, groups in by_pool.items():
+        yield line("  ", Span(pool, Style.BOLD))
+        for group in groups:
+            yield from _group(group, rows, plan.currency)
+    yield from _releases(plan)
+    for base in plan.bases:
+        yield line("  ", Span(f"what machines of {base.provider} share", Style.BOLD))
+        yield from (line(f"    {step}") for step in (*base.said, base.outdating) if step)
+    for each in plan.promotions:
+        yield line("  ", Span(f"image {each.image}", Style.BOLD))
+        yield line("    ", Span(f"^ {each.verb}", Style.GREEN), f" {each.version}")
+        yield line("        ", each.because, " ", Span(f"[{each.reason.value}]", Style.CYAN))
+        yield line("        ", words.replacement(each, plan.currency))
+
+
+def _releases(plan: Plan) -> Iterator[Line]:
+    shown = plan.releases if len(plan.releases) <= _MOST_ALIKE else plan.releases[:_SHOWN_ALIKE]
+    if shown:
+        yield line("  ", Span("workers without a machine", Style.BOLD))
+    for each in shown:
+        yield line("    ", Span("! release", Style.YELLOW), f" {each.worker}")
+        yield line("        ", each.because, " ", Span("[machine-gone]", Style.CYAN))
+    if len(shown) < len(plan.releases):
+        yield line(f"    … and {len(plan.releases) - len(shown):,} more to release alike")
+
+
+def _pools_in_order(actions: tuple[Action, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(action.pool for action in actions))
+
+
+def _alike(actions: tuple[Action, ...], pool: str) -> list[_Alike]:
+    groups: dict[tuple[str, Reason], list[Action]] = {}
+    for action in actions:
+        if action.pool == pool:
+            groups.setdefault((action.action, action.reason), []).append(action)
+    return [
+        _Alike(action=alike[0].action, reason=reason, actions=tuple(alike))
+        for (_, reason), alike in sorted(groups.items(), key=lambda item: _ORDER.index(item[0][0]))
+    ]
+
+
+def _rows(shown: list[Action], types: dict[str, str | None], currency: str) -> list[Line]:
+    money = words.rates([_difference(action) for action in shown], sign=True)
+    return table(
+        [
+            [
+                _mark(action.action, action.action),
+                Span(action.worker),
+                Span(_type(action, types)),
+                Span(f"{difference} {currency}/h" if _difference(action) else ""),
+                Span(_served(action), Style.DIM),
+            ]
+            for action, difference in zip(shown, money, strict=True)
+        ],
+        right=(3,),
+    )
+
+
+def _group(group: _Alike, rows: dict[int, Line], currency: str) -> Iterator[Line]:
+    reason = Span(f"[{group.reason.value}]", Style.CYAN)
+    sentences = {action.because for action in group.actions}
+    for because, actions in groupby(group.shown, key=lambda action: action.because):
+        yield from (line("    ", *rows[id(action)]) for action in actions)
+        if len(sentences) == 1 and group.hidden:
+            yield line("    ", *_hidden(group, currency))
+        yield line("        ", because, " ", reason)
+    if len(sentences) > 1 and group.hidden:
+        yield line("    ", *_hidden(group, currency), " ", reason)
+
+
+def _hidden(group: _Alike, currency: str) -> Line:
+    money = sum((_difference(action) for action in group.hidden), Decimal(0))
+    figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
+    text = f" {len(group.hidden):,} more to {group.action} alike{figures}"
+    return line(_mark(group.action, "… and"), text)
+
+
+def _mark(action: str, text: str) -> Span:
+    mark, style = _MARKS[action]
+    return Span(f"{mark} {text}", style)
+
+
+def _type(action: Action, types: dict[str, str | None]) -> str:
+    if isinstance(action, Create):
+        return action.inputs.type + words.market(action.inputs)
+    return types.get(action.worker) or ""
+
+
+def _difference(action: Action) -> Decimal:
+    match action:
+        case Create():
+            return action.cost
+        case Delete():
+            return -action.saves
+        case Drain():
+            return Decimal(0)
+        case _ as never:
+            assert_never(never)
+
+
+def _served(action: Action) -> str:
+    if not isinstance(action, Create) or all(name in action.because for name in action.serves):
+        return ""  # it serves none, or its reason names them
+    return f"for {words.some_of(action.serves, shown=2)}"
+
+
+_MOST_TAGS = 10
+
+
+@dataclass(frozen=True)
+class TagNote:
+    """What is said about one tag, and of how many requests."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...]
+    count: int
+    requests: tuple[str, ...]
+    is_wrong: bool = True
+    """Whether somebody does not get what was meant."""
+
+
+def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
+    """Yield headings, each with its notes; nothing where there is nothing to say."""
+    ruled = _ruled(plan)
+    if ruled:
+        yield "Tags that rules of fleet.yaml give to tickets", ruled
+    refused = _grouped(plan, "refused")
+    if refused:
+        yield "Tags that do not count: asked for without permission", refused
+    dropped = tuple(
+        TagNote(
+            tag,
+            f"it waited so long for {tag} that it may run without it",
+            (),
+            len(signature.requests),
+            signature.requests,
+        )
+        for signature in plan.signatures
+        for tag in signature.dropped
+    )
+    if dropped:
+        yield "Tags that requests may do without by now: `otherwise` of the tag", dropped
+    differences = _grouped(plan, "differences")
+    if differences:
+        yield "Rules that the queue did not apply to requests that wait", differences
+
+
+def tags_section(plan: Plan) -> Iterator[Line]:
+    """Yield the notes as text for a terminal."""
+    for heading, notes in tag_notes(plan):
+        yield title(heading)
+        for note in notes[:_MOST_TAGS]:
+            names = words.some_of(note.requests, total=note.count)
+            sign = Span("! ", Style.YELLOW) if note.is_wrong else Span("- ")
+            yield line("  ", sign, f"{words.many(note.count, 'request')}: {names}")
+            yield line("      ", note.because)
+            if note.path:
+                place = words.cited([note.path], plan.included)
+                yield line(Span(f"      see {place}", Style.DIM))
+        hidden = len(notes) - _MOST_TAGS
+        if hidden > 0:
+            yield line(f"  … and {words.many(hidden, 'more kind')}")
+
+
+def _ruled(plan: Plan) -> tuple[TagNote, ...]:
+    found: defaultdict[RuledTag, list[str]] = defaultdict(list)
+    for signature in plan.signatures:
+        for each in signature.ruled:
+            found[each].extend(signature.requests)
+    return tuple(
+        TagNote(
+            each.tag,
+            f"{each.tag} by {words.place(each.path)}",
+            each.path,
+            len(requests),
+            tuple(requests),
+            is_wrong=False,
+        )
+        for each, requests in found.items()
+    )
+
+
+def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:
+    found: defaultdict[RefusedTag | TagDifference, list[str]] = defaultdict(list)
+    for signature in plan.signatures:
+        for each in getattr(signature, kind):
+            found[each].extend(signature.requests)
+    return tuple(
+        TagNote(each.tag, each.because, each.path, len(requests), tuple(requests))
+        for each, requests in found.items()
+    )
+
+
+_MOST = 5
+
+
+def rules_section(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
+    """Yield a line for each place, with what differs there."""
+    if verdicts:
+        yield title("Rules at the queues")
+    for verdict in verdicts:
+        style = Style.GREEN if verdict.state == "in-force" else Style.YELLOW
+        sign = "+" if verdict.state == "in-force" else "!"
+        yield line(
+            "  ",
+            Span(f"{sign} ", style),
+            f"{verdict.queue}, {verdict.place}: {standing_of(verdict)}",
+        )
+        for detail in rules_details(verdict):
+            yield line("      ", detail)
+
+
+def rules_details(verdict: RulesVerdict) -> Iterator[str]:
+    """Yield the entries that differ, the first of them."""
+    for each in verdict.missing[:_MOST]:
+        yield f"missing: {words.place(each.path)}: {each.entry}"
+    for entry in verdict.extra[:_MOST]:
+        yield f"superfluous: {entry}"
+    hidden = max(0, len(verdict.missing) - _MOST) + max(0, len(verdict.extra) - _MOST)
+    if hidden:
+        yield f"… and {words.many(hidden, 'more rule')}"
+
+
+_MOST_QUIET_POOLS = 12
+_MOST_UNSERVED = 10
+_MOST_WARNINGS = 10
+
+
+def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None) -> str:
+    """Return the plan as text for a terminal or a log, above it what a change does."""
+    sections = (
+        _headline(plan),
+        _compared(change, plan.included),
+        _unknown(plan),
+        _estimates(plan),
+        _attention(plan),
+        _pools(plan),
+        budgets_section(plan.budgets),
+        limits_section(plan.limits),
+        changes_section(plan),
+        _waiting_versions(plan),
+        _unserved(plan),
+        tags_section(plan),
+        rules_section(plan.rules),
+        _guards(plan),
+        _approvals(plan),
+        _warnings(plan),
+        _digests(plan),
+    )
+    return lines_to_text(_separated(sections), colour=colour)
+
+
+def _compared(change: "Comparison | None", included: Mapping[str, str]) -> Iterable[Line]:
+    if change is None:
+        return ()
+    # Few plans are compared, and what explains a difference takes a while to load.
+    from fleet.report.comparison import comparison_section
+
+    return comparison_section(change, included)
+
+
+def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
+    lines = [list(section) for section in sections]
+    for position, section in enumerate(section for section in lines if section):
+        if position:
+            yield BLANK
+        yield from section
+
+
+def _headline(plan: Plan) -> Iterator[Line]:
+    yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
+    for said in (words.waiting(plan), words.proof(plan)):
+        if said:
+            yield line(said)
+    kept_back = words.withheld(plan)
+    if kept_back:
+        yield line(Span(f"Guards keep back: {kept_back}", Style.YELLOW))
+
+
+def _pools(plan: Plan) -> Iterator[Line]:
+    moving = [pool for pool in plan.pools if not _is_quiet(pool)]
+    quiet = [pool for pool in plan.pools if _is_quiet(pool)]
+    shown = plan.pools if len(quiet) <= _MOST_QUIET_POOLS else tuple(moving)
+    if not plan.pools:
+        return
+    yield from _pool_table(shown, plan.currency)
+    hidden = len(plan.pools) - len(shown)
+    if hidden:
+        unread = sum(bool(pool.not_known) for pool in quiet)
+        more = f", as far as is known ({unread:,} could not be read)" if unread else ""
+        yield line(f"  … and {words.many(hidden, 'pool')} without machines or changes{more}")
+
+
+def _is_quiet(pool: PoolVerdict) -> bool:
+    machines = pool.busy + pool.idle + pool.starting + pool.other
+    changed = pool.create + pool.drain + pool.delete
+    return not machines and not changed and pool.mode == "apply"
+
+
+def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
+    pools = [pool_status(verdict) for verdict in verdicts]
+    money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
+    with_other = any(pool.other for pool in pools)
+    headings = ["Pools", "busy", "idle", "starting", *(["other"] if with_other else []), "max"]
+    rows = [
+        [
+            Span(text, Style.BOLD if text == "Pools" else Style.DIM)
+            for text in (*headings, f"{currency}/h", "after")
+        ]
+    ]
+    for pool, before, after in zip(pools, money[::2], money[1::2], strict=True):
+        mode = "" if pool.mode == "apply" else f" ({pool.mode})"
+        counts = [pool.busy, pool.idle, pool.starting, *([pool.other] if with_other else [])]
+        rows.append(
+            [
+                Span(f"  {pool.pool}{mode}"),
+                *map(_count, counts),
+                Span(str(pool.max)),
+                Span(before),
+                Span(after),
+            ]
+        )
+    heading, *lines = table(rows, right=range(1, len(rows[0])))
+    yield heading
+    for pool, row in zip(pools, lines, strict=True):
+        yield row
+        yield line("      ", Span(pool.because, Style.DIM))
+
+
+def _count(count: int | None) -> Span:
+    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
+    return Span(words.figure(count), style)
+
+
+def _unserved(plan: Plan) -> Iterator[Line]:
+    if not plan.unserved:
+        return
+    total = sum(unserved.count for unserved in plan.unserved)
+    yield title(f"Not served in this run: {words.many(total, 'request')}")
+    signatures = {signature.id: signature for signature in plan.signatures}
+    for unserved in plan.unserved[:_MOST_UNSERVED]:
+        signature = signatures.get(unserved.signature)
+        yield line("  ", Span("! ", Style.YELLOW), _requests(unserved))
+        yield line("      ", unserved.because)
+        if signature and signature.required:
+            yield line(
+                Span(f"      queue {signature.queue}, asks for ", Style.DIM),
+                Span(", ".join(signature.required), Style.DIM),
+            )
+        if unserved.paths:
+            places = words.cited(unserved.paths, plan.included)
+            yield line(Span(f"      see {places}", Style.DIM))
+    hidden = plan.unserved[_MOST_UNSERVED:]
+    if hidden:
+        waiting = sum(unserved.count for unserved in hidden)
+        kinds = words.many(len(hidden), "other kind")
+        yield line(f"  … and {words.many(waiting, 'request')} of {kinds}")
+
+
+def _requests(unserved: Unserved) -> str:
+    names = words.some_of(unserved.requests, total=unserved.count)
+    return f"{words.many(unserved.count, 'request')}: {names}"
+
+
+def _guards(plan: Plan) -> Iterator[Line]:
+    speaking = [guard for guard in plan.guards if guard.is_worth_saying]
+    if speaking:
+        yield title("Guards")
+    for guard in speaking:
+        yield from _guard(guard, plan.included)
+
+
+_RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
+
+
+def _guard(guard: GuardResult, included: Mapping[str, str]) -> Iterator[Line]:
+    style = _RESULTS[guard.result]
+    where = f"pool {guard.pool}" if guard.pool else "whole fleet"
+    name = Span(f"[{guard.guard}]", Style.CYAN)
+    yield line("  ", Span(guard.result, style), f", {where}: {guard.because} ", name)
+    if guard.path:
+        place = words.cited([guard.path], included)
+        yield line(Span(f"      limit: {place}", Style.DIM))
+    if guard.way_out:
+        yield line("      way out: ", guard.way_out)
+
+
+def _approvals(plan: Plan) -> Iterator[Line]:
+    if plan.approvals:
+        yield title("Approvals")
+    for each in plan.approvals:
+        yield line(f"  {each.guard}, pool {each.pool}: {words.used(each)}, until {each.expires}")
+        if each.inert:
+            yield line("      ", Span(f"lets nothing pass: {each.inert}", Style.YELLOW))
+        yield line(Span(f"      because: {each.reason}", Style.DIM))
+
+
+def _unknown(plan: Plan) -> Iterator[Line]:
+    if plan.unknown:
+        yield title("Not known, and unknown is not zero")
+    for reading in plan.unknown:
+        yield line("  ", Span("? ", Style.YELLOW), reading)
+
+
+def _estimates(plan: Plan) -> Iterator[Line]:
+    if plan.estimates:
+        yield title("Only sampled: more waits, and nothing is let go for want of work")
+    for estimate in plan.estimates:
+        yield line("  ", Span("~ ", Style.YELLOW), words.estimated(estimate))
+
+
+def _attention(plan: Plan) -> Iterator[Line]:
+    if plan.attention:
+        yield title("Needs a person")
+    for sentence in plan.attention[:_MOST_WARNINGS]:
+        yield line("  ", Span("! ", Style.RED), sentence)
+    hidden = len(plan.attention) - _MOST_WARNINGS
+    if hidden > 0:
+        yield line(f"  … and {hidden} more")
+
+
+def _waiting_versions(plan: Plan) -> Iterator[Line]:
+    if plan.waiting_versions:
+        yield title("Image versions that wait")
+    for each in plan.waiting_versions:
+        yield line("  ", Span(f"image {each.image}", Style.BOLD), f": {each.said}")
+        yield line(Span(f"      now: {each.command}", Style.DIM))
+
+
+def _warnings(plan: Plan) -> Iterator[Line]:
+    if plan.warnings:
+        yield title("Warnings")
+    for warning in plan.warnings[:_MOST_WARNINGS]:
+        where = f"{warning.place}: " if warning.place else ""
+        yield line(
+            "  ", where, Span(f"warning[{warning.rule}]", Style.YELLOW), f" {warning.message}"
+        )
+    hidden = len(plan.warnings) - _MOST_WARNINGS
+    if hidden > 0:
+        yield line(f"  … and {words.many(hidden, 'more warning')}")
+
+
+def _digests(plan: Plan) -> Iterator[Line]:
+    digests = (
+        ("plan", plan.digests.plan),
+        ("config", plan.digests.config),
+        ("world", plan.digests.world),
+    )
+    known = ", ".join(f"{name} {words.short(digest)}" for name, digest in digests if digest)
+    for source in plan.prices:
+        yield line(Span(words.price_source(source), Style.DIM))
+    yield line(Span(f"Digests: {known}", Style.DIM))

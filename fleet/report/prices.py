@@ -1,0 +1,182 @@
+"""This module compares the price catalogue with what a provider says today, type by type.
+
+Compared is what this fleet uses: the machine types that its pools name, their address, their disk.
+"""
+
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+
+from pydantic import Field
+
+from fleet.model.facts import PriceList, Quote
+from fleet.model.prices import (
+    GIB_DIGITS,
+    Billing,
+    ListedHcloud,
+    MachineType,
+    billing_of,
+    listed_type,
+    table_of,
+    type_names,
+)
+from fleet.model.values import Value
+from fleet.report.terminal import Line, Span, Style, line, lines_to_text
+from fleet.report.words import many
+from fleet.schema.model import Fleet, Pool
+
+_SLACK = Decimal("0.02")
+"""Monthly prices are rounded, and a multiple of the hourly one only nearly."""
+
+
+class ComparedPrice(Value):
+    """One thing that has a price, in the catalogue and at its provider."""
+
+    what: str
+    catalogue: str
+    differences: tuple[str, ...] = Field((), description="What the provider says instead.")
+
+
+class PriceCheck(Value):
+    """What became of the comparison at one provider."""
+
+    provider: str
+    kind: str
+    own: bool = Field(False, description="Plans count with the provider's own list, kept.")
+    as_of: str = Field("", description="The date of the catalogue; empty where none is used.")
+    age: int | None = Field(None, description="Days since then; null where none is used.")
+    source: str = ""
+    prices: tuple[ComparedPrice, ...] = ()
+    unchecked: str = Field("", description="Why nothing was compared; empty where it was.")
+    failed: bool = Field(False, description="It should have been compared and could not be.")
+
+
+class PriceReport(Value):
+    """What became of the comparison at every provider."""
+
+    fleet: str
+    checks: tuple[PriceCheck, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 where a price differs or could not be asked for."""
+        differs = any(price.differences for each in self.checks for price in each.prices)
+        return 1 if differs or any(each.failed for each in self.checks) else 0
+
+
+def age_in_days(as_of: str, today: date) -> int | None:
+    """Return how old prices of a day are; None for those of no day."""
+    return (today - date.fromisoformat(as_of)).days if as_of else None
+
+
+def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) -> PriceCheck:
+    """Return how the catalogue differs from what a provider says."""
+    declared, billing = fleet.providers[provider], billing_of(fleet, provider)
+    shipped = table_of(declared)
+    return PriceCheck(
+        provider=provider,
+        kind=declared.kind,
+        own=isinstance(declared, ListedHcloud),
+        as_of=shipped.as_of,
+        age=age_in_days(shipped.as_of, today),
+        source=shipped.source,
+        prices=(
+            *(
+                _compared(known, prices.quotes.get(name), prices.currency, billing)
+                for name in used_types(fleet, provider)
+                if (known := listed_type(fleet, provider, name))
+            ),
+            *_compared_extras(billing, prices),
+        ),
+    )
+
+
+def used_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
+    """Return the machine types that the pools of a provider name, sorted."""
+    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    return tuple(sorted({t for p in pools if p.provider == provider for t in type_names(p)}))
+
+
+def _compared(
+    known: MachineType, quote: Quote | None, currency: str, billing: Billing
+) -> ComparedPrice:
+    return ComparedPrice(
+        what=known.name,
+        catalogue="no price" if known.price is None else f"{known.price} {known.currency}/h",
+        differences=tuple(_differences(known, quote, currency, billing)),
+    )
+
+
+def _differences(
+    known: MachineType, quote: Quote | None, currency: str, billing: Billing
+) -> Iterator[str]:
+    if quote is None:
+        yield "it is not sold there"
+        return
+    if (quote.price, currency) != (known.price, known.currency):
+        yield f"it costs {_plain(quote.price)} {currency}/h"
+    most = known.price * billing.month if known.price and billing.month else None
+    if most is not None and abs(quote.month - most) > _SLACK * most:
+        yield f"it costs at most {_plain(quote.month)} {currency} a month, not {_plain(most)}"
+    for name in ("cores", "memory", "disk"):
+        told, ours = getattr(quote, name), getattr(known, name)
+        if told != ours:
+            yield f"its {name} is {told}, not {ours}" + ("" if name == "cores" else " MiB")
+    if quote.architecture != known.architecture:
+        yield f"its architecture is {quote.architecture}, not {known.architecture}"
+
+
+def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPrice]:
+    if billing.address is not None:
+        told = prices.address
+        ours = (billing.address.amount, billing.address.currency)
+        yield ComparedPrice(
+            what="IPv4 address",
+            catalogue=f"{billing.address}/h",
+            differences=() if (told, prices.currency) == ours else (_said(told, prices, "h"),),
+        )
+    if billing.disk is not None and billing.month:
+        hourly = (
+            None if prices.disk is None else (prices.disk / billing.month).quantize(GIB_DIGITS)
+        )
+        ours = (billing.disk.amount, billing.disk.currency)
+        yield ComparedPrice(
+            what="GiB of disk",
+            catalogue=f"{billing.disk}/h",
+            differences=()
+            if (hourly, prices.currency) == ours
+            else (_said(prices.disk, prices, "month"),),
+        )
+
+
+def _said(told: Decimal | None, prices: PriceList, per: str) -> str:
+    return "it is not sold" if told is None else f"it costs {_plain(told)} {prices.currency}/{per}"
+
+
+def _plain(amount: Decimal) -> str:
+    return format(amount.normalize(), "f")
+
+
+def prices_to_text(report: PriceReport, *, colour: bool) -> str:
+    """Return provider by provider what is the same, what differs, and what nobody asked."""
+    lines = [each for check in report.checks for each in _check(check)]
+    return lines_to_text(lines, colour=colour)
+
+
+def _check(check: PriceCheck) -> Iterator[Line]:
+    dated = (
+        f", {'its own list' if check.own else 'catalogue'} of {check.as_of}" if check.as_of else ""
+    )
+    if check.age is not None:
+        dated += f", {many(check.age, 'day')} old"
+    yield line(Span(f"{check.provider} ({check.kind}{dated})", Style.BOLD))
+    if check.unchecked:
+        style = Style.RED if check.failed else Style.YELLOW
+        yield line("  ", Span("not checked", style), f": {check.unchecked}")
+    for price in check.prices:
+        known = f"  {price.what}  {price.catalogue}"
+        if price.differences:
+            said = "; ".join(price.differences)
+            yield line("  ", Span("! differs", Style.RED), f"{known}; at the provider {said}")
+        else:
+            yield line("  ", Span("same", Style.GREEN), known)

@@ -1,0 +1,370 @@
+"""This module takes from a plan what a status page shows: pools, workers, waiting work, money.
+
+Workers that are inactive (machine gone, token disabled) are only counted. What could not be
+read is null here, never zero.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.explain.worker_facts import WorkerFacts
+from fleet.model.facts import BaseChange
+from fleet.model.images import WaitingVersion
+from fleet.model.plan import (
+    ApprovalVerdict,
+    BudgetVerdict,
+    Estimate,
+    GuardResult,
+    NotKnown,
+    PeriodName,
+    Plan,
+    PoolVerdict,
+    Promotion,
+    Rate,
+    WorkerVerdict,
+)
+from fleet.model.values import Moment, Value
+from fleet.planner import assembly
+from fleet.report import words
+from fleet.report.limits import budgets_section
+from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table
+
+_NOTHING = WorkerFacts()
+_FIGURES: dict[NotKnown, tuple[str, ...]] = {
+    "machines": ("machines", "other", "unwanted"),
+    "workers": ("busy", "idle", "starting", "draining"),
+    "cost": ("cost_before", "cost_after"),
+    "price": ("price",),
+}
+
+
+class Waiting(Value):
+    """Requests that are treated alike, and how many of them get a machine."""
+
+    signature: str
+    queue: str
+    required: tuple[str, ...]
+    priority: int
+    requests: tuple[str, ...]
+    count: int
+    served: int = Field(description="How many of them have a worker, or one being created.")
+    refused: tuple[str, ...] = Field(description="Why tags that were asked for do not count.")
+    pools: tuple[str, ...] = Field(description="Pools that may serve them.")
+    because: tuple[str, ...] = Field(description="Why the others get none in this run.")
+
+
+class PoolStatus(Value):
+    """A pool and what it holds; null stands for a figure that nobody knows."""
+
+    pool: str
+    mode: str
+    because: str
+    machines: int | None = Field(description="How many there are.")
+    busy: int | None
+    idle: int | None
+    starting: int | None
+    other: int | None
+    create: int
+    drain: int
+    delete: int
+    served: int = Field(description="Waiting requests that get a worker here.")
+    max: int
+    price: Rate | None
+    cost_before: Rate | None
+    cost_after: Rate | None
+    provider: str | None
+    type: str | None
+    image: str | None
+    provides: tuple[str, ...]
+    stack: str | None
+    serial: int | None
+    unwanted: int | None = Field(description="How many of them config no longer wants.")
+    draining: int | None = Field(description="How many of them get no new work.")
+    not_known: tuple[NotKnown, ...]
+
+
+class BudgetStatus(Value):
+    """How far one budget is used up in one of its periods, this plan counted."""
+
+    budget: str
+    path: tuple[str | int, ...]
+    period: PeriodName
+    coming: bool = Field(description="It is about the next hour, day or month.")
+    unit: str
+    limit: Rate
+    spent: Rate | None
+    reserved: Rate
+    planned: Rate
+    left: Rate | None
+    exceeded: bool
+
+
+class WorkerStatus(WorkerVerdict, WorkerFacts):
+    """A worker: what it is, what it does, and what becomes of it."""
+
+
+class Status(Value):
+    """What exists and what waits, as of one plan; null stands for what nobody knows."""
+
+    format: Literal["fleet-status-1"] = "fleet-status-1"
+    fleet: str
+    time: Moment
+    currency: str
+    cost_per_hour: Rate | None
+    cost_per_hour_after: Rate | None
+    cost_per_hour_at_least: Rate = Field(description="What is known of it.")
+    pools: tuple[PoolStatus, ...]
+    workers: tuple[WorkerStatus, ...]
+    unlisted: tuple[str, ...] = Field(description="Pools whose machines are not known.")
+    budgets: tuple[BudgetStatus, ...] = Field(description="Each in its current and next period.")
+    hidden: int = Field(description="Inactive workers that are left out.")
+    waiting: tuple[Waiting, ...]
+    unread: tuple[str, ...] = Field(description="Queues of which nobody knows what waits.")
+    estimates: tuple[Estimate, ...] = Field(description="Queues that were only sampled.")
+    unknown: tuple[str, ...]
+    attention: tuple[str, ...]
+    cadence: str | None = Field(
+        description="Where runs come much further apart than fleet.yaml says."
+    )
+    bases: tuple[BaseChange, ...] = Field(description="What would change of what machines share.")
+    promotions: tuple[Promotion, ...] = Field(description="Versions that the next run moves.")
+    waiting_versions: tuple[WaitingVersion, ...] = Field(
+        description="Newer versions of images that not every machine boots yet."
+    )
+    guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
+    approvals: tuple[ApprovalVerdict, ...]
+
+
+def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
+    """Return the status that a plan tells of: workers sorted by pool and name.
+
+    `facts` holds by name what is known of workers beside what becomes of them.
+    """
+    exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
+    active = [verdict for verdict in exists if not verdict.inactive]
+    pools = tuple(pool_status(pool) for pool in sorted(plan.pools, key=lambda pool: pool.pool))
+    return Status(
+        fleet=plan.fleet,
+        time=plan.time,
+        currency=plan.currency,
+        cost_per_hour=plan.cost_before if plan.is_cost_known else None,
+        cost_per_hour_after=plan.cost_after if plan.is_cost_known else None,
+        cost_per_hour_at_least=plan.cost_before,
+        pools=pools,
+        workers=tuple(
+            WorkerStatus(**dict(facts.get(each.worker, _NOTHING)), **dict(each))
+            for each in sorted(active, key=lambda worker: (worker.pool, worker.worker))
+        ),
+        unlisted=tuple(pool.pool for pool in pools if pool.machines is None),
+        budgets=tuple(map(_budget, plan.budgets)),
+        hidden=len(exists) - len(active),
+        waiting=_waiting(plan),
+        unread=plan.unread,
+        estimates=plan.estimates,
+        unknown=plan.unknown,
+        attention=plan.attention,
+        cadence=next((each.message for each in plan.warnings if each.rule == assembly.RULE), None),
+        bases=plan.bases,
+        promotions=plan.promotions,
+        waiting_versions=plan.waiting_versions,
+        guards=plan.guards,
+        approvals=plan.approvals,
+    )
+
+
+def pool_status(verdict: PoolVerdict) -> PoolStatus:
+    """Return a pool's verdict with nothing in the place of what is not known."""
+    figures = verdict.model_dump()
+    figures["machines"] = verdict.busy + verdict.idle + verdict.starting + verdict.other
+    for missing in verdict.not_known:
+        figures |= dict.fromkeys(_FIGURES[missing])
+    return PoolStatus.model_validate(figures)
+
+
+def _budget(verdict: BudgetVerdict) -> BudgetStatus:
+    figures = verdict.model_dump(exclude={"known"})
+    figures["spent"] = verdict.spent if verdict.known else None
+    return BudgetStatus(**figures, left=verdict.left)
+
+
+def _waiting(plan: Plan) -> tuple[Waiting, ...]:
+    unserved: dict[str, list[str]] = {}
+    left: dict[str, int] = {}
+    for entry in plan.unserved:
+        unserved.setdefault(entry.signature, []).append(entry.because)
+        left[entry.signature] = left.get(entry.signature, 0) + entry.count
+    return tuple(
+        Waiting(
+            signature=signature.id,
+            queue=signature.queue,
+            required=signature.required,
+            priority=signature.priority,
+            requests=signature.requests,
+            count=signature.count,
+            served=max(0, signature.count - left.get(signature.id, 0)),
+            refused=tuple(tag.because for tag in signature.refused),
+            pools=signature.pools,
+            because=tuple(unserved.get(signature.id, ())),
+        )
+        for signature in sorted(plan.signatures, key=lambda entry: -entry.priority)
+    )
+
+
+_STATE_STYLES = {
+    "busy": Style.GREEN,
+    "starting": Style.CYAN,
+    "draining": Style.YELLOW,
+    "disconnected": Style.RED,
+    "failed": Style.RED,
+    "never-registered": Style.RED,
+    "unrecorded": Style.RED,
+    "missing": Style.RED,
+}
+
+
+def status_to_text(plan: Plan, *, colour: bool) -> str:
+    """Return pools and workers as two tables; inactive workers are only counted."""
+    status = status_of(plan)
+    lines = [
+        line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
+        line(_money(status)),
+        *_unknown(status),
+        BLANK,
+        *_pools(status),
+        BLANK,
+        *_budgets(plan),
+        *_workers(status),
+    ]
+    return lines_to_text(lines, colour=colour)
+
+
+def _money(status: Status) -> str:
+    return f"{_cost(status)}; {_demand(status)}"
+
+
+def _cost(status: Status) -> str:
+    least = status.cost_per_hour_at_least
+    if status.cost_per_hour is not None:
+        return f"{words.rate(status.cost_per_hour)} {status.currency}/h"
+    return f"at least {words.rate(least)} {status.currency}/h" if least else "cost not known"
+
+
+def _demand(status: Status) -> str:
+    waiting = sum(entry.count for entry in status.waiting)
+    served = sum(entry.served for entry in status.waiting)
+    return words.demand(waiting, served, unsure=status.unread or status.estimates)
+
+
+def _pools(status: Status) -> Iterator[Line]:
+    if not status.pools:
+        yield line("No pools.")
+        return
+    money = words.rates([pool.cost_before for pool in status.pools])
+    rows = [
+        _headings(
+            "POOL", "BUSY", "IDLE", "STARTING", "OTHER", "MAX", f"{status.currency}/h", "MODE"
+        )
+    ]
+    for pool, rate in zip(status.pools, money, strict=True):
+        counts = (pool.busy, pool.idle, pool.starting, pool.other)
+        rows.append(
+            [
+                Span(pool.pool),
+                *map(_count, counts),
+                Span(str(pool.max)),
+                Span(rate),
+                Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),
+            ]
+        )
+    yield from table(rows, right=range(1, 7))
+
+
+def _budgets(plan: Plan) -> Iterator[Line]:
+    lines = list(budgets_section(plan.budgets))
+    if lines:
+        yield from lines
+        yield BLANK
+
+
+def _count(count: int | None) -> Span:
+    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
+    return Span(words.figure(count), style)
+
+
+def _workers(status: Status) -> Iterator[Line]:
+    if status.workers:
+        yield from worker_table(status)
+    elif not status.unlisted:
+        unread = "No workers are known of; what could not be read may have some."
+        yield line(unread if status.unknown else "No workers.")
+    if status.unlisted:
+        which = words.named("pool", status.unlisted)
+        yield line(Span(f"The workers of {which} are not known.", Style.YELLOW))
+    if status.hidden:
+        yield line(
+            Span(
+                f"{words.many(status.hidden, 'inactive worker')} not shown "
+                "(machine gone or token disabled)",
+                Style.DIM,
+            )
+        )
+
+
+def worker_table(status: Status) -> Iterator[Line]:
+    """Yield the workers of a status as a table."""
+    money = words.rates([words.cost_of(worker) for worker in status.workers])
+    rows = [
+        _headings(
+            "WORKER", "POOL", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", f"{status.currency}/h"
+        )
+    ]
+    rows.extend(
+        [
+            Span(worker.worker),
+            Span(worker.pool),
+            Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),
+            Span(worker.running or (words.NOT_KNOWN if worker.state == "assumed" else "-")),
+            Span(words.since(worker.since, status.time)),
+            Span(worker.image or "-"),
+            Span(worker.type or "-"),
+            Span(rate),
+        ]
+        for worker, rate in zip(status.workers, money, strict=True)
+    )
+    yield from table(rows, right=(4, 7))
+
+
+def _state(worker: WorkerVerdict) -> str:
+    state = words.state(worker)
+    return f"{state}, outdated" if worker.outdated else state
+
+
+def _headings(*names: str) -> list[Span]:
+    return [Span(name, Style.BOLD) for name in names]
+
+
+def _unknown(status: Status) -> Iterator[Line]:
+    for reading in status.unknown:
+        yield line(Span("not known: ", Style.YELLOW), reading)
+    for sentence in status.attention:
+        yield line(Span("needs a person: ", Style.YELLOW), sentence)
+    if status.cadence:
+        yield line(Span("late: ", Style.YELLOW), status.cadence)
+    for moving in status.promotions:
+        yield line(
+            Span(f"image {moving.image}: ", Style.YELLOW),
+            f"the next fleet apply does: {moving.verb} {moving.version}",
+        )
+    for each in status.waiting_versions:
+        yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; {each.command}")
+    for guard in status.guards:
+        if guard.result == "refused":
+            yield line(Span("refused: ", Style.RED), guard.because)
+    for approval in status.approvals:
+        used = words.used(approval)
+        what = f"{approval.guard}, pool {approval.pool}, {used}, until {approval.expires}"
+        inert = f" ({approval.inert})" if approval.inert else ""
+        yield line(Span("approval: ", Style.DIM), what, inert)

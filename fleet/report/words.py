@@ -1,0 +1,273 @@
+"""This module says figures the way people do: money, durations, counts, places."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from fleet.explain.worker_facts import WorkerFacts
+from fleet.model import plan
+from fleet.model.facts import WorkerInputs
+from fleet.model.plan import (
+    Action,
+    ApprovalVerdict,
+    Estimate,
+    Optimum,
+    Plan,
+    Promotion,
+    Replaced,
+    WorkerVerdict,
+)
+from fleet.model.prices import PriceSource
+from fleet.planner.machine_inputs import market_of
+from fleet.schema.units import write_count
+
+NOT_KNOWN = "not known"
+"""What stands where a figure would, had it been read: never a zero."""
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
+    """Return amounts of money with as many places as the finest of them needs, at least two."""
+    known = iter(plan.rates([each for each in amounts if each is not None], sign=sign))
+    return [NOT_KNOWN if amount is None else next(known) for amount in amounts]
+
+
+def rate(amount: Decimal | None, *, sign: bool = False) -> str:
+    """Return one amount of money with two to four places."""
+    return rates([amount], sign=sign)[0]
+
+
+def before_after(
+    before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
+) -> str:
+    """Return what an hour costs before and after, once where it stays the same."""
+    if before is None and after is None:
+        return NOT_KNOWN
+    first, second = rates([before, after])
+    figures = first if before == after else f"{first} {arrow} {second}"
+    return f"{figures} {currency}/h"
+
+
+def market(inputs: WorkerInputs) -> str:
+    """Return on which market a machine is bought, to stand after its type; on demand is silent."""
+    bought = market_of(inputs)
+    return "" if bought == "on-demand" else f" ({bought})"
+
+
+def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
+    """Return what an hour costs before and after a plan, as far as that is known."""
+    if plan.is_cost_known:
+        return before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
+    if not plan.cost_before and not plan.cost_after:
+        return f"cost {NOT_KNOWN}"
+    known = before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
+    return f"at least {known}"
+
+
+def figure(count: int | None) -> str:
+    """Return a count; words where nobody knows it."""
+    return NOT_KNOWN if count is None else str(count)
+
+
+def cost_of(worker: WorkerVerdict) -> Decimal | None:
+    """Return what a worker costs an hour; None where no price is known."""
+    return worker.cost if worker.cost_known else None
+
+
+def size_of(facts: WorkerFacts) -> str:
+    """Return what a machine is made of; empty where nobody knows."""
+    parts = [] if facts.cores is None else [f"{many(facts.cores, 'core')}"]
+    sizes = ((facts.memory, "memory"), (facts.disk, "disk"), (facts.swap, "swap"))
+    parts += [f"{size / 1024:g} GiB {of}" for size, of in sizes if size]
+    if parts and facts.architecture:
+        parts.append(facts.architecture)
+    return ", ".join(parts)
+
+
+def state(worker: WorkerVerdict) -> str:
+    """Return what a worker does; of one that no registry tells of nobody knows."""
+    return NOT_KNOWN if worker.state in ("assumed", "unknown") else worker.state
+
+
+def duration(length: timedelta) -> str:
+    """Return a length of time in its two largest units, for instance 1 h 20 min."""
+    seconds = max(0, int(length.total_seconds()))
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes == 0:
+        return f"{seconds} s"
+    if hours == 0:
+        return f"{minutes} min"
+    if days == 0:
+        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
+    return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
+
+
+def since(moment: datetime | None, now: datetime) -> str:
+    """Return how long ago something began; a dash where nobody knows."""
+    return "-" if moment is None else duration(now - moment)
+
+
+def time(moment: datetime) -> str:
+    """Return a time to the minute, in UTC."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def price_source(source: PriceSource) -> str:
+    """Return which prices of a provider count, of when, and why no newer ones do."""
+    which = "its own list" if source.own else "the table shipped with fleet"
+    dated = f", of {source.as_of}" if source.as_of else ", which has none there"
+    is_old = source.age_seconds is not None and (source.because or not source.own)
+    age = f", {duration(timedelta(seconds=source.age_seconds or 0))} old" if is_old else ""
+    why = f" ({source.because})" if source.because else ""
+    return f"Prices of {source.provider}: {which}{dated}{age}{why}"
+
+
+def many(count: int, noun: str) -> str:
+    """Return a count with its noun in the right number, thousands grouped."""
+    return write_count(count, noun)
+
+
+def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -> str:
+    """Return the first few names and how many more there are."""
+    count = max(len(names), total or 0)
+    if len(names) == count == shown + 1:
+        shown = count  # the last name is no longer than "and 1 more"
+    first = ", ".join(names[:shown])
+    rest = count - min(len(names), shown)
+    if not first:
+        return f"{rest:,} more" if rest else ""
+    return f"{first} and {rest:,} more" if rest else first
+
+
+def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> str:
+    """Return keys with the file that each stands in: pools.arm.image in fleet.d/arm.yaml."""
+    files: dict[str, list[str]] = {}
+    for path in paths:
+        files.setdefault(included.get(place(path[:2]), "fleet.yaml"), []).append(place(path))
+    return "; ".join(f"{some_of(keys)} in {file}" for file, keys in files.items())
+
+
+def named(noun: str, names: Sequence[str]) -> str:
+    """Return names with what they are, in the right number: pools arm, big and 2 more."""
+    return f"{noun}{'s' if names[1:] else ''} {some_of(names)}"
+
+
+def estimated(estimate: Estimate) -> str:
+    """Return what is known of a queue that was only sampled."""
+    return f"queue {estimate.queue}: {estimate.because}"
+
+
+def changes(plan: Plan) -> str:
+    """Return how many workers are to be created, drained and deleted."""
+    if plan.is_quiet:
+        unsure = plan.unknown or plan.estimates
+        return "nothing to change, as far as is known" if unsure else "nothing to change"
+    released = f", {len(plan.releases):,} to release" if plan.releases else ""
+    parts = sum(len(each.said) for each in plan.bases)
+    shared = f", {many(parts, 'change')} to what machines share" if parts else ""
+    moved = len(plan.promotions)
+    images = f", {many(moved, 'image version')} to move" if moved else ""
+    return _counts(plan.actions, always=True) + released + shared + images
+
+
+def replacement(promotion: Promotion, currency: str) -> str:
+    """Return which machines a promotion replaces, how fast and for how much at most."""
+    if not promotion.replaces:
+        return "replaces no machine"
+    cost = promotion.cost
+    plan = f"cost {NOT_KNOWN}" if cost is None else f"at most {rate(cost)} {currency}"
+    pools = replaced(promotion.replaces)
+    return f"later runs replace {pools}; {plan} for new machines beside old ones"
+
+
+def replaced(pools: Sequence[Replaced]) -> str:
+    """Return how many machines of which pools are replaced, and how fast."""
+    return ", ".join(
+        f"{many(each.machines, 'machine')} of {each.pool} ({each.at_a_time}% at a time"
+        + (f", only {' or '.join(each.windows)}" if each.windows else "")
+        + ")"
+        for each in pools
+    )
+
+
+def demand(waiting: int, served: int, *, unsure: object) -> str:
+    """Return how many requests wait, and how many of them have a machine."""
+    if not waiting:
+        return "what waits is not known" if unsure else "nothing waits"
+    requests = f"{'at least ' if unsure else ''}{many(waiting, 'request')}"
+    verb = "waits" if waiting == 1 else "wait"
+    return f"{requests} {verb}, {served:,} with a machine there or coming"
+
+
+def waiting(plan: Plan) -> str:
+    """Return how much waits and has a machine by a plan; empty where nothing is known to wait."""
+    count = sum(signature.count for signature in plan.signatures)
+    unserved = sum(each.count for each in plan.unserved)
+    unsure = plan.unread or plan.estimates
+    return demand(count, count - unserved, unsure=unsure) if count else ""
+
+
+def proof(plan: Plan) -> str:
+    """Return what the machines for what waits cost, and whether that is the least; or nothing."""
+    proven = plan.optimum
+    if proven is None:
+        return ""
+    said = f"New machines: about {rate(proven.cost)} {plan.currency} until idle time-out"
+    if proven.is_optimal:
+        said += " (optimal)"
+    elif proven.is_about_cost:
+        said += f" (at most {proven.gap:.2%} could be saved: {proven.because})"
+    return "; ".join((said, *_assumptions(proven)))
+
+
+def _assumptions(proven: Optimum) -> Iterator[str]:
+    """Yield what a cost rests on that nobody knows, and what is not in it."""
+    if proven.assumed:
+        count = "1h" if proven.assumed == 1 else "1h each"
+        yield f"{many(proven.assumed, 'request')} of unknown duration counted as {count}"
+    if proven.unpriced:
+        yield f"{many(proven.unpriced, 'machine')} of unknown price counted as 0"
+    if proven.withheld:
+        yield f"{many(proven.withheld, 'machine')} withheld by a guard not counted"
+
+
+def withheld(plan: Plan) -> str:
+    """Return what guards keep back, empty where they keep back nothing."""
+    released = f"{len(plan.unreleased):,} to release" if plan.unreleased else ""
+    return ", ".join(filter(None, (_counts(plan.withheld, always=False), released)))
+
+
+def used(approval: ApprovalVerdict) -> str:
+    """Return how far an approval is used up: used 12 of 18, 3 more in this plan."""
+    now = f", {len(approval.passes)} more in this plan" if approval.passes else ""
+    return f"used {approval.used} of {approval.count}{now}"
+
+
+def place(path: Sequence[str | int]) -> str:
+    """Return a key of fleet.yaml as a dotted path, odd names in quotes."""
+    text = "".join(
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part}"
+        if _BARE_KEY.match(part)
+        else f'."{part}"'
+        for part in path
+    )
+    return text.removeprefix(".")
+
+
+def short(digest: str) -> str:
+    """Return the beginning of a digest, enough to tell it from others."""
+    return digest[:12]
+
+
+def _counts(actions: Sequence[Action], *, always: bool) -> str:
+    counted = Counter(action.action for action in actions)
+    return ", ".join(
+        f"{counted[kind]:,} to {kind}"
+        for kind in ("create", "drain", "delete")
+        if always or counted[kind]
+    )

@@ -1,0 +1,127 @@
+"""Find secrets in text, so that no message and no file repeats them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleet.schema.base import ENV_PATTERN
+from fleet.schema.findings import At, Path, nearest
+from fleet.schema.nodes import Node
+
+# Compiled at their first use, which most runs never see.
+_CREDENTIAL = r"""(?ix)
+    [a-z][a-z0-9+.-]{0,30}://[^/\s:@]{0,200}:(?P<url>[^/\s@]{1,500})@
+    | (?:password|passwd|passphrase|secret|token|api[_-]?key)=(?P<pair>[^\s&$"'{]{1,500})
+    | (?P<shape>(?:gh[pousr]_|glpat-|xox[abp]-)[A-Za-z0-9_-]{10,200}|AKIA[0-9A-Z]{16})
+    | (?P<block>-----BEGIN\ [A-Z\ ]{0,40}PRIVATE\ KEY)"""
+_HALLMARKS = ("@", "=", "gh", "glpat-", "xox", "akia", "-----")
+_KEY_WORDS = "pass(?:word|wd|phrase)|secret|token|api[_-]?key|private[_-]?key|credentials?|dsn"
+_SECRET_KEY = rf"(?i)(^|[_-])({_KEY_WORDS})$"
+_SECRET_LINE = rf"(?i)(?:{_KEY_WORDS}|read)[\"']?\s*:(?P<value>.*)$"
+_REFERENCE = r"\s*(\{\s*(env|file|command)\s*:|$)"
+
+
+def holds_secret(text: str) -> bool:
+    """Say whether a text holds a credential: in a URL, a DSN, or by its known shape."""
+    lower = text.lower()
+    return any(mark in lower for mark in _HALLMARKS) and bool(re.search(_CREDENTIAL, text))
+
+
+def names_secret(key: str) -> bool:
+    """Say whether the value under a key of this name is a secret."""
+    return re.search(_SECRET_KEY, key) is not None
+
+
+def masked(text: str) -> str:
+    """Return a line with every credential in it replaced, character by character."""
+    return re.sub(_CREDENTIAL, _stars, text)
+
+
+def masked_source(lines: list[str], number: int) -> str:
+    """Return one line of a file that could not be parsed, whatever may be secret masked."""
+    line = lines[number]
+    if found := re.search(_SECRET_LINE, line):
+        if not re.match(_REFERENCE, found["value"]):
+            start = found.start("value")
+            return line[:start] + re.sub(r"\S", "*", line[start:])
+    elif line.strip() and _continues_secret(lines, number):
+        return re.sub(r"\S", "*", line)
+    return masked(line)
+
+
+def _continues_secret(lines: list[str], number: int) -> bool:
+    """Say whether a line belongs to a secret that began on an earlier one."""
+    depth = _indent(lines[number])
+    for earlier in reversed(lines[max(0, number - 200) : number]):
+        if earlier.strip() and (_indent(earlier) < depth or depth == 0):
+            found = re.search(_SECRET_LINE, earlier)
+            reference = re.match(r"\s*(env|file|command)\s*:", lines[number])
+            return found is not None and not reference
+    return False
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _stars(found: re.Match[str]) -> str:
+    whole, name = found[0], found.lastgroup or ""
+    start, end = found.start(name) - found.start(), found.end(name) - found.start()
+    return whole[:start] + "*" * (end - start) + whole[end:]
+
+
+_REFERENCE_KEYS = ("env", "file", "command", "environment")
+
+
+@dataclass(frozen=True)
+class InlineSecret:
+    """A value, or a key, that must not be repeated."""
+
+    path: Path
+    node: Node
+    at: At = "value"
+
+
+def find_secrets(node: Node, path: Path = (), *, secret: bool = False) -> Iterator[InlineSecret]:
+    """Yield every secret below a node; `secret` says that all of it is one."""
+    if node.kind == "mapping":
+        for key, value in (*node.entries, *node.dropped):
+            yield from _in_entry(key, value, path, secret=secret)
+    elif node.kind == "list":
+        for number, item in enumerate(node.items):
+            yield from find_secrets(item, (*path, number), secret=secret)
+    elif (secret and node.value is not None) or _is_credential(node):
+        yield InlineSecret(path, node)
+
+
+def _in_entry(key: Node, value: Node, path: Path, *, secret: bool) -> Iterator[InlineSecret]:
+    name = str(key.value)
+    here = (*path, name)
+    if key.kind != "scalar":
+        yield from find_secrets(key, path, secret=secret)
+    elif _is_credential(key):
+        yield InlineSecret(here, key, "key")
+    meant = nearest(name, _REFERENCE_KEYS) if secret else ""
+    if meant and value.kind != "mapping":
+        yield from find_secrets(value, here, secret=not _refers(meant, value))
+        return
+    begins = names_secret(name) or (name == "read" and path[:1] == ("queues",))
+    chosen_name = len(here) == 2 and value.kind == "mapping"  # noqa: PLR2004 - as in pools.NAME
+    yield from find_secrets(value, here, secret=secret or (begins and not chosen_name))
+
+
+def _is_credential(node: Node) -> bool:
+    return isinstance(node.value, str) and holds_secret(node.value)
+
+
+def _refers(key: str, value: Node) -> bool:
+    """Say whether this is a way to name a secret and not the secret itself."""
+    if key == "command":
+        return value.kind == "list"
+    if key == "environment":
+        return value.kind == "list" and all(map(_is_name, value.items))
+    return value.kind != "list" and (key == "file" or _is_name(value))
+
+
+def _is_name(value: Node) -> bool:
+    return re.match(ENV_PATTERN, str(value.value)) is not None

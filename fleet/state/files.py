@@ -1,0 +1,206 @@
+"""This module reads and writes the files a person names; a file is written whole or not at all."""
+
+import errno
+import glob
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from fleet.errors import FileUnreadable
+from fleet.model.facts import Unknown
+from fleet.ports import Files
+
+_WORDS = {
+    errno.ENOENT: "there is no such file or directory",
+    errno.EISDIR: "this is a directory, not a file",
+    errno.ENOTDIR: "a part of its path is not a directory",
+    errno.EACCES: "permission denied",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.ELOOP: "too many symbolic links",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+
+
+_STREAMS = {"/dev", "/dev/fd", "/proc/self/fd"}
+"""What a person names, as /dev/stdin."""
+
+
+class LocalFiles:
+    """The files of this computer; `within` is where included files have to stand."""
+
+    def __init__(self, within: str | None = None) -> None:
+        self._within = None if within is None else Path(within or ".")
+        self._is_stream = within in _STREAMS
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file's bytes, reading no more than limit.
+
+        What is `within` is a regular file there: no pipe that waits, no link that leads elsewhere.
+        """
+        try:
+            # Nobody waits for the other end of a pipe.
+            with open(name, "rb", opener=_open_at_once) as stream:
+                os.set_blocking(stream.fileno(), True)
+                if self._within is not None:
+                    self._check(name, stream)
+                content = stream.read(limit + 1)
+        except (OSError, ValueError) as error:
+            raise _unreadable(name, error, "cannot be read") from error
+        if len(content) > limit:
+            raise FileUnreadable(f"{name}: larger than {_size(limit)}")
+        return content
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Return the files that match, sorted; a link that leads elsewhere is refused."""
+        names = sorted(name for name in glob.glob(pattern) if not os.path.isdir(name))  # noqa: PTH112, PTH207 - names stay as they were written
+        for name in names:
+            self._check_place(name)
+        return tuple(names)
+
+    def _check(self, name: str, stream: IO[bytes]) -> None:
+        self._check_place(name)
+        if not (self._is_stream or stat.S_ISREG(os.fstat(stream.fileno()).st_mode)):
+            raise FileUnreadable(f"{name}: this is no regular file")
+
+    def _check_place(self, name: str) -> None:
+        if self._within is None or self._is_stream:
+            return
+        base = os.path.realpath(self._within)
+        # A link in a circle stays where it is, and cannot be read.
+        if not Path(os.path.realpath(name)).is_relative_to(base):
+            raise FileUnreadable(f"{name}: leads out of {self._within}")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file: all of it or, when that fails, nothing."""
+        try:
+            _write(Path(name), text.encode())
+        except (OSError, ValueError) as error:
+            raise _unreadable(name, error, "cannot be written") from error
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def make_private(path: Path) -> None:
+    """Make a file that is not there yet, for its owner alone, and its folder; raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+
+
+def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Write a file whole, where it says something else; others may read it meanwhile.
+
+    `mode` says who may read it; None: who might before, and whom the umask lets read a new one.
+    Raises OSError with its name, and then it is as it was.
+    """
+    try:
+        if not _holds(path, content):
+            _replace(path, content, mode)
+        elif mode is not None and stat.S_IMODE(path.stat().st_mode) != mode:
+            path.chmod(mode)
+    except OSError as error:
+        # A full disk names no file, and a draft is none that a person knows.
+        error.filename = str(path)
+        raise
+
+
+def _replace(path: Path, content: bytes, mode: int | None) -> None:
+    # In the same directory, so that the rename is atomic. Process ids repeat in containers.
+    name = os.fsencode(path.name)[:200].decode(errors="ignore")
+    draft = path.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(draft, flags, mode or 0o666), "wb") as new:
+        try:
+            new.write(content)
+            new.flush()
+            if mode is not None:
+                os.fchmod(new.fileno(), mode)
+            elif path.exists():
+                os.fchmod(new.fileno(), stat.S_IMODE(path.stat().st_mode))
+            os.fsync(new.fileno())
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False
+
+
+def _write(path: Path, content: bytes) -> None:
+    if str(path.parent) in _STREAMS:
+        number = {"stdout": "1", "stderr": "2"}.get(path.name, path.name)
+        # Of a file that was opened anew one would write over what the other wrote.
+        with open(os.dup(int(number)) if number.isdecimal() else path, "wb") as stream:  # noqa: PTH123 - by its number
+            stream.write(content)
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if path.is_symlink() and not target.is_relative_to(os.path.realpath(path.parent)):
+        # A checkout may hold links that somebody else made.
+        raise ValueError(f"this link leads out of {path.parent}; name the file itself")
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        # A device or a pipe: there is nothing to replace.
+        target.write_bytes(content)
+    else:
+        replace_file(target, content)
+
+
+def _unreadable(name: str, error: OSError | ValueError, what: str) -> FileUnreadable:
+    number = error.errno if isinstance(error, OSError) else None
+    strerror = error.strerror if isinstance(error, OSError) else str(error)
+    return FileUnreadable(f"{name}: {what}: {_WORDS.get(number or 0, strerror or 'unknown')}")
+
+
+def _size(limit: int) -> str:
+    return f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - one MB
+
+
+_LIMIT_BYTES = 10 * 1000 * 1000
+
+
+class FileMembers:
+    """A YAML or JSON file: each group with a list of its users."""
+
+    def __init__(self, name: str, files: Files) -> None:
+        self._name = name
+        self._files = files
+
+    def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
+        """Return the users of each group; Unknown, with the reason, where it cannot be read."""
+        # YAML is slow to load, and most commands read no members.
+        from fleet.schema.nodes import parse
+
+        try:
+            text = self._files.read(self._name, _LIMIT_BYTES).decode("utf-8-sig")
+        except FileUnreadable as error:
+            return Unknown(unknown=str(error))
+        except UnicodeDecodeError as error:
+            return Unknown(unknown=f"{self._name}: not UTF-8 text: {error.reason}")
+        parsed = parse(text, self._name)
+        if parsed.findings:
+            first = parsed.findings[0]
+            return Unknown(unknown=f"{first.span}: {first.message}")
+        value = parsed.root.plain() if parsed.root else None
+        if not isinstance(value, dict):
+            return Unknown(unknown=f"{self._name}: expected a mapping of groups to lists of users")
+        for group, users in value.items():
+            if not isinstance(group, str) or not _is_list_of_names(users):
+                wrong = f"{self._name}: group {group!r} needs a list of user names"
+                return Unknown(unknown=wrong)
+        return {group: tuple(users) for group, users in value.items()}
+
+
+def _is_list_of_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)

@@ -1,0 +1,132 @@
+"""This module makes boto3's sessions, which find credentials and make clients.
+
+Its URL is as Pulumi writes them, `s3://BUCKET/PREFIX?region=…&endpoint=…`. Credentials come by
+AWS's own chain; no message shows them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from fleet.errors import FleetError
+
+
+def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
+    """Return a session of its own; `options` are boto3's: `region_name`, `profile_name`."""
+    # boto3 is slow to load, and most commands ask nothing of AWS.
+    import boto3
+    from botocore.session import get_session
+
+    session = get_session()
+    tables = _tables()
+    session.register_component("data_loader", tables)
+    made = boto3.Session(**options, botocore_session=session)
+    # Each session of boto3 names its own folder to them once more.
+    tables.search_paths[:] = dict.fromkeys(tables.search_paths)
+    return made
+
+
+@cache
+def _tables() -> Any:  # noqa: ANN401 - botocore has no types
+    """Return what botocore knows of services: large, so read once for all sessions."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+_ABSENT = frozenset({"NoSuchKey", "404", "NoSuchUpload"})
+_YES = frozenset({"true", "1", "t"})
+
+
+class S3Prefix:
+    """Objects by their keys below the prefix; what fails is `failed`, and says what and why.
+
+    `config` is botocore's: how long to wait, how often to try.
+    """
+
+    def __init__(
+        self, url: str, failed: type[FleetError], *, next_step: str = "", **config: object
+    ) -> None:
+        parts = urlsplit(url)
+        folder = parts.path.strip("/")
+        self.bucket = parts.hostname or ""
+        self.before = f"{folder}/" if folder else ""
+        self.place = f"s3://{self.bucket}/{folder}".rstrip("/")
+        self._options = dict(parse_qsl(parts.query))
+        self._failed = failed
+        self._next_step = next_step
+        self._config = config
+
+    def at(self, key: str) -> dict[str, str]:
+        """Return which object a key is, in S3's words."""
+        return {"Bucket": self.bucket, "Key": self.before + key}
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys that begin so, however many there are."""
+        with self.asked():
+            pages = self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=self.before + prefix
+            )
+            found = [each["Key"] for page in pages for each in page.get("Contents", ())]
+        return tuple(sorted(str(key).removeprefix(self.before) for key in found))
+
+    def get(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
+        """Return an object's content as a stream; None where there is no such object."""
+        with self.asked(absent_is_fine=True):
+            return self.client.get_object(**self.at(key))["Body"]
+        return None
+
+    def remove(self, key: str) -> None:
+        """Remove an object."""
+        with self.asked():
+            self.client.delete_object(**self.at(key))
+
+    @cached_property
+    def client(self) -> Any:  # noqa: ANN401 - boto3 ships no types
+        """Return boto3's client, which is slow to load."""
+        from botocore.config import Config
+
+        by_path = self._says_yes("s3ForcePathStyle", "use_path_style")
+        style = {"addressing_style": "path" if by_path else "auto"}
+        session = new_session(profile_name=self._options.get("profile"))
+        return session.client(
+            "s3",
+            region_name=self._options.get("region"),
+            endpoint_url=self._endpoint(),
+            config=Config(**self._config, s3=style),
+        )
+
+    @contextmanager
+    def asked(self, *, absent_is_fine: bool = False) -> Iterator[type[Any]]:
+        """Say of what failed why; yields the class of what the server refuses."""
+        from botocore import exceptions
+
+        try:
+            yield exceptions.ClientError
+        except exceptions.ClientError as error:
+            said = error.response.get("Error", {})
+            if absent_is_fine and said.get("Code") in _ABSENT:
+                return
+            raise self._failed(
+                f"{self.place} refuses {error.operation_name}: {said.get('Code', 'no reason')}: "
+                f"{said.get('Message', '')}"
+            ) from error
+        except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+            raise self._failed(
+                f"{self.place} does not answer: {type(error).__name__}{self._next_step}"
+            ) from error
+        except (exceptions.BotoCoreError, ValueError) as error:
+            raise self._failed(f"{self.place} cannot be asked: {error}") from error
+
+    def _endpoint(self) -> str | None:
+        """Return where the server is, with the scheme that older URLs leave out."""
+        endpoint = self._options.get("endpoint")
+        if not endpoint or "://" in endpoint:
+            return endpoint
+        plain = self._says_yes("disableSSL", "disable_https")
+        return f"{'http' if plain else 'https'}://{endpoint}"
+
+    def _says_yes(self, *names: str) -> bool:
+        return bool({self._options.get(name, "").lower() for name in names} & _YES)

@@ -1,0 +1,134 @@
+"""This module reads secrets by their reference: an environment variable, a file, a command.
+
+A message names the reference and never what was read.
+"""
+
+import os
+import shlex
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet.errors import SecretMissing
+from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
+from fleet.state.command import Call, CommandFailed, run
+
+_MAX_BYTES = 64 * 1024
+_HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+"""What a command gets of our environment, which holds other secrets, beside what it names."""
+
+
+class HostSecrets:
+    """Secrets of the computer that fleet runs on; `base` is the folder of fleet.yaml."""
+
+    def __init__(
+        self, environment: Mapping[str, str], base: Path, *, timeout_seconds: float = 30
+    ) -> None:
+        self._environment = environment
+        self._base = base
+        self._timeout = timeout_seconds
+
+    def read(self, reference: object) -> str:
+        """Return the secret without white space around it; raises SecretMissing."""
+        match reference:
+            case EnvSecret(env=name):
+                return self._from_environment(name)
+            case FileSecret(file=name):
+                return self._from_file(name)
+            case CommandSecret():
+                return self._from_command(reference)
+            case _:
+                raise TypeError(f"not a reference to a secret: {type(reference).__name__}")
+
+    def exposure(self, reference: object) -> tuple[str, str] | None:
+        """Return how a file is open to others, and the command that closes it; None: it is not."""
+        if not isinstance(reference, FileSecret):
+            return None
+        path = self._base / Path(reference.file).expanduser()
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            return None
+        # Of a file that somebody else owns, its group may be what lets fleet read it.
+        whom = "go" if status.st_uid == os.getuid() else "o"
+        if not status.st_mode & (stat.S_IRWXO | (stat.S_IRWXG if whom == "go" else 0)):
+            return None
+        said = f"others may read or change {path}: its mode is {stat.S_IMODE(status.st_mode):04o}"
+        return said, f"chmod {whom}= {shlex.quote(str(path))}"
+
+    def _from_environment(self, name: str) -> str:
+        secret = self._environment.get(name, "").strip()
+        if not secret:
+            state = "is empty" if name in self._environment else "is not set"
+            raise SecretMissing(
+                f"secret {{env: {name}}}: the environment variable {name} {state}; export it, or "
+                "set it as a masked variable of the CI job"
+            )
+        return secret
+
+    def _from_file(self, name: str) -> str:
+        path = self._base / Path(name).expanduser()
+        what = f"secret {{file: {name}}}: "
+        try:
+            with path.open("rb") as file:
+                content = file.read(_MAX_BYTES + 1)
+        except PermissionError as error:
+            raise SecretMissing(f"{what}{path} may not be read{_owner(path)}") from error
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a path"
+            raise SecretMissing(
+                f"{what}{path} cannot be read ({reason}); relative paths begin at the folder "
+                "of fleet.yaml"
+            ) from error
+        if len(content) > _MAX_BYTES:
+            raise SecretMissing(f"{what}{path} is longer than 64 KiB; is it the right file?")
+        return _decoded(content, f"{what}{path}")
+
+    def _from_command(self, reference: CommandSecret) -> str:
+        what = f"secret {{command: {shlex.join(reference.command)}}}"
+        names = (*_HANDED_ON, *reference.environment)
+        missing = [name for name in reference.environment if name not in self._environment]
+        if missing:
+            raise SecretMissing(
+                f"{what}: the environment variable {missing[0]} is not set, which its "
+                "`environment` names"
+            )
+        try:
+            printed = run(
+                Call(
+                    what=what,
+                    command=reference.command,
+                    folder=self._base,
+                    environment={k: self._environment[k] for k in names if k in self._environment},
+                    timeout=self._timeout,
+                    shows=False,
+                )
+            )
+        except CommandFailed as error:
+            raise SecretMissing(f"{error}; run it by hand to see why") from error
+        if not (secret := printed.strip()):
+            raise SecretMissing(f"{what}: its output is empty")
+        return secret
+
+
+def _decoded(content: bytes, what: str) -> str:
+    try:
+        secret = content.decode().strip()
+    except UnicodeDecodeError:
+        # The cause would carry the bytes.
+        raise SecretMissing(f"{what} is not UTF-8 text") from None
+    if not secret:
+        raise SecretMissing(f"{what} is empty")
+    return secret
+
+
+def _owner(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        return "; a folder above it is closed to this user"
+    mode = stat.S_IMODE(status.st_mode)
+    return (
+        f": it belongs to user {status.st_uid} with mode {mode:04o}, fleet runs as user "
+        f"{os.getuid()}; give it to this user with mode 0600"
+    )

@@ -1,0 +1,284 @@
+"""What a request asks for: which tags count, where each comes from, which are refused.
+
+Tags come from the user, the task, a ticket, the rules of `powerful` and of `derive`. One that was
+asked for without permission never counts, and is a `Refusal`. What a queue stored with a request
+wins: a rule that would add to it is newer than the request, and a `Difference`.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Literal, Union
+
+from fleet.schema.model import Askers, Fleet
+from fleet.schema.rules import Asker, Otherwise
+from fleet.tagrules.context import Told
+from fleet.tagrules.derive import derive
+from fleet.tagrules.names import is_source_build
+from fleet.tagrules.numbers import read_minimums, tag_name
+from fleet.tagrules.offers import Ask
+from fleet.tagrules.vocabulary import Path, Vocabulary
+
+if TYPE_CHECKING:
+    # Checks of fleet.yaml need this package and neither facts nor RE2.
+    from fleet.model.facts import Request, Unknown
+    from fleet.tagrules.allow import AllowList, RuleMatch
+
+Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
+"""Group to the users in it; Unknown where that could not be read."""
+Source = Literal["user", "task", "ticket", "system", "rule", "derived", "unknown"]
+
+_WORDS: Mapping[Source, str] = {
+    "user": "user",
+    "task": "task",
+    "derived": "task",
+    "ticket": "tickets",
+    "system": "system",
+    "rule": "rules",
+}
+"""The word of `asked_by` that lets a source ask."""
+
+
+@dataclass(frozen=True)
+class TagOrigin:
+    """A tag that counts, and where it is from; `path` is the key of fleet.yaml, where one asks."""
+
+    tag: str
+    source: Source
+    because: str
+    path: Path = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A tag that does not count: who asked, and the key of fleet.yaml that forbids it."""
+
+    tag: str
+    who: str
+    because: str
+    path: Path
+    is_sure: bool = True
+    """Whether it is known that it may not be asked for: not so where groups cannot be read."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tag that a rule of today gives, and that the queue did not store with the request."""
+
+    tag: str
+    because: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a request asks for, and how it came about."""
+
+    ask: Ask
+    origins: tuple[TagOrigin, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    held: bool = False
+    """The queue stored a tag that was asked for without permission, or a ticket needs one, or
+    nobody can tell whether it may be asked for: no machine may serve it."""
+
+
+def ask_of(
+    fleet: Fleet, request: "Request", told: Told, *, memberships: Memberships, today: date
+) -> Asking:
+    """Return what a request asks for."""
+    return Judge(fleet, memberships, today).ask_of(request, told)
+
+
+@dataclass
+class Judge:
+    """Says what requests ask for, alike requests only once."""
+
+    fleet: Fleet
+    memberships: Memberships
+    today: date
+    with_provided: bool = True
+    """Whether any worker looks at what requests bring."""
+    _known: dict[object, Asking] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Compile what is the same for every request."""
+        self._vocabulary = Vocabulary(self.fleet)
+        self._allowed: AllowList | None = None
+        if self.fleet.powerful:
+            # Patterns need RE2, which a file without them does not load.
+            from fleet.tagrules import allow
+
+            self._allowed = allow.AllowList(self.fleet, self.today)
+        self._history = any(rule.history is not None for rule in self.fleet.derive)
+        self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
+
+    def ask_of(self, request: "Request", told: Told) -> Asking:
+        """Return what a request asks for, and how that came about."""
+        return self._judge(request, self._rules_for(request), told)
+
+    def ask_of_alike(self, request: "Request", told: Told) -> Asking:
+        """Return the same, judged once for all requests that this fleet.yaml treats alike.
+
+        Its origins name the first of them.
+        """
+        rules = self._rules_for(request)
+        key = self._key(request, rules, told)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._judge(request, rules, told)
+        return found
+
+    def _rules_for(self, request: "Request") -> "tuple[RuleMatch, ...]":
+        return self._allowed.rules_for(request) if self._allowed else ()
+
+    def _key(self, request: "Request", rules: "Sequence[RuleMatch]", told: Told) -> object:
+        """Return all that this fleet.yaml looks at in a request."""
+        key: list[object] = [told, request.required, tuple(rule.index for rule in rules)]
+        if self.with_provided:
+            key.append(request.provided)
+        if self._permissions and request.asked:
+            key += [tuple(sorted(request.asked.items())), request.requester, request.groups]
+            key += [request.workspace, request.scope]
+        if self.fleet.derive:
+            key += [request.task, is_source_build(request), repr(request.task_data)]
+        if self._history:
+            key.append(request.package)
+        return tuple(key)
+
+    def _judge(self, request: "Request", rules: "Sequence[RuleMatch]", told: Told) -> Asking:
+        asked = [*_asked(request, stored=told.stored)]
+        ruled = [*_by_rules(rules)]
+        good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
+        derived = [
+            TagOrigin(d.tag, "derived", d.because, ("derive", d.index))
+            for d in derive(self.fleet, request, {origin.tag for origin in good}, told)
+        ]
+        good += [o for o in derived if self._refusal(request, o) is None]
+        counted = {origin.tag for origin in good}
+        differences: tuple[Difference, ...] = ()
+        if told.stored:
+            differences = tuple(_differences([o for o in good if o.tag not in request.required]))
+            good = [origin for origin in good if origin.tag in request.required]
+            counted &= set(request.required)
+        refused = [
+            refusal
+            for origin in (*asked, *ruled, *derived)
+            if origin.tag not in counted and (refusal := self._refusal(request, origin))
+        ]
+        provided = request.provided if self.with_provided else ()
+        plain, minimums = read_minimums(counted, self._vocabulary.numeric)
+        return Asking(
+            ask=Ask(plain, frozenset(provided), minimums),
+            origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
+            refused=tuple(dict.fromkeys(refused)),
+            differences=differences,
+            held=any(
+                refusal.tag in request.required
+                and (told.stored or not refusal.is_sure or self._needs(request, refusal.tag))
+                for refusal in refused
+            ),
+        )
+
+    def _needs(self, request: "Request", tag: str) -> bool:
+        """Say whether a ticket asks for a tag without which it gets no machine."""
+        names = self._vocabulary.names_of(tag)
+        drops = any(isinstance(self.fleet.tags[name].otherwise, Otherwise) for name in names)
+        return "ticket" in (request.asked.get(tag), request.asked.get(tag_name(tag))) and not drops
+
+    def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:
+        """Say why a tag does not count; None where it does, or where nobody tells who asked."""
+        allowed, path = self._vocabulary.asked_by(origin.tag)
+        if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
+            return None
+        named = [asker for asker in allowed if isinstance(asker, Askers)]
+        if origin.source in ("user", "ticket") and any(self._is_one(request, n) for n in named):
+            return None
+        who = _who(request, origin)
+        because = (
+            f"{who} may not ask for {origin.tag}: {'.'.join(map(str, path))} lets only "
+            f"{write_askers(allowed)} ask for it"
+        )
+        may_be_one = origin.source in ("user", "ticket") and any(each.groups for each in named)
+        if isinstance(self.memberships, Mapping) or not may_be_one:
+            return Refusal(origin.tag, who, because, path)
+        because += f" (who is in which group is not known: {self.memberships.unknown})"
+        return Refusal(origin.tag, who, because, path, is_sure=False)
+
+    def _is_one(self, request: "Request", askers: Askers) -> bool:
+        known = self.memberships if isinstance(self.memberships, Mapping) else {}
+        return (
+            (request.requester is not None and request.requester in askers.users)
+            or request.workspace in askers.workspaces
+            or request.scope in askers.scopes
+            or any(
+                g in request.groups or request.requester in known.get(g, ()) for g in askers.groups
+            )
+        )
+
+
+def write_askers(askers: Sequence[Asker]) -> str:
+    """Return who may ask, in words."""
+    parts: list[str] = []
+    for asker in askers:
+        if isinstance(asker, str):
+            parts.append(asker)
+            continue
+        for kind, names in (
+            ("user", asker.users),
+            ("group", asker.groups),
+            ("workspace", asker.workspaces),
+            ("scope", asker.scopes),
+        ):
+            parts += [f"{kind} {name}" for name in names]
+    return ", ".join(parts) or "nobody"
+
+
+def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
+    words = {
+        "user": "the user asked for it",
+        "task": "the task asked for it",
+        "ticket": "the ticket asked for it",
+        "system": "the system asked for it",
+        "unknown": "the queue stored it" if stored else "the request asks for it",
+    }
+    for tag in request.required:
+        source: Source = request.asked.get(tag) or request.asked.get(tag_name(tag)) or "unknown"
+        because = words[source]
+        if source == "unknown":
+            because += ", and does not tell who asked"
+        yield TagOrigin(tag, source, because)
+
+
+def _by_rules(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
+    for match in rules:
+        contact = f", contact {match.rule.contact}" if match.rule.contact else ""
+        because = f"pattern {match.rule.match!r} takes {match.name}{contact}"
+        for tag in match.rule.ask:
+            yield TagOrigin(tag, "rule", because, ("powerful", match.index))
+
+
+def _who(request: "Request", origin: TagOrigin) -> str:
+    match origin.source:
+        case "rule" | "derived":
+            return f"the rule {origin.path[0]}[{origin.path[1]}]"
+        case "user" | "ticket":
+            through = " (by ticket)" if origin.source == "ticket" else ""
+            return f"user {request.requester or '(not known)'}{through}"
+        case _:
+            return f"the {origin.source}"
+
+
+def _differences(origins: Sequence[TagOrigin]) -> Iterator[Difference]:
+    for origin in origins:
+        if origin.source == "rule":
+            because = (
+                f"rule newer than request: powerful[{origin.path[1]}] asks for {origin.tag}, "
+                "which the queue did not store with the request"
+            )
+        else:
+            because = (
+                f"derive[{origin.path[1]}] gives {origin.tag} ({origin.because}), "
+                "which the queue did not store with the request"
+            )
+        yield Difference(origin.tag, because, origin.path)

@@ -1,0 +1,203 @@
+"""This module asks a `fleet serve`, or a Resalloc, for tickets over XML-RPC.
+
+Its token is in a header of each call, from a file that only its owner reads: never in an address
+or an argument, which other users of this computer and logs would see.
+"""
+
+import argparse
+import http.client
+import ipaddress
+import netrc
+import os
+import ssl
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from xmlrpc.client import Error, Fault, ProtocolError, SafeTransport, ServerProxy, Transport
+
+from fleet.errors import FileUnreadable, SourceUnreachable, TicketRefused, WrongUsage
+from fleet.ports import Clock, Console, Waiter
+from fleet.schema.units import read_duration
+
+_SECONDS = 60
+_PRIVATE = 0o077
+_UNAUTHORIZED = 401
+
+
+class TicketServer:
+    """A server of tickets at an address; TicketRefused where it refuses a call."""
+
+    def __init__(self, url: str, netrc_file: str | None) -> None:
+        host = _host_of(url)
+        found = _find_login(host, netrc_file)
+        if found and urlsplit(url).scheme != "https" and not _is_here(host):
+            raise WrongUsage(
+                f"--server {url}: {netrc_file or '~/.netrc'} has a token for {host}, which would "
+                "be sent in clear: give an https:// address"
+            )
+        basic = b64encode(":".join(found).encode()).decode() if found else ""
+        self._headers = [("Authorization", f"Basic {basic}")] if found else []
+        self._url = url
+        self._netrc = netrc_file or "~/.netrc"
+
+    def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - what XML-RPC holds
+        """Return what the server answers."""
+        try:
+            with ServerProxy(self._url, transport=self._transport()) as server:
+                return getattr(server, name)(*arguments)
+        except Fault as fault:
+            raise TicketRefused(f"{self._url}: {fault.faultString}") from fault
+        except ProtocolError as error:
+            if error.errcode == _UNAUTHORIZED:
+                raise TicketRefused(
+                    f"{self._url} asks for a token: write a line `machine HOST login NAME "
+                    f"password TOKEN` to {self._netrc}, or name such a file with --netrc"
+                ) from error
+            raise SourceUnreachable(f"{self._url}: {error.errcode} {error.errmsg}") from error
+        except (OSError, http.client.HTTPException, Error) as error:
+            raise SourceUnreachable(f"{self._url} cannot be reached: {error}") from error
+
+    def _transport(self) -> Transport:
+        if not self._url.startswith("https:"):
+            return _Plain(headers=self._headers)
+        return _Secret(headers=self._headers, context=ssl.create_default_context())
+
+
+class _Plain(Transport):
+    def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - typeshed's
+        """Return a connection that does not wait for ever."""
+        connection = super().make_connection(host)
+        connection.timeout = _SECONDS
+        return connection
+
+
+class _Secret(SafeTransport):
+    def make_connection(self, host: Any) -> http.client.HTTPSConnection:  # noqa: ANN401 - typeshed's
+        """Return a connection that does not wait for ever."""
+        connection = super().make_connection(host)
+        connection.timeout = _SECONDS
+        return connection
+
+
+def _host_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host, login = parts.hostname, parts.username or parts.password
+        _ = parts.port
+    except ValueError:
+        host, login = None, None
+    if login:
+        raise WrongUsage(
+            "--server: an address with a token in it is seen by every user of this computer: "
+            "write the token to ~/.netrc (mode 0600), or to a file named with --netrc"
+        )
+    if not host or not url.startswith(("http://", "https://")):
+        raise WrongUsage(f"--server {url}: expected http://HOST:PORT or https://HOST:PORT")
+    return host
+
+
+def _find_login(host: str, file: str | None) -> Sequence[str] | None:
+    """Return the name and token for a host; None where no file, or no line of it, has any."""
+    path = Path(file) if file else Path(os.path.expanduser("~/.netrc"))  # noqa: PTH111 - without a home it stays as it is
+    try:
+        mode = path.stat().st_mode
+        entry = netrc.netrc(str(path)).authenticators(host)
+    except FileNotFoundError as error:
+        if file is None:
+            return None
+        raise FileUnreadable(f"{path}: there is no such file or directory") from error
+    except OSError as error:
+        raise FileUnreadable(f"{path}: {error.strerror}") from error
+    except (netrc.NetrcParseError, UnicodeDecodeError) as error:
+        # What the error says may be the token.
+        line = f":{error.lineno}" if isinstance(error, netrc.NetrcParseError) else ""
+        raise FileUnreadable(
+            f"{path}{line}: expected lines of `machine HOST login NAME password TOKEN`"
+        ) from None
+    if entry is None:
+        return None
+    if mode & _PRIVATE:
+        raise FileUnreadable(f"{path}: others may read or write it: chmod 600 {path}")
+    return entry[0], entry[2]
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+_POLL_SECONDS = 3
+_NOT_SENT = ("owner", "build", "team", "priority", "background", "lease", "user", "queue", "built")
+"""Options that Resalloc's calls have no place for."""
+
+
+def run(args: argparse.Namespace, console: Console, waiter: Waiter, clock: Clock) -> int:
+    """Do what is asked of the server; 0 where a ticket is ready, opened or closed."""
+    more = [name for name in _NOT_SENT if getattr(args, name, None)]
+    if more:
+        raise WrongUsage(
+            f"--{more[0]}: a server is only told tags and a sandbox; its submitter is in the "
+            "sandbox, as in OWNER/PROJECT--SUBMITTER"
+        )
+    server = TicketServer(args.server, args.netrc)
+    match args.action:
+        case "open":
+            sandbox = [args.sandbox] if args.sandbox else []
+            console.out(str(server.call("takeTicket", sorted(set(args.tag)), *sandbox)))
+            return 0
+        case "close":
+            if not server.call("closeTicket", args.ticket):
+                console.note(f"ticket {args.ticket} was not open")
+            return 0
+        case "wait":
+            return _wait(args, console, server, waiter, clock)
+        case _:
+            return _check(args.ticket, console, server.call("collectTicket", args.ticket))
+
+
+def _wait(
+    args: argparse.Namespace,
+    console: Console,
+    server: TicketServer,
+    waiter: Waiter,
+    clock: Clock,
+) -> int:
+    seconds = None if args.most is None else read_duration(args.most)
+    if args.most is not None and seconds is None:
+        raise WrongUsage(f"--for {args.most}: expected a duration like 90s or 10m")
+    began = clock.now()
+    while True:
+        found = server.call("collectTicket", args.ticket)
+        is_over = seconds is not None and clock.now() - began >= timedelta(seconds=seconds)
+        if is_over or not _waits(found):
+            return _check(args.ticket, console, found)
+        if not waiter.wait(_POLL_SECONDS):
+            raise KeyboardInterrupt
+
+
+def _waits(found: object) -> bool:
+    return (
+        isinstance(found, dict)
+        and not (found.get("ready") or found.get("closed") or found.get("failed"))
+        and found.get("ready") is not None
+    )
+
+
+def _check(number: str, console: Console, found: object) -> int:
+    """Print the answer of a ticket that is ready; else say what it is, and return 1."""
+    if not isinstance(found, dict) or found.get("ready") is None:
+        raise TicketRefused(f"there is no ticket {number} of this client at the server")
+    for word in ("closed", "failed"):
+        if found.get(word):
+            console.note(f"ticket {number} is {word}")
+            return 1
+    if not found["ready"]:
+        console.note(f"ticket {number} waits")
+        return 1
+    console.out(str(found.get("output") or "").rstrip("\n"))
+    return 0

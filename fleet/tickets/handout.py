@@ -1,0 +1,406 @@
+"""This module says what a ticket may hope for, from fleet.yaml and the other tickets alone.
+
+Who may ask for what, what fits, what may be dropped after a while and what budgets have left is
+what the plan says; in which order tickets get machines, `assignment` says.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cache, partial
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from fleet.model.facts import Machine, World
+from fleet.model.plan import BudgetVerdict, Plan, Unserved
+from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
+from fleet.planner.budgets import spending_limits
+from fleet.planner.demand import Signed, Supply, required_of, sign_demand
+from fleet.planner.desk import desks_of
+from fleet.planner.layout import Layout, class_of, lay_out, priority_at
+from fleet.planner.ledger import periods
+from fleet.planner.lifecycle.begin import begin
+from fleet.planner.limits import limits_on
+from fleet.planner.pool_plan import Draft
+from fleet.planner.staffing import find_supplies
+from fleet.planner.units import State, is_up
+from fleet.schema.findings import nearest
+from fleet.schema.model import Fleet, Pool, TicketQueue
+from fleet.tagrules import Offer, ask_of_tags, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.context import NOTHING
+from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.requests import Judge, Memberships
+from fleet.tagrules.vocabulary import Vocabulary
+from fleet.tickets.assignment import Assignment, Budget, Ready, Suitable, Terms, assign, in_order
+
+_SHOWN = 12
+_ITS_TURN = "each `fleet apply` gives out the machines that are free and orders the rest"
+
+
+def why_refused(fleet: Fleet, queue: str, ticket: Ticket) -> str:
+    """Return why a ticket is not even opened, in a sentence; empty where it is."""
+    names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
+    fault = find_fault(ticket.tags, [name for name in names if name])
+    return fault or _find_unknown_tag(fleet, queue, ticket.tags)
+
+
+class Grant(NamedTuple):
+    """A tag that a ticket asks for, or may not have, and the key of fleet.yaml that decides."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the rules make of a ticket's tags."""
+
+    given: tuple[Grant, ...] = ()
+    """Tags that `powerful` and `derive` ask for, of what the ticket says of its build."""
+    dropped: tuple[Grant, ...] = ()
+    """Tags that it asks for and may not have, and may do without (`otherwise`)."""
+    denied: tuple[Grant, ...] = ()
+    """Tags that it asks for and may not have: it gets no machine."""
+    unknown: str = ""
+    """Why nobody can tell, where that hangs on who is in which group."""
+
+
+def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -> Judged:
+    """Return what the rules make of a ticket's tags, by its build and who asks."""
+    # Patterns are for builds, and take long to make ready.
+    acting = fleet if ticket.build else fleet.model_copy(update={"powerful": []})
+    asking = Judge(acting, memberships, today).ask_of(to_request(ticket), NOTHING)
+    own = [Grant(r.tag, r.because, r.path) for r in asking.refused if r.tag in ticket.tags]
+    names = {origin.tag: origin for origin in asking.origins if origin.path}
+    denied = own if asking.held else []
+    return Judged(
+        given=tuple(Grant(tag, o.because, o.path) for tag, o in sorted(names.items())),
+        dropped=() if asking.held else tuple(own),
+        denied=tuple(_with_hint(fleet, ticket, each) for each in denied),
+        unknown="" if isinstance(memberships, Mapping) or not denied else memberships.unknown,
+    )
+
+
+def _with_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
+    """Return a refusal; where a rule may give the tag, with what the ticket has to say for it."""
+    ruled = any(denied.tag in rule.ask for rule in fleet.powerful)
+    if not ruled:
+        return denied
+    hint = (
+        f"no rule of powerful gives it to {ticket.build}"
+        if ticket.build
+        else "rules of powerful give it to builds: say which it is (--build)"
+    )
+    return denied._replace(because=f"{denied.because}; {hint}")
+
+
+def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
+    """Return what is said of the first tag that nothing declares or provides; empty: none."""
+    provided = {tag for _, offer in _offers(fleet, queue) for tag in offer.provides}
+    vocabulary = Vocabulary(fleet)
+    for tag in sorted(tags):
+        if tag in provided or vocabulary.names_of(tag) or tag_name(tag) in vocabulary.numeric:
+            continue
+        names = sorted({*provided} | {name for name in fleet.tags if not name.endswith("*")})
+        meant = nearest(tag, names)
+        hint = f"did you mean {meant}?" if meant else f"known are {', '.join(names[:_SHOWN])}"
+        return f"no pool of queue {queue} provides {tag}; {hint if names else 'none has any tag'}"
+    return ""
+
+
+def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]) -> str:
+    """Return why a ticket waits, as of when its client was last heard."""
+    each = {other.id: other for other in others} | {ticket.id: ticket}
+    return why_all_wait(fleet, queue, each.values(), ticket.heard_at)[ticket.id]
+
+
+def why_all_wait(
+    fleet: Fleet, queue: str, tickets: Iterable[Ticket], now: datetime
+) -> dict[int, str]:
+    """Return why each ticket waits: blocked, nothing can fit it, a limit, a budget, or its turn.
+
+    To a limit counts who has a machine, and who waits for one before it.
+    """
+    terms = terms_of(fleet, queue)
+    open_tickets = _as_asked(fleet, tickets, now)
+    held = [each for each in open_tickets if each.state is TicketState.READY]
+    waiting = [each for each in open_tickets if each.state is TicketState.WAITING]
+    limits = cache(partial(limits_on, fleet, queue))
+    unfit = cache(partial(_why_unfit, fleet, queue))
+    turn = cache(partial(_its_turn, fleet, queue))
+    running = Counter((limit, limit.whose(each)) for each in held for limit in limits(each.tags))
+    before: Counter[tuple[Limit, str]] = Counter()
+    said = {}
+    for ticket in in_order(waiting, held, terms, now):
+        keys = [(limit, limit.whose(ticket)) for limit in limits(ticket.tags)]
+        full = next((k for k in keys if running[k] + before[k] >= k[0].most), None)
+        if ticket.owner in terms.blocked:
+            said[ticket.id] = (
+                f"queues.{queue}.blocked names its owner {ticket.owner}: it gets no machine"
+            )
+        elif because := unfit(ticket.tags):
+            said[ticket.id] = f"nothing fits it: {because}"
+        elif full:
+            limit, who = full
+            said[ticket.id] = limit.sentence(who, running[full], before[full])
+        elif ticket.note:
+            said[ticket.id] = ticket.note
+        else:
+            told = [
+                limit.sentence(who, running[limit, who], before[limit, who]) for limit, who in keys
+            ]
+            before.update(keys)
+            said[ticket.id] = "; ".join([turn(ticket.tags), *told])
+    return said
+
+
+def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
+    """Return tickets with the tags that rules give them, as limits and pools look at them."""
+    known = [replace(each, tags=each.counting) for each in tickets]
+    if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
+        return known
+    judge = Judge(fleet, {}, now.date())
+    found = []
+    for each in known:
+        origins = () if each.machine else judge.ask_of(to_request(each), NOTHING).origins
+        added = {origin.tag for origin in origins if origin.path}
+        found.append(replace(each, tags=tuple(sorted({*each.tags, *added}))))
+    return found
+
+
+def terms_of(fleet: Fleet, queue: str) -> Terms:
+    """Return what fleet.yaml says of how tickets of a queue get machines."""
+    desk = fleet.queues[queue]
+    if not isinstance(desk, TicketQueue):
+        raise TypeError(queue)
+    return Terms(
+        ageing=desk.ageing,
+        prefer_reuse=desk.prefer_reuse,
+        blocked=frozenset(desk.blocked),
+        blocked_at=("queues", queue, "blocked"),
+        class_of=partial(class_of, fleet, Vocabulary(fleet)),
+    )
+
+
+def _why_unfit(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
+    """Return why no pool can ever serve such a ticket as things are; empty where one can.
+
+    Tags without which it may run after a while are not asked for.
+    """
+    if unknown := _find_unknown_tag(fleet, queue, tags):
+        return unknown
+    ask = ask_of_tags(fleet, tags)
+    said = []
+    for name, offer in _offers(fleet, queue):
+        mismatch = find_mismatch(ask, offer)
+        if not mismatch:
+            return ""
+        said.append(f"pool {name} {mismatch}")
+    return "; ".join(said) or f"no pool serves queue {queue}"
+
+
+def _its_turn(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
+    """Return what a ticket waits for that fits some pool: a machine, where any may be made."""
+    ask = ask_of_tags(fleet, tags)
+    fitting = [name for name, offer in _offers(fleet, queue) if not find_mismatch(ask, offer)]
+    pools = {name: pool for name in fitting if isinstance(pool := fleet.pools[name], Pool)}
+    if any(pool.mode == "apply" for pool in pools.values()):
+        return _ITS_TURN
+    modes = ", ".join(f"pools.{name}.mode is {pool.mode}" for name, pool in pools.items())
+    return f"no free machine fits it, and none is made{f': {modes}' if modes else ''}"
+
+
+def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
+    for name, pool in sorted(fleet.pools.items()):
+        if serves_queue(pool, queue):
+            yield name, offer_of_pool(fleet, name, ())
+
+
+def hand_out(
+    fleet: Fleet,
+    world: World,
+    queue: str,
+    tickets: Iterable[Ticket],
+    besides: Collection[str] = (),
+) -> Assignment:
+    """Return which of a queue's tickets get which machines, and why the others wait.
+
+    What the world does not tell of, as a ticket that was opened since, waits for the next time.
+    No ticket gets a machine that is `besides`.
+    """
+    drafts = begin(fleet, world)
+    supplies = find_supplies(fleet, world, drafts)
+    demand = sign_demand(fleet, world, supplies)
+    signed = {
+        request.key: each for each in demand if each.queue == queue for request in each.requests
+    }
+    terms = terms_of(fleet, queue)
+    if spending_limits(fleet):
+        terms = _with_budgets(terms, lay_out(fleet, world, drafts, supplies, demand), queue)
+    current = [expire(ticket, world.time) for ticket in tickets]
+    # To limits and classes counts what a ticket asks for by the rules, too.
+    taking = [
+        replace(each, tags=each.counting)
+        if each.machine
+        else replace(each, tags=tuple(required_of(signed[f"{queue}/{each.id}"].ask)))
+        for each in current
+        if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
+    ]
+    free = _ready(drafts, supplies, queue, desks_of(fleet, world.queues))
+    kinds = {each.name: each for each in free if each.name not in besides}
+    suits = _suits(fleet, queue, supplies, signed, demand)
+    assignment = assign(taking, kinds.values(), suits, terms, world.time)
+    for lease in assignment.leases:
+        each = signed[f"{queue}/{lease.ticket}"]
+        lacking = each.dropped - supplies[kinds[lease.machine].kind].offer.provides
+        ask = replace(each.ask, required=each.ask.required - lacking)
+        assignment.tags[lease.ticket] = tuple(required_of(ask))
+        if note := _note(each, lacking):
+            assignment.notes[lease.ticket] = note
+    return assignment
+
+
+def _note(signed: Signed, lacking: Collection[str]) -> str:
+    """Return which tags a ticket has to do without; empty where it has all that it asked for."""
+    parts = [
+        f"without {tag}: no machine with it came in time (tags.{tag}.otherwise)"
+        for tag in sorted(lacking)
+    ]
+    parts += [f"without {each.tag}: {each.because}" for each in signed.refused]
+    return "; ".join(parts)
+
+
+def _with_budgets(terms: Terms, layout: Layout, queue: str) -> Terms:
+    """Return the terms with what budgets have left by this plan, and what tickets take of it."""
+    groups = {each.key: group.id for group in layout.groups for each in group.requests}
+    rows = [account.row for account in layout.accounts]
+    return replace(
+        terms,
+        budgets=tuple(Budget(row.path, row.because, row.room, row.requests) for row in rows),
+        group_of=lambda ticket: groups.get(f"{queue}/{ticket.id}", ""),
+    )
+
+
+def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
+    """Return which tickets a budget holds back, until when, or a tag that they may not have."""
+    said: dict[int, str] = {}
+    for unserved in plan.unserved:
+        accounts = [each for each in plan.budgets if each.path in unserved.paths]
+        tickets = [key for key in unserved.requests if key.startswith(f"{queue}/")]
+        if tickets and (accounts or "asked_by" in unserved.path):
+            because = _why_held(fleet, world, unserved, accounts)
+            said |= {int(key.partition("/")[2]): because for key in tickets}
+    return said
+
+
+def _why_held(
+    fleet: Fleet, world: World, unserved: Unserved, accounts: Sequence[BudgetVerdict]
+) -> str:
+    """Return what holds tickets back: each budget in the period that has least left."""
+    if not accounts:
+        return unserved.because
+    ends = {period.name: (period.end, period.next_end) for period in periods(fleet, world.time)}
+    zone = ZoneInfo(fleet.money.time_zone)
+    parts = []
+    for path in dict.fromkeys(each.path for each in accounts):
+        key, own = ".".join(map(str, path)), [each for each in accounts if each.path == path]
+        left, at = min((each.left or Decimal(0), n) for n, each in enumerate(own))
+        each = own[at]
+        if each.left is None:
+            parts.append(f"{key}: what was spent is not known")
+            continue
+        planned = f", {each.planned:.2f} planned for others" if each.planned else ""
+        until = ends[each.period][each.coming].astimezone(zone)
+        parts.append(
+            f"{key}: {left:.2f} of {each.limit:.2f} {each.unit} left {each.when} "
+            f"({each.spent:.2f} spent, {each.reserved:.2f} reserved{planned}), too little for "
+            f"this ticket until {until:%Y-%m-%d %H:%M %Z}"
+        )
+    paths = {each.path for each in accounts}
+    others = [b.because for b in unserved.blocked if b.path not in paths]
+    return "; ".join((*parts, *dict.fromkeys(others)))
+
+
+def _ready(
+    drafts: Mapping[str, Draft],
+    supplies: Mapping[str, Supply],
+    queue: str,
+    desks: Iterable[str],
+) -> Iterable[Ready]:
+    """Yield the machines that are free, and known to be."""
+    given_out = frozenset(desks)
+    for key, supply in supplies.items():
+        if queue not in supply.queues or supply.pool not in drafts:
+            continue
+        draft = drafts[supply.pool]
+        idle = {unit.name: unit for unit in draft.census.having(State.IDLE)}
+        for name in supply.units if not _is_left_alone(draft) else ():
+            unit = idle.get(name)
+            if unit is None or not _answers(draft, unit.machine):
+                continue
+            if unit.worker is not None and unit.registry in given_out:
+                yield Ready(name, key, _sandbox(unit.worker.requires))
+
+
+def _answers(draft: Draft, machine: Machine | None) -> bool:
+    """Say whether a machine can be given out now: one that reboots or ends was up before."""
+    if machine is None:
+        return True
+    is_asked = draft.pool is not None and draft.pool.ready is not None
+    answers = machine.misses == 0 if is_asked else not machine.misses
+    return answers and is_up(draft.fleet, draft.name, machine)
+
+
+def _is_left_alone(draft: Draft) -> bool:
+    return bool(draft.census.blind) or (draft.pool is not None and draft.pool.mode == "drain")
+
+
+def _sandbox(requires: Iterable[str]) -> str:
+    return next((t.removeprefix(SANDBOX) for t in requires if t.startswith(SANDBOX)), "")
+
+
+def _suits(
+    fleet: Fleet,
+    queue: str,
+    supplies: Mapping[str, Supply],
+    signed: Mapping[str, Signed],
+    demand: Iterable[Signed],
+) -> Callable[[Ticket], Suitable]:
+    """Return what says which machines suit a ticket; one value for all that ask alike.
+
+    What a request of another queue has called up suits none here.
+    """
+    known: dict[object, Suitable] = {}
+    vocabulary = Vocabulary(fleet)
+    is_low = cache(lambda asked: class_of(fleet, vocabulary, asked) > 0)
+    callers: defaultdict[str, set[tuple[bool, str]]] = defaultdict(set)
+    for signed_ in demand:
+        for kind in {*signed_.workers_of} - signed_.last_of:
+            callers[kind].add((is_low(signed_.ask.required), signed_.queue))
+
+    def suits(ticket: Ticket) -> Suitable:
+        each = None if ticket.machine else signed.get(f"{queue}/{ticket.id}")
+        key = (each.id, ()) if each else ("", ticket.tags)
+        if key not in known:
+            required = each.ask.required if each else frozenset(ticket.tags)
+            last = each.last_of if each else frozenset[str]()
+            calling = {
+                kind: {at for low, at in callers[kind] if is_low(required) or not low}
+                for kind in last
+            }
+            known[key] = Suitable(
+                kinds={
+                    kind: priority_at(fleet, supplies[kind].pool, required)
+                    for kind in (each.workers_of if each else ())
+                    if calling.get(kind, set()) <= {queue}
+                },
+                limits=limits_on(fleet, queue, required),
+                last=last,
+                after=frozenset(kind for kind in last if calling[kind]),
+            )
+        return known[key]
+
+    return suits

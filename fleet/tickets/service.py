@@ -1,0 +1,249 @@
+"""This module answers what clients of Resalloc ask: to take, collect, wait for, close a ticket.
+
+An unmodified client asks again for ever where it is told a fault. So only what may get better by
+itself is one, too many tickets or a store that does not answer, and what is no tag at all. A tag
+that nothing provides is a ticket that waits, which its client can close.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Protocol
+from xmlrpc.client import Fault
+
+from fleet.errors import FleetError, TicketRefused
+from fleet.model.tickets import (
+    Ticket,
+    TicketState,
+    bounded,
+    claim,
+    client_name,
+    close,
+    collected,
+    expire,
+    fail,
+    find_fault,
+    output,
+    read_sandbox,
+)
+from fleet.ports import Clock
+from fleet.schema.model import Fleet, TicketQueue
+from fleet.tagrules.requests import Memberships
+from fleet.tickets.handout import judge, why_waits
+
+_REFUSED = 1
+_NO_SUCH_CALL = -32601
+_LONGEST_SECONDS, _LOOK_SECONDS = 300, 5
+_CALLS = "takeTicket(tags[, sandbox]), collectTicket(id), waitTicket(id), closeTicket(id)"
+
+
+class Book(Protocol):
+    """Where tickets of a queue are kept; each change of one is whole, or was not made."""
+
+    def open(
+        self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int
+    ) -> Ticket:
+        """Add a ticket and return it with its id; TicketRefused where too many are open."""
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the open tickets."""
+
+    def change(
+        self, number: int, step: Callable[[Ticket], Ticket], now: datetime
+    ) -> Ticket | None:
+        """Take a step with a ticket and return it as it is then; None where there is none."""
+
+
+class TicketCalls:
+    """The calls of one queue's clients; `tell` lets those know who wait for a machine."""
+
+    def __init__(
+        self,
+        queue: str,
+        book: Book,
+        clock: Clock,
+        fleet: Callable[[], Fleet],
+        ring: Callable[[], None],
+    ) -> None:
+        self._queue = queue
+        self._book = book
+        self._clock = clock
+        self._fleet = fleet
+        self._ring = ring
+        self.members: Callable[[], Memberships] = dict
+        """Who is in which group, for `asked_by`."""
+        # One at a time: SQLite has one writer, and waits badly for its turn.
+        self._turn = threading.Lock()
+        self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
+        self.most_waiting = 1_500
+        self.has_hung_up: Callable[[], bool] = lambda: False
+        """Says whether who is being answered has gone."""
+        self._ended = False
+
+    def answer(self, client: str, name: str, arguments: Sequence[Any]) -> object:
+        """Answer a call; raises Fault where it is refused."""
+        try:
+            match name, *arguments:
+                case "takeTicket", list() as tags:
+                    return self._take(client, tags, "")
+                case "takeTicket", list() as tags, (str() | None) as sandbox:
+                    return self._take(client, tags, sandbox or "")
+                case "collectTicket", int() | str() as number:
+                    return collected(self._own(client, number))
+                case "waitTicket", int() | str() as number:
+                    return self._wait(client, number)
+                case "closeTicket", int() | str() as number:
+                    return self._close(client, number)
+                case _:
+                    raise Fault(_NO_SUCH_CALL, f"there is no such call; there are {_CALLS}")
+        except FleetError as error:
+            raise Fault(_REFUSED, str(error)) from error
+
+    @property
+    def waiting(self) -> int:
+        """Return how many calls wait for a machine."""
+        with self._turn:
+            return sum(map(len, self._waiting.values()))
+
+    def tell(self) -> None:
+        """Let those know who wait for a ticket that does not wait any more."""
+        with self._turn:
+            asked = set(self._waiting)
+            if not asked:
+                return
+            waiting = {t.id for t in self._book.tickets() if t.state is TicketState.WAITING}
+            self._wake(asked - waiting)
+
+    def end(self) -> None:
+        """Have everybody who waits ask again."""
+        with self._turn:
+            self._ended = True
+            self._wake(set(self._waiting))
+
+    def _take(self, client: str, tags: list[Any], sandbox: str) -> int:
+        if not all(isinstance(tag, str) for tag in tags):
+            raise TicketRefused("no ticket was opened: a tag is a text")
+        fleet = self._fleet()
+        desk = self._desk(fleet)
+        name = client_name(client)
+        owner, project, submitter = read_sandbox(sandbox) or (name, "", name)
+        now = self._clock.now()
+        asked = Ticket(
+            0,
+            tuple(sorted(set(tags))),
+            opened_at=now,
+            heard_at=now,
+            submitter=bounded(submitter),
+            owner=bounded(owner),
+            sandbox=bounded(sandbox),
+            project=bounded(project),
+            lease=desk.claim_within,
+            client=client,
+        )
+        if fault := find_fault(asked.tags, ()):
+            raise TicketRefused(f"no ticket was opened: {fault}")
+        judged = judge(fleet, asked, self.members(), now.date())
+        if judged.denied:
+            because = "; ".join(each.because for each in judged.denied)
+            if judged.unknown:
+                raise TicketRefused(f"no ticket was opened: {because}")
+            # A fault would have the client ask again for ever: it hears of a ticket that failed.
+            asked = fail(asked, because, now)
+        with self._turn:
+            ticket = self._book.open(
+                asked,
+                most=desk.most_open,
+                most_of_submitter=desk.most_open_per_submitter,
+                most_of_address=desk.most_open_per_address,
+            )
+        self._ring()
+        return ticket.id
+
+    def _wait(self, client: str, number: int | str) -> str:
+        """Return what is told of a ticket's machine; nothing where it never gets one."""
+        with self._told(number) as told:
+            ticket = self._own(client, number)
+            if ticket is not None and ticket.state is TicketState.WAITING:
+                self._wait_for(told)
+                ticket = self._own(client, number)
+            if ticket is not None and ticket.state is TicketState.WAITING:
+                raise TicketRefused(f"ticket {ticket.id} waits: {self._why(ticket)}")
+        return output(ticket) if ticket else ""
+
+    def _wait_for(self, told: threading.Event) -> None:
+        """Wait until it is told, for long enough, or until nobody is there to hear it."""
+        for _ in range(_LONGEST_SECONDS // _LOOK_SECONDS):
+            if told.wait(_LOOK_SECONDS) or self.has_hung_up():
+                return
+
+    def _why(self, ticket: Ticket) -> str:
+        fleet = self._fleet()
+        self._desk(fleet)
+        with self._turn:
+            others = self._book.tickets()
+        return why_waits(fleet, self._queue, ticket, others)
+
+    def _close(self, client: str, number: int | str) -> bool:
+        """Close a ticket; False where there was none to close."""
+        ticket = self._own(client, number)
+        if ticket is None or not ticket.is_open:
+            return False
+        now = self._clock.now()
+        with self._turn:
+            self._book.change(ticket.id, lambda each: close(each, now), now)
+            self._wake({ticket.id})
+        self._ring()
+        return True
+
+    def _own(self, client: str, number: int | str) -> Ticket | None:
+        """Return a ticket that this client took, just heard of; None where there is none."""
+        found = read_number(number)
+        if found is None:
+            return None
+        now = self._clock.now()
+
+        def is_own(ticket: Ticket) -> bool:
+            return client_name(ticket.client) == client_name(client)
+
+        def step(ticket: Ticket) -> Ticket:
+            return claim(expire(ticket, now), now) if is_own(ticket) else ticket
+
+        with self._turn:
+            ticket = self._book.change(found, step, now)
+        return ticket if ticket and is_own(ticket) else None
+
+    def _desk(self, fleet: Fleet) -> TicketQueue:
+        desk = fleet.queues.get(self._queue)
+        if isinstance(desk, TicketQueue):
+            return desk
+        raise TicketRefused(f"fleet.yaml has no queue {self._queue} of kind tickets any more")
+
+    @contextmanager
+    def _told(self, number: int | str) -> Iterator[threading.Event]:
+        """Yield what is set when a ticket may not wait any more."""
+        told = threading.Event()
+        key = read_number(number) or 0
+        with self._turn:
+            if self._ended or sum(map(len, self._waiting.values())) >= self.most_waiting:
+                raise TicketRefused("nobody else can wait here now; ask with collectTicket")
+            self._waiting[key].append(told)
+        try:
+            yield told
+        finally:
+            with self._turn:
+                self._waiting[key].remove(told)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+
+    def _wake(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            for told in self._waiting.get(number, ()):
+                told.set()
+
+
+def read_number(said: int | str) -> int | None:
+    """Return a ticket's id, which the `resalloc` command sends as text; None where it is none."""
+    number = str(said) if not isinstance(said, bool) else ""
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - more digits no id has

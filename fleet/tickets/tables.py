@@ -1,0 +1,495 @@
+"""This module keeps tickets and what is remembered of machines, in the tables of a store.
+
+Each change is one transaction and looks at what is there: a ticket that has ended stays so, and
+one that waits gets a machine only while it still waits, whoever does something to it meanwhile.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from fleet.errors import TicketRefused
+from fleet.model.tickets import (
+    OPEN,
+    Given,
+    Leased,
+    Tenancy,
+    Ticket,
+    TicketState,
+    admit,
+    task_in,
+    touch,
+)
+from fleet.model.values import in_utc
+from fleet.planner.durations import Run
+from fleet.state.tables import TENANCIES, TICKETS, make_tables, rows_of
+
+_KEPT = timedelta(days=30)
+"""How long a ticket that has ended can be asked about."""
+_MOST_KEPT = 50_000
+"""Of more tickets those that have ended are forgotten before that: each run looks through them."""
+_MOST_RUNS = 20_000
+"""So many of the tickets that have ended are looked at for how long builds take."""
+_TRIES = 100
+_OPEN = TICKETS.c.state.in_(sorted(OPEN))
+
+Begin = Callable[[], AbstractContextManager[sa.Connection]]
+"""Begins a transaction in the store."""
+
+
+class _Changed(Exception):
+    """What was read is no longer so; what was written of it is taken back."""
+
+
+class DatabaseTickets:
+    """The tickets of one queue, and the machines of the fleet that had any."""
+
+    def __init__(self, begin: Begin, queue: str) -> None:
+        self._begin = begin
+        self._queue = queue
+        self._is_there = False
+
+    def open(
+        self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int = 0
+    ) -> Ticket:
+        """Add a ticket and return it with its id; TicketRefused where too many are open.
+
+        `most_of_address` bounds clients without a token; 0: nothing does.
+        """
+        for _ in range(_TRIES):
+            with self._tables() as connection:
+                if ticket.address and most_of_address:
+                    self._refuse_address(connection, ticket, most_of_address)
+                self._refuse(connection, ticket, most, most_of_submitter)
+                number = self._insert(connection, ticket)
+            if number is not None:
+                return replace(ticket, id=number)
+        raise TicketRefused("so many tickets are being opened that no id is free; try again")
+
+    def find(self, number: int) -> Ticket | None:
+        """Return a ticket, also one that ended of late; None where it was never opened."""
+        with self._tables() as connection:
+            return self._find(connection, number)
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the open tickets, oldest first."""
+        query = sa.select(TICKETS).where(self._own(), _OPEN).order_by(TICKETS.c.id)
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query).all()))
+
+    def ready(self) -> tuple[Ticket, ...]:
+        """Return the tickets that have a machine."""
+        query = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.READY)
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query).all()))
+
+    def closed(self, since: datetime) -> tuple[Ticket, ...]:
+        """Return the tickets whose clients have given a machine back since then."""
+        ended = (TICKETS.c.state == TicketState.CLOSED, TICKETS.c.ended_at >= since.isoformat())
+        query = sa.select(TICKETS).where(self._own(), *ended, TICKETS.c.machine != "")
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query).all()))
+
+    def runs(self) -> Iterator[Run]:
+        """Yield how long the latest builds took: while their tickets had their machines.
+
+        A ticket counts that told its build, and of which its client said that it was built: of
+        any other nobody knows what ran, nor whether it broke off. Source builds stand apart.
+        """
+        columns = TICKETS.c
+        query = (
+            sa.select(
+                *(columns.chroot, columns.package, columns.machine),
+                *(columns.ready_at, columns.ended_at),
+            )
+            .where(self._own(), columns.state == TicketState.CLOSED)
+            .where(columns.built != 0, columns.chroot != "", columns.package != "")
+            .where(columns.machine != "", columns.ready_at != "")
+            .order_by(columns.id.desc())
+            .limit(_MOST_RUNS)
+        )
+        with self._tables() as connection:
+            rows = connection.execute(query).all()
+        for chroot, package, machine, ready, ended in rows:
+            with rows_of(TICKETS):
+                began = _moment(ready)
+                took = _moment(ended) - began
+            seconds = max(0, int(took.total_seconds()))
+            yield Run(task_in(chroot), package, machine, began, seconds)
+
+    def ended(self) -> tuple[Ticket, ...]:
+        """Return the tickets, of every queue, to whose machines nothing was done since."""
+        same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
+        query = sa.select(TICKETS).where(~_OPEN, TICKETS.c.machine != "", *same)
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query).all()))
+
+    def tenancies(self) -> tuple[Tenancy, ...]:
+        """Return what is remembered of machines, of every queue."""
+        query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
+        with self._tables() as connection:
+            return tuple(map(_tenancy, connection.execute(query).all()))
+
+    def change(
+        self, number: int, step: Callable[[Ticket], Ticket], now: datetime
+    ) -> Ticket | None:
+        """Take a step with a ticket and return it as it is then; None where there is none.
+
+        The machine of a ticket that ends by it is released.
+        """
+        for _ in range(_TRIES):
+            with self._tables() as connection:
+                row = self._row(connection, number)
+                before = _ticket(row) if row else None
+                if row is None or before is None or (after := step(before)) == before:
+                    return before
+                update = sa.update(TICKETS).where(*_unchanged(TICKETS, row)).values(_row(after))
+                if connection.execute(update).rowcount:
+                    if before.machine and not after.is_open:
+                        _release(connection, before.machine, now)
+                    return after
+        raise TicketRefused(f"ticket {number} is changed by others all the time; try again")
+
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
+        """Give machines to tickets that still wait, and return which got theirs."""
+        if not given:
+            return Leased()
+        for _ in range(_TRIES):
+            with suppress(_Changed), self._tables() as connection:
+                return self._lease(connection, given, now)
+        raise TicketRefused("the machines are changed by others all the time; try again")
+
+    def _lease(self, connection: sa.Connection, given: Sequence[Given], now: datetime) -> Leased:
+        # They were found by `_admit` in this queue: named too, PostgreSQL looks through all of it.
+        waits = TICKETS.c.state == TicketState.WAITING
+        update = (
+            sa.update(TICKETS)
+            .where(TICKETS.c.id == sa.bindparam("number"), waits)
+            .values(
+                state=TicketState.READY,
+                machine=sa.bindparam("m"),
+                answer=sa.bindparam("a"),
+                granted=sa.bindparam("g"),
+                note=sa.bindparam("n"),
+                ready_at=now.isoformat(),
+            )
+        )
+        rows = {row.machine: row for row in connection.execute(_ALL)}
+        occupied, refused = self._admit(connection, given, rows, now)
+        fit = [each for each in given if each.ticket in occupied]
+        if fit:
+            leases = [
+                {
+                    "number": each.ticket,
+                    "m": each.machine,
+                    "a": each.answer,
+                    "g": json.dumps(each.tags),
+                    "n": each.note,
+                }
+                for each in fit
+            ]
+            connection.execute(update, leases)
+        held = _holders(connection)
+        got = [each for each in fit if held.get(each.machine) == each.ticket]
+        for each in sorted(got, key=lambda each: each.machine):
+            if not _write(connection, rows.get(each.machine), occupied[each.ticket]):
+                raise _Changed
+        return Leased(tuple(each.ticket for each in got), refused)
+
+    def _admit(
+        self,
+        connection: sa.Connection,
+        given: Sequence[Given],
+        rows: Mapping[str, sa.Row[Any]],
+        now: datetime,
+    ) -> tuple[dict[int, Tenancy], dict[int, str]]:
+        """Return what is remembered of each machine once its ticket has it, and who is refused."""
+        numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
+        waiting = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.WAITING)
+        tickets = {t.id: t for t in map(_ticket, connection.execute(waiting.where(numbers)))}
+        known = {machine: _tenancy(row) for machine, row in rows.items()}
+        holders = _holders(connection)
+        occupied: dict[int, Tenancy] = {}
+        refused: dict[int, str] = {}
+        for each in given:
+            if each.ticket in tickets:
+                ticket, own = tickets[each.ticket], known.get(each.machine)
+                try:
+                    tenancy = admit(each, ticket, own, holders.get(each.machine), now)
+                except ValueError as error:
+                    refused[each.ticket] = str(error)
+                else:
+                    occupied[each.ticket] = tenancy
+                    holders[each.machine] = each.ticket
+        return occupied, refused
+
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Write down what holds back each ticket that waits; nothing for those left out."""
+        waits = (self._own(), TICKETS.c.state == TicketState.WAITING)
+        query = sa.select(TICKETS.c.id, TICKETS.c.note).where(*waits)
+        update = (
+            sa.update(TICKETS)
+            .where(TICKETS.c.id == sa.bindparam("number"), waits[1])
+            .values(note=sa.bindparam("n"))
+        )
+        with self._tables() as connection:
+            rows = [
+                {"number": row.id, "n": notes.get(row.id, "")}
+                for row in connection.execute(query)
+                if row.note != notes.get(row.id, "")
+            ]
+            if rows:
+                connection.execute(update, rows)
+
+    def mark(
+        self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
+    ) -> None:
+        """Take a step with what is remembered of a machine; it is told the ticket that has it."""
+        has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
+        for _ in range(_TRIES):
+            with self._tables() as connection:
+                row = connection.execute(_ALL.where(TENANCIES.c.machine == machine)).first()
+                holder = connection.execute(sa.select(TICKETS).where(*has)).first()
+                known = _tenancy(row) if row else Tenancy(machine, now)
+                after = step(known, _ticket(holder) if holder else None)
+                if _write(connection, row, after):
+                    return
+        raise TicketRefused(f"machine {machine} is changed by others all the time; try again")
+
+    def released(self) -> tuple[str, ...]:
+        """Return the machines that no ticket has, and that were not cleaned since one had them."""
+        held = sa.select(TICKETS.c.machine).where(TICKETS.c.state == TicketState.READY)
+        dirty = sa.select(TENANCIES.c.machine).where(
+            TENANCIES.c.dirty != 0, TENANCIES.c.machine.not_in(held)
+        )
+        with self._tables() as connection:
+            return tuple(sorted(connection.execute(dirty).scalars()))
+
+    def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
+        """Forget machines but these, and tickets that ended long ago; None: no machine.
+
+        Long is a month, or many tickets.
+
+        The newest ticket stays, so that its id is never given again.
+        """
+        newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
+        ended = TICKETS.c.ended_at < (now - _KEPT).isoformat()
+        old = (TICKETS.c.id < newest, ended | (TICKETS.c.id <= newest - _MOST_KEPT))
+        held = sa.select(TICKETS.c.machine).where(_OPEN)
+        with self._tables() as connection:
+            connection.execute(sa.delete(TICKETS).where(~_OPEN, *old))
+            if besides is not None:
+                gone = TENANCIES.c.machine.not_in(sorted(besides))
+                connection.execute(
+                    sa.delete(TENANCIES).where(gone, TENANCIES.c.machine.not_in(held))
+                )
+
+    def _own(self) -> sa.ColumnElement[bool]:
+        return TICKETS.c.queue == self._queue
+
+    def _find(self, connection: sa.Connection, number: int) -> Ticket | None:
+        row = self._row(connection, number)
+        return _ticket(row) if row else None
+
+    def _row(self, connection: sa.Connection, number: int) -> sa.Row[Any] | None:
+        query = sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
+        return connection.execute(query).first()
+
+    def _refuse(
+        self, connection: sa.Connection, ticket: Ticket, most: int, most_of_submitter: int
+    ) -> None:
+        count = sa.select(sa.func.count()).select_from(TICKETS).where(self._own(), _OPEN)
+        theirs = count.where(TICKETS.c.submitter == ticket.submitter)
+        held = connection.execute(theirs).scalar_one()
+        if held >= most_of_submitter:
+            raise TicketRefused(
+                f"{ticket.submitter or 'somebody who gives no name'} has {held:,} tickets open at "
+                f"queue {self._queue}, most_open_per_submitter is {most_of_submitter:,}: close "
+                "some first"
+            )
+        if connection.execute(count).scalar_one() >= most:
+            raise TicketRefused(
+                f"queue {self._queue} has {most:,} tickets open, which is its most_open: try "
+                "again later"
+            )
+
+    def _refuse_address(self, connection: sa.Connection, ticket: Ticket, most: int) -> None:
+        """Raise TicketRefused where a client without a token has too many tickets open."""
+        count = sa.select(sa.func.count()).select_from(TICKETS).where(self._own(), _OPEN)
+        theirs = count.where(TICKETS.c.client == ticket.client)
+        held = connection.execute(theirs).scalar_one()
+        if held >= most:
+            raise TicketRefused(
+                f"clients without a token at {ticket.address} have {held:,} tickets open at "
+                f"queue {self._queue}, most_open_per_address is {most:,}: close some first, give "
+                "its clients tokens (`fleet serve --tokens`), or raise "
+                f"queues.{self._queue}.most_open_per_address"
+            )
+
+    def _insert(self, connection: sa.Connection, ticket: Ticket) -> int | None:
+        """Insert a ticket and return its id; None where another took that id at this moment."""
+        row = {**_row(ticket), "queue": self._queue}
+        number = sa.select(sa.func.coalesce(sa.func.max(TICKETS.c.id), 0) + 1).scalar_subquery()
+        insert = sa.insert(TICKETS).values(id=number, **row).returning(TICKETS.c.id)
+        try:
+            with connection.begin_nested():
+                return int(connection.execute(insert).scalar_one())
+        except sa.exc.IntegrityError:
+            return None
+
+    @contextmanager
+    def _tables(self) -> Iterator[sa.Connection]:
+        """Begin a transaction; a store that an older fleet made gets its tables here."""
+        with self._begin() as connection:
+            if not self._is_there:
+                make_tables(connection, (TICKETS, TENANCIES))
+            yield connection
+        self._is_there = True
+
+
+_ALL = sa.select(TENANCIES)
+
+
+def _holders(connection: sa.Connection) -> dict[str, int]:
+    """Return the machines that tickets of any queue have, to these."""
+    has = TICKETS.c.state == TicketState.READY
+    rows = connection.execute(sa.select(TICKETS.c.machine, TICKETS.c.id).where(has))
+    return {row.machine: row.id for row in rows}
+
+
+def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
+    """Write down since when a machine is free, and nothing else: a run may be marking it."""
+    same = TENANCIES.c.machine == machine
+    row = connection.execute(_ALL.where(same)).first()
+    if row:
+        since = touch(_tenancy(row), now).since.isoformat()
+        connection.execute(sa.update(TENANCIES).where(same).values(since=since))
+
+
+def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy) -> bool:
+    """Write a machine's row anew, or its first; False where another changed it meanwhile."""
+    if row is not None:
+        same = sa.update(TENANCIES).where(*_unchanged(TENANCIES, row))
+        return connection.execute(same.values(_memo(tenancy))).rowcount > 0
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(TENANCIES).values(_memo(tenancy)))
+    except sa.exc.IntegrityError:
+        return False
+    return True
+
+
+def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]]:
+    """Return that a row is just as it was read: what others did meanwhile is not written over."""
+    read = row._mapping  # noqa: SLF001 - its public name
+    return [column.is_not_distinct_from(read[column]) for column in table.columns]
+
+
+def _memo(tenancy: Tenancy) -> dict[str, str | int]:
+    return {
+        "machine": tenancy.machine,
+        "since": tenancy.since.isoformat(),
+        "pool": tenancy.pool,
+        "sandbox": tenancy.sandbox,
+        "uses": tenancy.uses,
+        "first_used": tenancy.first_used.isoformat() if tenancy.first_used else "",
+        "draining": int(tenancy.draining),
+        "disabled": int(tenancy.disabled),
+        "dirty": int(tenancy.dirty),
+    }
+
+
+def _row(ticket: Ticket) -> dict[str, str | int]:
+    return {
+        "state": ticket.state.value,
+        "tags": json.dumps(ticket.tags),
+        "opened_at": ticket.opened_at.isoformat(),
+        "heard_at": ticket.heard_at.isoformat(),
+        "submitter": ticket.submitter,
+        "owner": ticket.owner,
+        "team": ticket.team,
+        "sandbox": ticket.sandbox,
+        "priority": ticket.priority,
+        "background": int(ticket.background),
+        "lease": ticket.lease or 0,
+        "machine": ticket.machine,
+        "answer": ticket.answer,
+        "because": ticket.because,
+        "ended_at": ticket.ended_at.isoformat() if ticket.ended_at else "",
+        "client": ticket.client,
+        "project": ticket.project,
+        "chroot": ticket.chroot,
+        "package": ticket.package,
+        "granted": json.dumps(ticket.granted),
+        "note": ticket.note,
+        "ready_at": ticket.ready_at.isoformat() if ticket.ready_at else "",
+        "built": int(ticket.built),
+    }
+
+
+@rows_of(TICKETS)
+def _ticket(row: Sequence[Any]) -> Ticket:
+    # By place, not by name: a pass reads thousands, and a name is looked up in each.
+    number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
+    priority, background, lease, machine, answer, because, ended, *rest = rest
+    client, project, chroot, package, granted, note, ready, built = rest
+    return Ticket(
+        id=number,
+        tags=_tags(tags),
+        opened_at=_moment(opened),
+        heard_at=_moment(heard),
+        submitter=submitter,
+        owner=owner,
+        team=team,
+        sandbox=sandbox,
+        priority=priority,
+        background=background != 0,
+        lease=lease or None,
+        state=_STATES[state],
+        machine=machine,
+        answer=answer,
+        because=because,
+        ended_at=_moment(ended) if ended else None,
+        client=client,
+        project=project,
+        chroot=chroot,
+        package=package,
+        granted=None if granted == "null" else _tags(granted),
+        note=note,
+        ready_at=_moment(ready) if ready else None,
+        built=built != 0,
+    )
+
+
+def _moment(written: str) -> datetime:
+    return in_utc(datetime.fromisoformat(written))
+
+
+_STATES = {state.value: state for state in TicketState}
+
+
+@lru_cache(maxsize=1000)
+def _tags(written: str) -> tuple[str, ...]:
+    """Return the tags of a ticket; thousands of tickets ask for the same."""
+    return tuple(json.loads(written))
+
+
+@rows_of(TENANCIES)
+def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
+    return Tenancy(
+        machine=row.machine,
+        since=_moment(row.since),
+        pool=row.pool,
+        sandbox=row.sandbox,
+        uses=row.uses,
+        first_used=_moment(row.first_used) if row.first_used else None,
+        draining=bool(row.draining),
+        disabled=bool(row.disabled),
+        dirty=bool(row.dirty),
+    )

@@ -1,0 +1,298 @@
+"""This module listens for calls in XML-RPC: bounded in number, size and time; over TLS if told.
+
+A call comes from the client whose token it carries; without tokens everybody is one client, of
+whom the address is told too.
+"""
+
+import hmac
+import json
+import re
+import select
+import ssl
+import sys
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader, RawIOBase
+from socket import AF_INET, AF_INET6, socket
+from typing import TYPE_CHECKING, Any
+from xml.parsers import expat
+from xmlrpc.client import Error, Fault, Unmarshaller, dumps
+
+from fleet.model.tickets import ANYBODY
+from fleet.queues.http import BackgroundServer
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+MOST_BYTES = 64 * 1024
+"""A longer call is refused."""
+_DRAINED_BYTES = 1024 * 1024
+_MALFORMED = -32700
+_UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no document in XML can hold: a client that is told it hears nothing at all."""
+
+Answer = Callable[[str, str, Sequence[Any]], Any]
+"""Answers a client's call, by its name and its arguments; raises Fault to refuse it."""
+Health = Callable[[], tuple[bool, Mapping[str, object]]]
+"""Says whether all is well, and what is told of it to anybody who asks."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much is borne at once."""
+
+    calls: int = 2_000
+    patience: float = 30
+    """Seconds that a client has to say what it asks."""
+
+
+_answering = threading.local()
+
+
+def has_hung_up() -> bool:
+    """Say whether the client that this thread answers has closed its connection."""
+    poll = select.poll()
+    poll.register(_answering.connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+class XmlRpcServer(BackgroundServer):
+    """Listens at an address, and has each call answered in a thread of its own."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Answer,
+        *,
+        tokens: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        bounds = bounds or Bounds()
+        self._tokens = tokens or {}
+        self.health: Health = lambda: (True, {})
+        handler = _handler(answer, lambda: self._tokens, bounds.patience, self._health)
+        self._listener = _Server(address, handler, tls, bounds)
+        super().__init__(self._listener)
+        host, port = self._server.server_address[:2]
+        shown = f"[{host!s}]" if ":" in str(host) else str(host)
+        self.url = f"http{'s' if tls else ''}://{shown}:{port}"
+
+    def _health(self) -> tuple[bool, Mapping[str, object]]:
+        return self.health()
+
+    def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
+        """Go by these tokens and prove to be this server by that, from the next call on."""
+        self._tokens = tokens
+        self._listener.tls = tls
+
+
+def read_call(body: bytes) -> tuple[str, tuple[Any, ...]]:
+    """Return the name and the arguments of a call; raises Fault where it is none.
+
+    Entities, of which a few bytes can make gigabytes, need a document type: none may have one.
+    """
+    call = Unmarshaller(use_builtin_types=True)
+    # What arrives is text already, in the encoding that the document names.
+    call.xml("", None)
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    parser.StartElementHandler = call.start
+    parser.EndElementHandler = call.end
+    parser.CharacterDataHandler = call.data
+    try:
+        parser.Parse(body, True)
+        values = call.close()
+    except (Error, expat.ExpatError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise Fault(_MALFORMED, f"this is no call in XML-RPC: {error}") from error
+    name = call.getmethodname()
+    if name is None:
+        raise Fault(_MALFORMED, "this is no call in XML-RPC: it has no methodName")
+    return name, tuple(values)
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise ValueError("it has a document type, and may have entities of its own")
+
+
+def _handler(
+    answer: Answer, tokens: Callable[[], Mapping[str, str]], patience: float, health: Health
+) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = patience
+        wbufsize = -1
+
+        def setup(self) -> None:
+            """Hear a client for so long: one that says a letter now and then costs a thread."""
+            super().setup()
+            self.rfile.close()
+            self.rfile = BufferedReader(_Ear(self.connection, patience))
+
+        def do_POST(self) -> None:
+            """Answer a call."""
+            body = _read(self)
+            if body is None:
+                return
+            client = find_client(self.headers.get("Authorization"), tokens())
+            if client is None:
+                refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
+                _reply(self, 401, b"who asks? expected NAME:TOKEN\n", "text/plain", refusal)
+                return
+            if client == ANYBODY:
+                client = f"{ANYBODY} {self.client_address[0]}"
+            _answering.connection = self.connection
+            _reply(self, 200, _answered(answer, client, body), "text/xml")
+
+        def do_GET(self) -> None:
+            """Say at /healthz how it goes, to anybody: it names no ticket and no machine."""
+            if self.path != "/healthz":
+                _reply(self, 404, b"there is /healthz; calls are POSTed\n", "text/plain")
+                return
+            is_well, told = health()
+            body = json.dumps(told).encode() + b"\n"
+            _reply(self, 200 if is_well else 503, body, "application/json")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
+            """Say nothing: a client must not be able to fill a disk."""
+
+    return Handler
+
+
+class _Ear(RawIOBase):
+    """What a client says; TimeoutError once its time is over, however much it has said."""
+
+    def __init__(self, connection: socket, patience: float) -> None:
+        self._connection = connection
+        self._patience = patience
+        self._until = time.monotonic() + patience
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Read what has come, or wait for something."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            # Whoever reads the answer slowly has time of its own.
+            self._connection.settimeout(self._patience)
+
+
+def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | None:
+    """Return whose token a request carries; None where it is nobody's."""
+    if not tokens:
+        return ANYBODY
+    scheme, _, encoded = (authorization or "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, _, token = b64decode(encoded, validate=True).decode().partition(":")
+    except ValueError:
+        return None
+    expected = tokens.get(name, "")
+    is_right = hmac.compare_digest(expected.encode(), token.encode())
+    return name if expected and is_right else None
+
+
+def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
+    """Return the body of a request; None where it was refused."""
+    said = handler.headers.get("Content-Length", "")
+    length = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None  # noqa: PLR2004 - more digits are no length
+    if length is not None and length <= MOST_BYTES:
+        body = handler.rfile.read(length)
+        return body if len(body) == length else None
+    left = min(length or 0, _DRAINED_BYTES)
+    # Who is still sending would not read the answer.
+    while left > 0 and (chunk := handler.rfile.read(min(left, MOST_BYTES))):
+        left -= len(chunk)
+    why = f"a call may have {MOST_BYTES} bytes, and says how many it has\n"
+    _reply(handler, 411 if length is None else 413, why.encode(), "text/plain")
+    return None
+
+
+def _answered(answer: Answer, client: str, body: bytes) -> bytes:
+    try:
+        name, arguments = read_call(body)
+        said: Any = (answer(client, name, arguments),)
+    except Fault as fault:
+        said = fault
+    answered = dumps(said, methodresponse=True, allow_none=True)
+    return _UNSPEAKABLE.sub("\ufffd", answered).encode()
+
+
+def _reply(
+    handler: BaseHTTPRequestHandler,
+    status: int,
+    body: bytes,
+    kind: str,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    handler.send_response(status)
+    for name, value in {"Content-Type": kind, **(headers or {})}.items():
+        handler.send_header(name, value)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    # Hundreds of builders may ask in the same moment.
+    request_queue_size = 1024
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[BaseHTTPRequestHandler],
+        tls: ssl.SSLContext | None,
+        bounds: Bounds,
+    ) -> None:
+        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
+        self.tls = tls
+        self._free = threading.BoundedSemaphore(bounds.calls)
+        self._patience = bounds.patience
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
+        """Answer in a thread of its own, or say at once that there are too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        if self.tls is None:
+            with suppress(OSError):
+                request.send(b"HTTP/1.0 503 Too many calls at once\r\nContent-Length: 0\r\n\r\n")
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
+        """Answer; whatever becomes of it, another may come then."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
+        """Answer over TLS where that is to be: in the thread, as a handshake may take long."""
+        tls = self.tls
+        if tls is None:
+            super().finish_request(request, client_address)
+            return
+        plain: socket = request
+        plain.settimeout(self._patience)
+        with tls.wrap_socket(plain, server_side=True) as secret:
+            super().finish_request(secret, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
+        """Say nothing of clients that hang up; what else is raised is a defect, and shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
