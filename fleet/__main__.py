@@ -5,7 +5,7 @@ import resource
 import signal
 import sys
 
-from fleet.cli.console import main as run
+from fleet.cli.main import main as run
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.wire import lock_owner, look, wire
+from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import PlanRefused, SourceUnreachable, WrongUsage
@@ -21,6 +22,25 @@ from fleet.model.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.report.json import value_to_json
 from fleet.report.words import many
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet adopt` takes."""
+    add_file(parser)
+    parser.add_argument(
+        "--select",
+        required=True,
+        metavar="KEY=VALUE",
+        help="those whose label KEY at the provider is exactly VALUE",
+    )
+    parser.add_argument("--pool", required=True, metavar="NAME", help="the pool that gets them")
+    parser.add_argument(
+        "--outdated",
+        action="store_true",
+        help="also those that are not what the pool makes today: they are replaced in their turn",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be adopted")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

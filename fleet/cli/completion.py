@@ -2,12 +2,20 @@
 
 import argparse
 
+from fleet.cli.arguments import Parser
 from fleet.ports import Console
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet completion` takes."""
+    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="for which shell")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the script for the shell named."""
     import shtab
 
-    console.out(shtab.complete(args.parser, args.shell))
+    from fleet.cli.main import build_parser
+
+    console.out(shtab.complete(build_parser(), args.shell))
     return 0

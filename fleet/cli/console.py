@@ -1,22 +1,16 @@
-"""This module reads arguments, imports the one command they name, makes errors exit codes.
+"""Write to the streams of the process: quiet and plain where nobody watches.
 
-It is the only place that prints. Exit codes: 0 fine, 1 findings or failure, 2 usage,
-3 changes (with --exit-code), 4 refused (before 3), 5 partly applied, 130 interrupted.
+It is the only place that prints.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
 from typing import TextIO
-
-from fleet.cli.arguments import build_parser
-from fleet.errors import FleetError
 
 
 class TerminalConsole:
@@ -74,38 +68,7 @@ class TerminalConsole:
             _discard(sys.stderr)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    _prepare_streams()
-    console = TerminalConsole()
-    verb = ""
-    try:
-        args = build_parser().parse_args(argv)
-        verb = args.command
-        command = importlib.import_module(f"fleet.cli.{args.command}")
-        code: int = command.run(args, console)
-    except FleetError as error:
-        told = str(error).split("\n")
-        # Only what is indented follows: no name in it may forge a line of ours.
-        told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
-        console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
-        return error.exit_code
-    except KeyboardInterrupt:
-        begun = "; the next apply finishes what was begun" if verb == "apply" else ""
-        console.note(f"fleet: interrupted{begun}")
-        return 130
-    except BrokenPipeError:
-        # Whoever read our output has gone, and so has who would read why.
-        return 1
-    except OSError as error:
-        if error.filename is None:
-            raise  # a defect of ours: no file that a person could see to
-        console.note(f"fleet: error: {error.filename}: {error.strerror}")
-        return 1
-    return code
-
-
-def _prepare_streams() -> None:
+def prepare_streams() -> None:
     """Have streams that are missing lead nowhere, and others escape what they cannot encode."""
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()

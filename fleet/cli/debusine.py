@@ -7,11 +7,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleet.apply.config import load_config
+from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.queues.debusine.grants import Standing, compare, rights, write_grants
 from fleet.schema.model import AdminDsn, DebusineQueue, Fleet, SecretRef
 from fleet.state.secrets import HostSecrets
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet debusine` takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    grants = add_verb(
+        actions,
+        "grants",
+        "print the SQL for a role that reads demand and workers; changes nothing",
+    )
+    grants.add_argument(
+        "--admin", action="store_true", help="for the role that also changes workers (admin.dsn)"
+    )
+    grants.add_argument("--role", metavar="NAME", help="its name (default: fleet_ro or fleet_rw)")
+    grants.add_argument(
+        "--check",
+        action="store_true",
+        help="ask the database that fleet.yaml names what its role lacks or has too much",
+    )
+    grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
+    add_json(grants)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

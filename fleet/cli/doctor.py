@@ -12,6 +12,7 @@ from pathlib import Path
 from fleet.apply.config import Config, load_config
 from fleet.apply.doctor import Asked, examine
 from fleet.apply.wire import look, plan_for, priced, wire
+from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.errors import SecretMissing
 from fleet.explain.doctor import Finding
 from fleet.explain.reasons import Case
@@ -33,6 +34,12 @@ from fleet.schema.sources import AdminDsn
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet doctor` takes."""
+    add_file(parser)
+    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

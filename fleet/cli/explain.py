@@ -4,6 +4,7 @@ import argparse
 
 from fleet.apply.config import Config
 from fleet.apply.wire import Decision, decide
+from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FleetError
 from fleet.explain import (
     Everything,
@@ -23,6 +24,24 @@ from fleet.report.answers import everything_to_text, explanation_to_text
 from fleet.report.json import value_to_json
 from fleet.report.terminal import clean
 from fleet.schema.findings import nearest
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet explain` takes."""
+    add_file(parser)
+    parser.add_argument("kind", choices=["request", "pool", "worker"], help="what to explain")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="ID|NAME",
+        help="a request's id, else a name, as plan and status show them",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every waiting request, in groups, in place of an id"
+    )
+    add_world(parser)
+    add_json(parser)
+
 
 _SHOWN = 8
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Checked, check_file
 from fleet.apply.wire import lock_owner
+from fleet.cli.arguments import Parser, add_verb
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
 from fleet.migrate.delivery import Delivered, Delivery, RuleBook, deliver, path_of
 from fleet.migrate.from_copr import find_list, read_list
@@ -26,6 +27,43 @@ from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import Exported, entries_of, rules_for_copr
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet export` takes."""
+    targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
+    debusine = add_verb(targets, "debusine", "write Debusine task-configuration entries")
+    debusine.add_argument(
+        "--task",
+        action="append",
+        metavar="NAME",
+        help="the Debusine task that `powerful` is about (default: sbuild); may be repeated",
+    )
+    copr = add_verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
+    how = debusine.add_mutually_exclusive_group()
+    how.add_argument(
+        "--diff",
+        action="store_true",
+        help="show what --apply would change at the servers; exit 3 where they differ",
+    )
+    how.add_argument(
+        "--apply", action="store_true", help="write the entries to the servers (queues.NAME.rules)"
+    )
+    debusine.add_argument(
+        "--delete-up-to",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --apply: let so many deletions pass at each place",
+    )
+    copr.add_argument(
+        "--patch",
+        metavar="FILE",
+        help="write a unified diff that puts the list into FILE, Copr's configuration",
+    )
+    for target in (debusine, copr):
+        target.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+
 
 _LIMIT_BYTES = 10 * 1000 * 1000
 

@@ -3,7 +3,217 @@
 import argparse
 import importlib
 
+from fleet.cli.arguments import Parser, Verbs, add_json, add_verb
 from fleet.ports import Console
+
+_ALL = 100
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet image` takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _list(actions)
+    _show(actions)
+    _build(actions)
+    _test(actions)
+    _publish(actions)
+    add_version_verbs(actions)
+
+
+def add_version_verbs(actions: Verbs) -> None:
+    """Add what moves versions."""
+    _promote(actions)
+    _rollback(actions)
+    _prune(actions)
+    _due(actions)
+
+
+def _promote(actions: Verbs) -> None:
+    action = add_verb(
+        actions, "promote", "make a tested version the one that machines boot, or the candidate"
+    )
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "version",
+        nargs="?",
+        metavar="VERSION",
+        help="one version of it (default: the newest that passed its test)",
+    )
+    action.add_argument(
+        "--candidate",
+        type=_share,
+        metavar="SHARE",
+        help="on this share of each pool's workers, as in 20%%, beside the current version: one "
+        "worker, or at most so many",
+    )
+    _foreseen(action)
+
+
+def _rollback(actions: Verbs) -> None:
+    action = add_verb(
+        actions,
+        "rollback",
+        "take the latest promotion back: a candidate's, else the current version's",
+    )
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    _foreseen(action)
+
+
+def _prune(actions: Verbs) -> None:
+    action = add_verb(
+        actions, "prune", "delete versions that no machine, pool, plan or approval refers to"
+    )
+    action.add_argument(
+        "image", nargs="?", metavar="NAME", help="of this image only (default: of every one)"
+    )
+    action.add_argument(
+        "--plan",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="keep what a plan saved in FILE makes machines with; may be repeated",
+    )
+    action.add_argument(
+        "--forgotten",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="also delete what a place holds under ID and no version remembers; may be repeated",
+    )
+    action.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    add_json(action)
+
+
+def _due(actions: Verbs) -> None:
+    action = add_verb(actions, "due", "say which images need building, and why")
+    action.add_argument(
+        "--gitlab-child-pipeline",
+        metavar="FILE",
+        help="also write a child pipeline for GitLab to FILE, with a job for each of them",
+    )
+    add_json(action)
+
+
+def _foreseen(action: Parser) -> None:
+    """Add the options of what says which machines are replaced because of it."""
+    action.add_argument(
+        "--dry-run", action="store_true", help="only show what would move and be replaced"
+    )
+    add_json(action)
+
+
+def _share(text: str) -> int:
+    number = text.removesuffix("%")
+    if not (number.isdecimal() and 1 <= int(number) <= _ALL):
+        raise argparse.ArgumentTypeError(f"expected a share from 1% to 100%, not {text}")
+    return int(number)
+
+
+def _list(actions: Verbs) -> None:
+    add_json(add_verb(actions, "list", "list images and their versions: state, age, where"))
+
+
+def _show(actions: Verbs) -> None:
+    action = add_verb(actions, "show", "show all that is remembered of an image's versions")
+    _named(action)
+    add_json(action)
+
+
+def _build(actions: Verbs) -> None:
+    action = add_verb(actions, "build", "bake a new version of an image")
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "--at",
+        metavar="PLACE",
+        help="not on this computer: on a temporary machine of a provider of kind hcloud, as a "
+        "snapshot; or by a Debusine queue's own task for images, as a disk",
+    )
+    action.add_argument(
+        "--mirror",
+        metavar="URL",
+        help="the Debian archive this computer bakes from, in place of the recipe's (default: "
+        "FLEET_MIRROR); the image keeps it as its source",
+    )
+    action.add_argument(
+        "--snapshot",
+        action="store_true",
+        help="that archive is one of an earlier day: take its lists although they expired",
+    )
+    action.add_argument(
+        "--raw", action="store_true", help="keep the uncompressed disk too, as disk.raw"
+    )
+    action.add_argument(
+        "--check-reproducible",
+        action="store_true",
+        help="bake a second time from nothing, and show which files differ and why",
+    )
+    action.add_argument(
+        "--on",
+        metavar="QUEUE",
+        help="the same as --at QUEUE, also where a provider has that name",
+    )
+    action.add_argument(
+        "--workspace",
+        metavar="[SCOPE/]NAME",
+        help="at a queue: the workspace of the work request (default: the server's own, in the "
+        "first scope of the queue)",
+    )
+    add_json(action)
+
+
+def _publish(actions: Verbs) -> None:
+    action = add_verb(actions, "publish", "upload a version to providers and stores")
+    _named(action)
+    action.add_argument(
+        "--to",
+        action="append",
+        metavar="PLACE",
+        help="only there: a provider of fleet.yaml, or a URL as in file:///srv/images or "
+        "s3://BUCKET/PREFIX (default: images.NAME.publish)",
+    )
+    action.add_argument(
+        "--clean",
+        action="store_true",
+        help="publish nothing; remove what runs that died more than six hours ago left there",
+    )
+    add_json(action)
+
+
+def _test(actions: Verbs) -> None:
+    action = add_verb(actions, "test", "look into a built image, and boot it where that is asked")
+    _named(action)
+    action.add_argument(
+        "--boot",
+        action="store_true",
+        help="also boot it under QEMU until its worker registers with a token and asks for work, "
+        "at a server that is made for this test",
+    )
+    action.add_argument(
+        "--queue",
+        metavar="NAME",
+        help="with --boot: register at this queue of fleet.yaml, and do one piece of its work",
+    )
+    action.add_argument(
+        "--limit",
+        metavar="DURATION",
+        default="10m",
+        help="with --boot: how long the worker may take (default: 10m)",
+    )
+    action.add_argument(
+        "--accelerator",
+        choices=["auto", "kvm", "tcg"],
+        default="auto",
+        help="with --boot: kvm, or tcg, which needs none; auto tries whether kvm works",
+    )
+    add_json(action)
+
+
+def _named(action: Parser) -> None:
+    """Add the arguments that name an image and, where one is meant, a version of it."""
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "version", nargs="?", metavar="VERSION", help="one version of it, as in 20261121T203000Z"
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -19,6 +19,52 @@ from fleet.state.secrets import HostSecrets
 
 if TYPE_CHECKING:
     from fleet.ports import Console
+from fleet.cli.arguments import Parser, add_verb, add_world
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet import` takes."""
+    sources = parser.add_subparsers(dest="source", metavar="SYSTEM", required=True)
+    for name, what, help_text in (
+        ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
+        ("copr", "CONF", "read the allow-list in the configuration of Copr's frontend"),
+        ("debusine", "POOLS.YAML", "read the worker pools of a Debusine server"),
+    ):
+        source = add_verb(sources, name, help_text, config=False)
+        live = name == "debusine"
+        source.add_argument(
+            "path", nargs="?" if live else None, metavar=what, help="the file to read"
+        )
+        source.add_argument(
+            "--fleet",
+            default="imported",
+            metavar="NAME",
+            help="the name of the fleet (default: imported)",
+        )
+        source.add_argument("--out", metavar="FILE", help="write fleet.yaml to FILE instead")
+        source.add_argument(
+            "--json", metavar="FILE", help="also write every change of meaning as JSON to FILE"
+        )
+        if name == "copr":
+            add_world(source)
+        if name == "debusine":
+            _server(source)
+
+
+def _server(source: Parser) -> None:
+    source.add_argument(
+        "--dsn-env",
+        metavar="VARIABLE",
+        help="ask the server's database in place of a file: this environment variable holds the "
+        "DSN of a read-only PostgreSQL role",
+    )
+    source.add_argument(
+        "--admin",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="ask the server in place of a file: the command that runs debusine-admin there, as "
+        "in --admin ssh HOST debusine-admin; everything after it belongs to it",
+    )
 
 
 def run(args: argparse.Namespace, console: "Console") -> int:

@@ -1,7 +1,7 @@
 """This module renders machines alone, as `fleet machine list` shows them."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from fleet.apply.clocks import SystemClock
@@ -10,6 +10,7 @@ from fleet.apply.forget import forget_machine
 from fleet.apply.pool import confirm_all
 from fleet.apply.sweep import Choice, delete_machines
 from fleet.apply.wire import decide, lock_owner, look, wire
+from fleet.cli.arguments import Parser, add_json, add_verb, add_world
 from fleet.cli.sweep import Letting, let_go
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker_facts import facts_of_workers
@@ -25,6 +26,50 @@ from fleet.report.status import Status, WorkerStatus, status_of, worker_table
 from fleet.report.terminal import Span, Style, line, lines_to_text
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
+
+STATES = (
+    *("up", "ready", "idle", "busy", "starting", "assumed", "draining", "deaf"),
+    *("disconnected", "failed", "disabled", "stopped", "never-registered", "unrecorded"),
+    *("missing", "unfinished", "undeleted", "static", "unknown"),
+)
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet machine` takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = add_verb(actions, "list", "list machines: state, what they run, since when, cost")
+    _pool(listing.add_argument, "only those of this pool; may be repeated")
+    listing.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        choices=STATES,
+        metavar="STATE",
+        help="only those in this state; may be repeated. `up`: connected, busy or not; `ready`: "
+        f"idle; else one of {', '.join(STATES[2:])}",
+    )
+    add_world(listing)
+    add_json(listing)
+    delete = add_verb(actions, "delete", "delete machines: drain, then delete what runs nothing")
+    delete.add_argument(
+        "machine", nargs="*", metavar="NAME", help="its name, as plan and status show it"
+    )
+    _pool(delete.add_argument, "machines of this pool; with --unused or --all; may be repeated")
+    which = delete.add_mutually_exclusive_group()
+    which.add_argument("--unused", action="store_true", help="those that run nothing")
+    which.add_argument("--all", action="store_true", help="all; busy ones are only drained")
+    delete.add_argument(
+        "--apply", action="store_true", help="do it; left out: only show what would go"
+    )
+    add_json(delete)
+    forget = add_verb(
+        actions, "forget", "take a machine that its provider no longer has out of its stack"
+    )
+    forget.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
+
+
+def _pool(add: Callable[..., object], said: str) -> None:
+    add("--pool", action="append", default=[], metavar="NAME", help=said)
 
 
 class Machines(Value):

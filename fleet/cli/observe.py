@@ -5,12 +5,31 @@ import secrets
 
 from fleet.apply.config import load_config
 from fleet.apply.wire import look, wire
+from fleet.cli.arguments import Parser, add_file
 from fleet.model.facts import World, pseudonymise
 from fleet.ports import Console
 from fleet.report.json import value_to_json
 from fleet.schema.model import Askers, Fleet
 from fleet.state import history
 from fleet.state.files import LocalFiles
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet observe` takes."""
+    add_file(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+    where.add_argument(
+        "--append",
+        metavar="FILE",
+        help="add it to the compressed history in FILE instead, as in history.jsonl.zst",
+    )
+    parser.add_argument(
+        "--pseudonyms",
+        action="store_true",
+        help="put names made up anew in place of people: requesters, users of groups, sandboxes. "
+        "Without it what is recorded holds personal data",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

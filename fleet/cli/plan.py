@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fleet.apply.config import Config
 from fleet.apply.wire import Decision, decide, load_base, plan_for, priced
+from fleet.cli.arguments import Parser, add_file, add_world
 from fleet.explain.changes import (
     Comparison,
     compare,
@@ -24,6 +25,34 @@ from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet plan` takes."""
+    add_file(parser)
+    add_world(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the plan as JSON")
+    form.add_argument("--markdown", action="store_true", help="print the plan as Markdown")
+    parser.add_argument(
+        "--base",
+        metavar="FILE",
+        help="also say what differs from the plan of this fleet.yaml, as of the target branch; "
+        "one that cannot be read stops nothing, and the plan says so",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="also save the plan as JSON to FILE, for `fleet apply FILE`; without what differs",
+    )
+    parser.add_argument(
+        "--gitlab-terraform-report",
+        metavar="FILE",
+        help="also write a GitLab terraform report to FILE",
+    )
+    parser.add_argument(
+        "--exit-code", action="store_true", help="exit with 3 when changes are pending"
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

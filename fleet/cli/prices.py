@@ -7,6 +7,7 @@ from pathlib import Path
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.apply.observe import ask_anew
+from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.clouds.hcloud.prices import HcloudPrices
 from fleet.errors import FleetError
 from fleet.model.prices import SOURCE, Table, table_of, with_price_list
@@ -24,6 +25,13 @@ from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet prices` takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = add_verb(actions, "check", "compare the prices that plans rest on with the providers'")
+    add_json(check)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

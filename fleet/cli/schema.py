@@ -4,9 +4,22 @@ import argparse
 import json
 from typing import Any
 
+from fleet.cli.arguments import Parser
 from fleet.ports import Console
 from fleet.schema.jsonschema import Direction, json_schema, with_templates
 from fleet.state.files import LocalFiles
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet schema` takes."""
+    parser.add_argument(
+        "document",
+        nargs="?",
+        default="fleet",
+        choices=["fleet", "world", "plan", "findings"],
+        help="of which document (default: fleet)",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -18,6 +18,7 @@ from fleet.apply.run import Terms
 from fleet.apply.selection import Order
 from fleet.apply.timer import Bell
 from fleet.apply.wire import find_desk, read_members
+from fleet.cli.arguments import Parser, add_file
 from fleet.engines.projects import evaluate
 from fleet.errors import FileUnreadable, FleetError, Locked, WrongUsage
 from fleet.ports import Clock, Console
@@ -28,6 +29,49 @@ from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.tables import DatabaseTickets
 from fleet.tickets.xml_rpc import Bounds, XmlRpcServer, has_hung_up
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet serve` takes."""
+    add_file(parser)
+    parser.add_argument(
+        "--listen",
+        default="127.0.0.1:49100",
+        metavar="ADDRESS:PORT",
+        help="where to listen; elsewhere than on this computer with --tokens and --certificate "
+        "(default: 127.0.0.1:49100, port 0: a free one)",
+    )
+    parser.add_argument(
+        "--queue", metavar="NAME", help="which queue of tickets, where fleet.yaml has several"
+    )
+    parser.add_argument(
+        "--every",
+        default="20s",
+        metavar="DURATION",
+        help="apply at least so often; a ticket that is taken or closed does not wait for it "
+        "(default: 20s)",
+    )
+    parser.add_argument(
+        "--apart",
+        default="1s",
+        metavar="DURATION",
+        help="begin runs so far apart on average; five may follow at once (default: 1s)",
+    )
+    parser.add_argument(
+        "--tokens",
+        metavar="FILE",
+        help="who may ask: a client a line, NAME TOKEN; each has only its own tickets",
+    )
+    parser.add_argument(
+        "--certificate", metavar="FILE", help="listen over TLS with this chain, in PEM"
+    )
+    parser.add_argument(
+        "--key", metavar="FILE", help="the certificate's private key (default: in the same file)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the outcome of each run as JSON"
+    )
+
 
 _MOST_TOKEN_BYTES = 100_000
 _LEAST_LETTERS = 20

@@ -16,6 +16,7 @@ from fleet.apply.run import Terms, apply_once
 from fleet.apply.selection import Order
 from fleet.apply.signals import Signals
 from fleet.apply.wire import find_desk
+from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.migrate.resalloc_database import ResallocDatabase
 from fleet.migrate.shadow import Look, Mirror, days_of, days_to_json, days_to_text, look_of
@@ -25,6 +26,36 @@ from fleet.state.files import LocalFiles
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
 from fleet.tickets.tables import DatabaseTickets
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet shadow` takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    watch = add_verb(
+        actions, "run", "repeat a Resalloc's tickets with simulated machines, and record both"
+    )
+    watch.add_argument(
+        "--resalloc",
+        required=True,
+        metavar="FILE",
+        help="a file with the address of its database, as in `db_url`; it is only read",
+    )
+    watch.add_argument(
+        "--log", required=True, metavar="FILE", help="add a line for each look to FILE"
+    )
+    watch.add_argument(
+        "--every", default="20s", metavar="DURATION", help="look so often (default: 20s)"
+    )
+    watch.add_argument(
+        "--for", dest="most", metavar="DURATION", help="look no longer, as in --for 7d"
+    )
+    watch.add_argument(
+        "--queue", metavar="NAME", help="which queue of tickets, where fleet.yaml has several"
+    )
+    report = add_verb(actions, "report", "print each day of a log", config=False)
+    report.add_argument("log", metavar="FILE", help="what `fleet shadow run` wrote")
+    add_json(report)
+
 
 _FOLDER = ".fleet-shadow"
 """Where a shadow keeps its state, beside its fleet.yaml."""

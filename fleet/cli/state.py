@@ -31,6 +31,7 @@ from fleet.apply.rebuild import (
 )
 from fleet.apply.shared import lay_bases
 from fleet.apply.wire import lock_owner, look, plan_for, wire
+from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.cli.machine import forget
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import load_project, stacks_folder
@@ -59,6 +60,47 @@ from fleet.state.dump import Cell, complete, find_mistake
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.places import Places, find_places, sqlite_url
 from fleet.state.store import DatabaseStore
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet state` takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, help_text in (
+        ("init", "create the store (once per fleet)"),
+        ("show", "say where store and stacks live and what they hold"),
+        ("orphans", "list machines that no stack knows, and stack entries without a machine"),
+        ("rebuild", "make lost state anew from the marks of machines; nothing is deleted"),
+        ("export", "write all that the fleet remembers to a file: its store and its stacks"),
+        ("import", "put what such a file holds where fleet.yaml keeps state"),
+        ("forget-machine", "the same as `fleet machine forget`"),
+        ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
+    ):
+        action = add_verb(actions, name, help_text)
+        if name in ("show", "orphans", "rebuild"):
+            add_json(action)
+        if name == "rebuild":
+            action.add_argument(
+                "--apply", action="store_true", help="do it; left out: only show what would be"
+            )
+        if name == "forget-machine":
+            action.add_argument(
+                "machine", metavar="NAME", help="its name, as plan and status show it"
+            )
+        if name == "export":
+            action.add_argument("--out", metavar="FILE", required=True, help="the file to write")
+        if name == "import":
+            action.add_argument("source", metavar="FILE", help="the file to read")
+        if name == "unlock":
+            action.add_argument(
+                "--holder",
+                metavar="WHO",
+                help="the holder of a lock, as it is named, that you know to be dead",
+            )
+        if name == "init":
+            action.add_argument(
+                "--forget-stack", metavar="STACK", help="give up a stack whose state is lost"
+            )
+
 
 _SAID = {
     "unrecorded": "its provider lists it, no stack knows it: it costs money",

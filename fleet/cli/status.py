@@ -9,6 +9,7 @@ from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.apply.observe import ended_runs
 from fleet.apply.wire import decide
+from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.worker_facts import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
@@ -18,6 +19,19 @@ from fleet.report.status import status_to_text
 from fleet.state.files import LocalFiles
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet status` takes."""
+    add_file(parser)
+    add_world(parser)
+    add_json(parser)
+    parser.add_argument("--site", metavar="DIR", help="write static status pages to DIR")
+    parser.add_argument(
+        "--heartbeat",
+        action="store_true",
+        help="only say whether somebody still runs fleet apply, for monitoring: 0 yes, 1 no",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -23,6 +23,7 @@ from fleet.apply.parallel import Pace, crewed, default_jobs
 from fleet.apply.signals import Signals
 from fleet.apply.sweep import sweep, sweep_machines, sweep_to_text
 from fleet.apply.wire import lock_owner, look, wire
+from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.images.publish import LEFT_AFTER
@@ -33,6 +34,22 @@ from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.outcome import outcome_to_text
 from fleet.schema.model import Fleet, HcloudProvider
 from fleet.state.secrets import HostSecrets
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet sweep` takes."""
+    add_file(parser)
+    parser.add_argument(
+        "--expired",
+        action="store_true",
+        required=True,
+        help="those whose expiry is over: each run extends it (`expire_after` in fleet.yaml)",
+    )
+    parser.add_argument(
+        "--apply", action="store_true", help="do it; left out: only show what would go"
+    )
+    add_json(parser)
+
 
 _TRIES = 2
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.wire import decide, load_world, read_members, read_rules
+from fleet.cli.arguments import Parser, add_json, add_verb, add_world
 from fleet.cli.explain import with_place
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.tags import (
@@ -22,6 +23,40 @@ from fleet.report import words
 from fleet.report.answers import tags_to_text
 from fleet.report.json import value_to_json
 from fleet.tagrules.context import NOTHING, told_of
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet tags` takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    action = add_verb(actions, "explain", "say where each tag of a request comes from")
+    action.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine",
+    )
+    action.add_argument("--request", metavar="ID", help="a request that waits, in place of a name")
+    action.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="TAG",
+        help="as if its user asked for this tag; may be repeated",
+    )
+    action.add_argument("--user", metavar="NAME", help="as if this user had made it")
+    action.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="as if that user were in this group; may be repeated",
+    )
+    add_world(action)
+    add_json(action)
+    listing = add_verb(
+        actions, "list", "list every tag and who enforces it: scheduler, capacity, nobody"
+    )
+    add_json(listing)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -19,6 +19,25 @@ from fleet.state.files import LocalFiles
 if TYPE_CHECKING:
     from fleet.ports import Console
     from fleet.tagrules.names import Recorded
+from fleet.cli.arguments import Parser, add_file, add_world
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet validate` takes."""
+    add_file(parser)
+    add_world(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--json", action="store_true", help="print findings as JSON")
+    what.add_argument(
+        "--resolved",
+        action="store_true",
+        help="print fleet.yaml with its templates applied and its files included",
+    )
+    parser.add_argument(
+        "--gitlab-code-quality",
+        metavar="FILE",
+        help="also write a GitLab code quality report to FILE",
+    )
 
 
 def run(args: argparse.Namespace, console: "Console") -> int:

@@ -14,8 +14,8 @@ import pytest
 
 from fleet.apply.signals import Signals
 from fleet.cli import apply
-from fleet.cli.arguments import build_parser
 from fleet.cli.console import TerminalConsole
+from fleet.cli.main import build_parser
 from tests.rigs.loopback import Loopback, html
 from tests.rigs.process import clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml

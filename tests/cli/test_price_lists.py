@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.cli.console import main
+from fleet.cli.main import main
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from simulators.hetzner.faults import Fault

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli.console import main
+from fleet.cli.main import main
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 

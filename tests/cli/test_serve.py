@@ -14,7 +14,7 @@ import pytest
 
 from fleet.apply.timer import Bell
 from fleet.cli import serve
-from fleet.cli.arguments import build_parser
+from fleet.cli.main import build_parser
 from tests.cli.test_ticket_local import LOCAL
 from tests.rigs.local_machines import end_machines
 from tests.rigs.resalloc_client import OldClient

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli.arguments import build_parser
 from fleet.cli.console import TerminalConsole
+from fleet.cli.main import build_parser
 from fleet.cli.ticket import run
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter

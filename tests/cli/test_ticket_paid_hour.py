@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from fleet.cli.console import main
+from fleet.cli.main import main
 
 FLEET = """\
 fleet: trial

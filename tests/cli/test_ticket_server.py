@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli.arguments import build_parser
+from fleet.cli.main import build_parser
 from fleet.cli.ticket import run
 from fleet.errors import FleetError, WrongUsage
 from tests.builders import NOW

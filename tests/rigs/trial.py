@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fleet.cli.console import main
+from fleet.cli.main import main
 from fleet.clouds.sim.file import SimMachine, load
 from fleet.clouds.sim.machines import SimCloud
 from fleet.model.facts import Listing

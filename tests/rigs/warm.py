@@ -198,7 +198,7 @@ def load() -> None:
             importlib.import_module(module.name)
     for name in ("highspy", "re2", "sqlalchemy.dialects.sqlite"):
         importlib.import_module(name)
-    importlib.import_module("fleet.cli.arguments").build_parser()
+    importlib.import_module("fleet.cli.main").build_parser()
     importlib.import_module("fleet.queues.http").trusted()
     _try_out()
     gc.freeze()

@@ -1,0 +1,127 @@
+"""The program: read the arguments, run the one command they name, turn errors into exit codes.
+
+Only the module of the command that is named is loaded: `fleet VERB` is `fleet/cli/VERB.py`.
+"""
+
+import argparse
+import importlib
+import keyword
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from fleet.cli.arguments import Parser
+from fleet.cli.console import TerminalConsole, prepare_streams
+from fleet.errors import FleetError
+
+VERBS = {
+    "validate": "check fleet.yaml and say what is wrong, all at once",
+    "schema": "print a published JSON Schema",
+    "observe": "record everything a decision rests on, without secrets",
+    "plan": "say which machines should exist, at what cost and why",
+    "apply": "make it so: observe, plan, guard, then change machines",
+    "status": "show pools and workers: state, image, work, money",
+    "doctor": "ask whether everything that fleet.yaml names works",
+    "explain": "say why a request waits, a pool wants N, a worker stays",
+    "tags": "say where tags come from, and who enforces them",
+    "image": "look after images and their versions",
+    "state": "look after what must outlive a run",
+    "machine": "list, delete and forget machines",
+    "sweep": "let go of machines that no run of fleet apply vouches for any more",
+    "adopt": "take machines that exist into a pool, only labelled",
+    "prices": "look after the price catalogue",
+    "ticket": "ask for a machine by its tags, and give it back",
+    "serve": "give out machines to clients of Resalloc, and apply",
+    "shadow": "say what fleet would have done in a Resalloc's place",
+    "export": "write rules for the queue that assigns work",
+    "import": "write a fleet.yaml from what another system has",
+    "debusine": "prepare a Debusine server for fleet",
+    "completion": "print a shell completion script",
+}
+"""Every command, with the line that `fleet --help` has for it."""
+
+EXIT_CODES = """\
+exit codes:
+  0  nothing wrong
+  1  findings, or something failed
+  2  wrong usage
+  3  changes are pending (only with --exit-code)
+  4  refused: a guard, a missing store or a changed plan (wins over 3)
+  5  partly applied: some pools failed, others are done
+  130  interrupted; what an apply had begun is finished by the next
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    prepare_streams()
+    console = TerminalConsole()
+    given = sys.argv[1:] if argv is None else argv
+    verb = next((each for each in given if not each.startswith("-")), "")
+    try:
+        args = build_parser(verb).parse_args(given)
+        code: int = _command(args.command).run(args, console)
+    except FleetError as error:
+        told = str(error).split("\n")
+        # Only what is indented follows: no name in it may forge a line of ours.
+        told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
+        console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
+        return error.exit_code
+    except KeyboardInterrupt:
+        begun = "; the next apply finishes what was begun" if verb == "apply" else ""
+        console.note(f"fleet: interrupted{begun}")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone, and so has who would read why.
+        return 1
+    except OSError as error:
+        if error.filename is None:
+            raise  # a defect of ours: no file that a person could see to
+        console.note(f"fleet: error: {error.filename}: {error.strerror}")
+        return 1
+    return code
+
+
+def build_parser(verb: str | None = None) -> Parser:
+    """Return the command line: with the arguments of this verb alone, or with those of all."""
+    parser = _Program(
+        prog="fleet",
+        description="A declarative reconciler for the build machines of a distribution.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    verbs = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    for name, help_text in VERBS.items():
+        command = verbs.add_parser(name, help=help_text, description=help_text)
+        if verb in (None, name):
+            _command(name).arguments(command)
+    return parser
+
+
+def _command(verb: str) -> ModuleType:
+    # `import` is no name that a Python module can have.
+    return importlib.import_module(f"fleet.cli.{verb}{'_' * keyword.iskeyword(verb)}")
+
+
+class _Program(Parser):
+    """Leads whoever names no command, or none that there is, to all of them in its first line."""
+
+    def format_usage(self) -> str:
+        """Return the line that wrong usage is answered with; help itself does without."""
+        return f"{super().format_usage().rstrip()}; see fleet --help\n"
+
+
+class _Version(argparse.Action):
+    """Look the version up only when asked: importlib.metadata is slow to load."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's own name
+        super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"fleet {version('fleet-reconciler')}\n")
+        parser.exit()
