@@ -1,7 +1,7 @@
 """This module measures giving out machines, beside a stand-in for Resalloc's pass in the same run.
 
 A pass is everything between two looks at the store: read the open tickets and what is remembered
-of machines, take the census, judge and match what is asked for, decide, write the leases down.
+of machines, take the inventory, judge and match what is asked for, decide, write the leases down.
 5,000 tickets wait for 400 free machines that fit all of them; 1,000 wait beside 50 that fit none.
 The stand-in does the same with the same input once, in SQLite and in PostgreSQL, where there is
 one. `open_s` is one more ticket where 10,000 are open. What `bench.load` measures over the wire is
@@ -30,7 +30,7 @@ from fleet.ports import Engine
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 from fleet.state.tables import TENANCIES, TICKETS
-from fleet.tickets.queue import TicketDesk
+from fleet.tickets.queue import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.fakes.asking import FakeAsking
 from tests.rigs import postgres
@@ -132,7 +132,7 @@ def _pass(
     machines, fitting = ready
     _fill(store, book, waiting)
     fleet = a_bench_fleet("arch_x86_64" if fitting else "arch_s390x")
-    desk = TicketDesk(fleet, book, _Clock())
+    desk = StoredTicketDesk(fleet, book, _Clock())
     world = a_bench_world(machines)
     sources = Sources({}, {}, {}, _no_engine, store, FakeAsking, desks={"tickets": desk})
 

@@ -164,7 +164,7 @@ class Prober(Protocol):
         """
 
 
-class Keeper(Protocol):
+class MachineApi(Protocol):
     """Where a machine can be looked after without its stack; only some providers have one."""
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
@@ -258,7 +258,7 @@ class Engine(Protocol):
         """
 
 
-class Sharer(Protocol):
+class SharedStackEngine(Protocol):
     """Changes what the machines of one provider share; only some providers have such a base."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
@@ -332,7 +332,7 @@ class Console(Protocol):
 
 
 @runtime_checkable
-class Hurried(Protocol):
+class SupportsConcurrency(Protocol):
     """A provider whose machines may be made and deleted at the same time: each takes a while."""
 
     at_once: int
@@ -360,7 +360,7 @@ def each_done(
             return error
         return None
 
-    if not isinstance(provider, Hurried):
+    if not isinstance(provider, SupportsConcurrency):
         for step in steps:
             yield step, tried(step)
         return
@@ -551,7 +551,7 @@ class Store(Protocol):
         """
 
 
-class Desk(Protocol):
+class TicketDesk(Protocol):
     """Where tickets of one queue are kept; what it gives out it gives out under the lock."""
 
     def settle(
@@ -593,7 +593,7 @@ class Cleaned(NamedTuple):
     begun: bool = True
 
 
-class Lender(Protocol):
+class MachineCleaner(Protocol):
     """A provider that looks at its machines, cleans them between tickets, and tells of them."""
 
     def doubted(self) -> Collection[str]:
@@ -621,7 +621,7 @@ class Task(NamedTuple):
     """Returns None where nothing was begun, or nothing is to be told of it."""
 
 
-class Crew(Protocol):
+class PoolExecutor(Protocol):
     """Carries out tasks."""
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -638,7 +638,7 @@ class Crew(Protocol):
         """Return what became of the tasks that have ended, each once; also of earlier runs'."""
 
 
-class OneByOne:
+class Sequential:
     """Carries out each task to its end, in their order."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from fleet.planner.demand import sign_demand
 from fleet.planner.layout import lay_out
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.lifecycle.replace import replace_due
-from fleet.planner.lifecycle.returned import let_go_of_returned
+from fleet.planner.lifecycle.returned import delete_returned
 from fleet.planner.lifecycle.surplus import dismiss_booting, release_surplus
 from fleet.planner.lifecycle.warm import keep_warm
 from fleet.planner.limits import judge_limits
@@ -26,23 +26,23 @@ from fleet.schema.model import Fleet
 def reconcile(fleet: Fleet, world: World) -> Plan:
     """Return what should be done about this world, and why."""
     fleet = with_price_lists(fleet, world)
-    drafts = begin(fleet, world)
-    supplies = find_supplies(fleet, world, drafts)
+    pool_plans = begin(fleet, world)
+    supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
-    layout = lay_out(fleet, world, drafts, supplies, demand)
+    layout = lay_out(fleet, world, pool_plans, supplies, demand)
     allocation = allocate(layout.groups, layout.places, layout.rows)
-    service = staff(drafts, supplies, layout.places, allocation)
+    service = staff(pool_plans, supplies, layout.places, allocation)
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
-    for draft in drafts.values():
-        draft.headroom = headroom
-        let_go_of_returned(world, draft, is_staffed=True)
-        keep_warm(draft, turn=last)
-        replace_due(world, draft, turn=last)
-        release_surplus(world, draft)
-        dismiss_booting(world, draft)
+    for pool_plan in pool_plans.values():
+        pool_plan.headroom = headroom
+        delete_returned(world, pool_plan, is_staffed=True)
+        keep_warm(pool_plan, turn=last)
+        replace_due(world, pool_plan, turn=last)
+        release_surplus(world, pool_plan)
+        dismiss_booting(world, pool_plan)
     budgets = judge_budgets(layout.accounts, allocation.machines, headroom.kept, allocation.counts)
     service.budgets = budgets
     limits = tuple(judge_limits(layout.uses, allocation.counts))
     decided = Decided(demand, service, budgets, limits, allocation.proof)
-    return assemble(fleet, world, drafts, decided)
+    return assemble(fleet, world, pool_plans, decided)

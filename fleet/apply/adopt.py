@@ -32,7 +32,7 @@ from fleet.model.prices import type_names
 from fleet.model.values import Value, digest
 from fleet.planner.failures import recall
 from fleet.planner.images import ImageChoice, choose_image
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.machine_inputs import Option, market_of, new_inputs
 from fleet.planner.units import State
 from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step, Tell
@@ -97,17 +97,17 @@ def judge_adoption(
 ) -> Adoption:
     """Return what is taken into a pool; PlanRefused where anything speaks against it."""
     declared = pool_to_adopt(fleet, pool)
-    censuses = take_census(fleet, world)
-    census = censuses[pool]
-    unheard = [*census.blind, *_unheard(world, declared)]
+    censuses = take_inventory(fleet, world)
+    inventory = censuses[pool]
+    unheard = [*inventory.blind, *_unheard(world, declared)]
     if unheard:
         raise _refusal(f"what pool {pool} has is not known: {'; '.join(unheard)}")
     choice = choose_image(fleet, world, recall(fleet, world, censuses), pool)
-    case = _Case(fleet, world, pool, declared, choice, census.stack, outdated_too)
+    case = _Case(fleet, world, pool, declared, choice, inventory.stack, outdated_too)
     for each in sorted(found, key=lambda one: one.machine.name):
         _judge(case, each)
     names = {taken.machine.name for _, taken in case.taken}
-    others = sum(unit.name not in names for unit in census.units)
+    others = sum(unit.name not in names for unit in inventory.units)
     if others + len(names) > declared.workers.max:
         case.against.append(
             f"pool {pool} holds {others} and workers.max is {declared.workers.max}: "
@@ -281,7 +281,7 @@ def _world_after(case: _Case) -> World:
 
 def _judge_workers(case: _Case, after: World) -> None:
     """Refuse machines that the next apply would let go of because of their workers."""
-    units = {unit.name: unit for unit in take_census(case.fleet, after)[case.pool].units}
+    units = {unit.name: unit for unit in take_inventory(case.fleet, after)[case.pool].units}
     for _, each in case.taken:
         state = units[each.machine.name].state
         if state not in _CAPACITY:

@@ -15,8 +15,8 @@ from fleet.apply.observe import Sources
 from fleet.model.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Ticket, fill
-from fleet.planner.bystanders import known_machines
-from fleet.ports import Crew, Desk, Lender, Task, Tell
+from fleet.planner.competing import known_machines
+from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets.handout import find_held, hand_out
 
@@ -66,10 +66,10 @@ class Seen:
     """Machines that get no ticket: it let go of them, or something was being done to them."""
     started: datetime
 
-    def hand_out(self, crew: Crew, now: datetime, tell: Tell, note: Tell) -> bool:
+    def hand_out(self, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell) -> bool:
         """Give machines that were free then, and still are, to tickets that wait now, if any."""
         has_given = False
-        sources = replace(self.sources, crew=crew)
+        sources = replace(self.sources, executor=executor)
         giver = _Giver(self.fleet, sources, _listed(self.world), tell, note)
         desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
         queues = {**self.world.queues, **desks}
@@ -141,7 +141,7 @@ def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
     if not sources.lenders:
         return
 
-    def clean(machine: Machine, desk: Desk, lender: Lender) -> None:
+    def clean(machine: Machine, desk: TicketDesk, lender: MachineCleaner) -> None:
         note(f"provider {listed[machine.name][0]}: release {machine.name}")
         trouble, begun = lender.clean(machine)
         if begun:
@@ -151,7 +151,7 @@ def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
             tell(f"{machine.pool}: {machine.name} gets no other ticket{until}: {trouble}")
 
     dirty = {name: desk for desk in sources.desks.values() for name in desk.released()}
-    sources.crew.run(
+    sources.executor.run(
         [
             Task(f"release {name}", at, [name], partial(clean, machine, desk, sources.lenders[at]))
             for name, desk in dirty.items()
@@ -167,7 +167,7 @@ def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
 
     These are dirty, or are being made, cleaned or deleted.
     """
-    going = {name for names in sources.crew.under_way.values() for name in names}
+    going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.lenders:
         return going
     doubted = {name for lender in sources.lenders.values() for name in lender.doubted()}

@@ -11,7 +11,7 @@ from fleet.apply.observe import Sources, stack_ref
 from fleet.errors import PlanRefused
 from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.planner.desk import desks_of
-from fleet.planner.inventory import PoolCensus, take_census
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet
 
@@ -30,11 +30,11 @@ class Forgotten(NamedTuple):
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> Forgotten:
     """Forget a machine and its worker; raises PlanRefused where it may be there still."""
     pool = _holder(world, name)
-    census = take_census(fleet, world)[pool]
-    unit = _gone(fleet, world, census, name)
+    inventory = take_inventory(fleet, world)[pool]
+    unit = _gone(fleet, world, inventory, name)
     queue = _release(unit, sources)
-    engine = sources.engine_of(census.provider)
-    engine.forget(stack_ref(fleet, pool, census.provider, census.stack), name)
+    engine = sources.engine_of(inventory.provider)
+    engine.forget(stack_ref(fleet, pool, inventory.provider, inventory.stack), name)
     return Forgotten(pool, queue)
 
 
@@ -65,7 +65,7 @@ def _holder(world: World, name: str) -> str:
     raise _refusal("; ".join((f"no stack that could be read holds {name}", *silent)))
 
 
-def _gone(fleet: Fleet, world: World, census: PoolCensus, name: str) -> Unit:
+def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
     """Return a machine that is gone; raises PlanRefused where it may be there still."""
     listed = [
         (provider, machine.id)
@@ -80,11 +80,11 @@ def _gone(fleet: Fleet, world: World, census: PoolCensus, name: str) -> Unit:
             f"provider {provider} lists {name} (id {machine_id}), so it is not gone; to be rid "
             f"of it: `fleet machine delete {name} --apply`"
         )
-    if census.blind:
+    if inventory.blind:
         raise _refusal(
-            f"whether {name} is gone is not known: {'; '.join(census.blind)}; mend that first"
+            f"whether {name} is gone is not known: {'; '.join(inventory.blind)}; mend that first"
         )
-    unit = next(unit for unit in census.units if unit.name == name)
+    unit = next(unit for unit in inventory.units if unit.name == name)
     if unit.state is not State.MISSING:
         raise _refusal(
             f"an apply that was killed was making or deleting {name}; `fleet apply` finishes that"

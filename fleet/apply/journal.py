@@ -19,7 +19,7 @@ from fleet.ports import (
     Enrolment,
     Progress,
     Registry,
-    Sharer,
+    SharedStackEngine,
     StackRef,
     Step,
 )
@@ -127,7 +127,7 @@ class _Engine:
 class _Sharer:
     """An engine of a base stack, whose last preview says what an update does."""
 
-    def __init__(self, base: Sharer, note: Note) -> None:
+    def __init__(self, base: SharedStackEngine, note: Note) -> None:
         self._base = base
         self._note = note
         self._planned: tuple[Step, ...] = ()

@@ -21,9 +21,9 @@ from fleet.apply.config import (
     refuse_throwaway_state,
     to_config,
 )
-from fleet.apply.parallel import Background, Pace, default_jobs, early_helpers
-from fleet.apply.run import Applied, Terms, apply_once
-from fleet.apply.selection import Order
+from fleet.apply.parallel import Background, Parallelism, default_jobs, early_helpers
+from fleet.apply.run import Applied, RunOptions, apply_once
+from fleet.apply.selection import Selection
 from fleet.apply.signals import Signals
 from fleet.engines.parallel import HelperProcess
 from fleet.errors import FleetError, Locked, StoreMissing, WrongUsage
@@ -55,7 +55,7 @@ _AT_REST = frozenset(
 
 
 @dataclass(frozen=True)
-class Rhythm:
+class Schedule:
     """How often is applied, and when that is over, all in seconds."""
 
     every: int
@@ -80,7 +80,7 @@ class Run:
 
 
 def keep_applying(
-    rhythm: Rhythm, run: Callable[[], Run], clock: Clock, waiter: Waiter, tell: Tell
+    rhythm: Schedule, run: Callable[[], Run], clock: Clock, waiter: Waiter, tell: Tell
 ) -> int:
     """Run in this rhythm until it is over or somebody asks to end; return the exit code.
 
@@ -202,7 +202,7 @@ def _age(tally: _Tally, clock: Clock) -> float:
     return (clock.now() - tally.began) / timedelta(seconds=1)
 
 
-def _time_is_over(rhythm: Rhythm, tally: _Tally, last: Run | None, tell: Tell) -> int:
+def _time_is_over(rhythm: Schedule, tally: _Tally, last: Run | None, tell: Tell) -> int:
     left = f": {', '.join(last.on_the_way)}" if last and last.on_the_way else ""
     loud = f"; it did not become quiet{left}" if rhythm.until_quiet else ""
     tell(f"{write_duration(rhythm.most or 0)} are over {tally.said}{loud}")
@@ -221,29 +221,29 @@ def run_as_told(
 ) -> int:
     """Apply as the arguments say, with the helper's process that was started before."""
     rhythm = _rhythm(args)
-    order = _order(args)
+    selection = _order(args)
     config = load_config(args, console)
     refuse_throwaway_state(config.fleet, args.file)
     early = nullcontext() if rhythm else early_helpers(config.fleet, args.file, process)
     with early as helpers:
-        pace = Pace(args.jobs or default_jobs(), helpers)
-        terms = Terms(order, pace, signals or Signals(), args.trust_clock)
+        pace = Parallelism(args.jobs or default_jobs(), helpers)
+        options = RunOptions(selection, pace, signals or Signals(), args.trust_clock)
         if rhythm is None:
-            return run_once(config, args, console, terms)
-        return run_again(config, args, console, rhythm, terms)
+            return run_once(config, args, console, options)
+        return run_again(config, args, console, rhythm, options)
 
 
-def _order(args: argparse.Namespace) -> Order:
+def _order(args: argparse.Namespace) -> Selection:
     """Return what is to be applied: the pools named, the plan that was saved."""
     if args.plan is None:
-        return Order(frozenset(args.pool))
+        return Selection(frozenset(args.pool))
     if args.every is not None:
         raise WrongUsage("a saved plan is applied once: leave --every out")
     content = LocalFiles().read(args.plan, LIMIT_BYTES)
-    return Order(frozenset(args.pool), read_plan(args.plan, content))
+    return Selection(frozenset(args.pool), read_plan(args.plan, content))
 
 
-def _rhythm(args: argparse.Namespace) -> Rhythm | None:
+def _rhythm(args: argparse.Namespace) -> Schedule | None:
     """Return how often to apply; None: once."""
     if args.every is None:
         if args.most is not None or args.until_quiet:
@@ -252,39 +252,45 @@ def _rhythm(args: argparse.Namespace) -> Rhythm | None:
     if args.trust_clock:
         raise WrongUsage("--trust-clock is for one run: apply once with it, then leave it out")
     most = None if args.most is None else read_seconds("--for", args.most)
-    return Rhythm(read_seconds("--every", args.every), most, until_quiet=args.until_quiet)
+    return Schedule(read_seconds("--every", args.every), most, until_quiet=args.until_quiet)
 
 
-def run_once(config: Config, args: argparse.Namespace, console: Console, terms: Terms) -> int:
+def run_once(
+    config: Config, args: argparse.Namespace, console: Console, options: RunOptions
+) -> int:
     """Apply once and return the exit code."""
 
     def show(plan: Plan) -> None:
         if not args.json:
             console.out(plan_to_text(plan, colour=console.colour))
 
-    with terms.signals.heard():
-        applied = apply_once(config, args.file, console, show, terms)
+    with options.signals.heard():
+        applied = apply_once(config, args.file, console, show, options)
     if args.json:
         from fleet.report.json import value_to_json
 
         console.out(value_to_json(applied.outcome))
     else:
         console.out(outcome_to_text(applied.outcome, applied.plan, colour=console.colour))
-    terms.signals.end_if_asked()
+    options.signals.end_if_asked()
     return applied.exit_code
 
 
 def run_again(
-    config: Config, args: argparse.Namespace, console: Console, rhythm: Rhythm, terms: Terms
+    config: Config,
+    args: argparse.Namespace,
+    console: Console,
+    rhythm: Schedule,
+    options: RunOptions,
 ) -> int:
     """Apply in this rhythm until that is over; return the exit code."""
-    runs = Runs(args, console, config, terms)
-    return keep_running(runs.run, rhythm, console, terms.signals)
+    runs = Runs(args, console, config, options)
+    return keep_running(runs.run, rhythm, console, options.signals)
 
 
 def keep_running(
     run: Callable[[], Run],
-    rhythm: Rhythm,
+    rhythm: Schedule,
     console: Console,
     signals: Signals,
     background: Background | None = None,
@@ -327,14 +333,14 @@ class Runs:
     """The runs of one loop: each with the fleet.yaml of its moment, if that is valid."""
 
     def __init__(
-        self, args: argparse.Namespace, console: Console, config: Config, terms: Terms
+        self, args: argparse.Namespace, console: Console, config: Config, options: RunOptions
     ) -> None:
         self.watch: Callable[[], None] = lambda: None
         """Called when a run knows what it is to do, and has given out what was free."""
         self._args = args
         self._console = console
         self._config = config
-        self._terms = terms
+        self._terms = options
         self._refused = ""
         self._last_code: int | None = None
 

@@ -30,24 +30,24 @@ from fleet.planner.ledger import periods
 from fleet.planner.renames import heirs_of, stack_name
 from fleet.ports import (
     Asking,
-    Crew,
-    Desk,
     Engine,
     Enroller,
-    Keeper,
-    Lender,
+    MachineApi,
+    MachineCleaner,
     Members,
-    OneByOne,
+    PoolExecutor,
     PriceReader,
     Provider,
     Queue,
     Registry,
     RuleReader,
-    Sharer,
+    Sequential,
+    SharedStackEngine,
     Since,
     StackRecord,
     StackRef,
     Store,
+    TicketDesk,
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.tagrules.export import places_of
@@ -75,7 +75,7 @@ def base_ref(fleet: Fleet, provider: str) -> StackRef:
 
 
 def read_bases(
-    fleet: Fleet, bases: Mapping[str, Sharer], asking: Asking
+    fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: Asking
 ) -> dict[str, Base | Unknown]:
     """Return the base stacks that exist."""
     asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
@@ -281,15 +281,15 @@ class Sources:
     store: Store
     asking: Callable[[], Asking]
     """What asks all these, under a deadline that begins when it is called for."""
-    keepers: Mapping[str, Keeper] = field(default_factory=dict)
+    keepers: Mapping[str, MachineApi] = field(default_factory=dict)
     """Providers whose machines can be looked after without their stack."""
-    bases: Mapping[str, Sharer] = field(default_factory=dict)
+    bases: Mapping[str, SharedStackEngine] = field(default_factory=dict)
     """Providers whose machines share something, to what changes that."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
     """Queue to where new workers of it are made known; each of these has a registry too."""
-    desks: Mapping[str, Desk] = field(default_factory=dict)
+    desks: Mapping[str, TicketDesk] = field(default_factory=dict)
     """Queues of tickets, to where fleet gives them machines itself."""
-    lenders: Mapping[str, Lender] = field(default_factory=dict)
+    lenders: Mapping[str, MachineCleaner] = field(default_factory=dict)
     """Providers that look after the machines that tickets are given."""
     rules: Mapping[str, RuleReader] = field(default_factory=dict)
     """Queues to what reads the rules by which they give tags to their requests."""
@@ -301,7 +301,7 @@ class Sources:
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False
     """Whether somebody asked to end: then no further pool is begun."""
-    crew: Crew = field(default_factory=OneByOne)
+    executor: PoolExecutor = field(default_factory=Sequential)
     """Who carries out the work on several pools, each a task."""
 
 

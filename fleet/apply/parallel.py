@@ -33,7 +33,7 @@ from fleet.engines.parallel import (
 from fleet.errors import FleetError
 from fleet.model.facts import Unknown
 from fleet.model.outcome import StackOutcome
-from fleet.ports import Engine, Hurried, Task
+from fleet.ports import Engine, SupportsConcurrency, Task
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 
@@ -178,7 +178,7 @@ _SHARE = 4
 """What is done meanwhile takes at most one part in so many of the time."""
 
 
-class Together:
+class Concurrently:
     """The time that all sources of one observation have together: two that are slow in vain.
 
     A source that is late is left to itself, in a thread that does not hold the process up: what
@@ -287,7 +287,7 @@ def default_jobs() -> int:
     return min(max(os.cpu_count() or 1, _LEAST), _MOST)
 
 
-class Pace(NamedTuple):
+class Parallelism(NamedTuple):
     """How many pools are changed at once, and by whom."""
 
     jobs: int = 1
@@ -322,11 +322,11 @@ def early_helpers(
 
 
 @contextmanager
-def crewed(
+def pool_executor(
     fleet: Fleet,
     file: str,
     sources: Sources,
-    pace: Pace,
+    pace: Parallelism,
     tell: Callable[[str], None],
 ) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
     """Yield sources that change pools at once, and what cuts their work short.
@@ -334,16 +334,20 @@ def crewed(
     These are pools of the real engine, and those whose machines a person's own commands make.
     Where there are none, one is changed after the other, in this process.
     """
-    own = {name: each for name, each in sources.providers.items() if isinstance(each, Hurried)}
+    own = {
+        name: each
+        for name, each in sources.providers.items()
+        if isinstance(each, SupportsConcurrency)
+    }
     shared = pace.background
     if not own and not _has_real_engine(fleet) and not (shared and shared.under_way):
         yield sources, None
         return
     background = shared or Background(pace.jobs)
     helpers = pace.helpers or _helpers_of(fleet, file)
-    slow: dict[str, Hurried | None] = {**own}
+    slow: dict[str, SupportsConcurrency | None] = {**own}
     slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
-    crew = _Crew(helpers, background, slow, sources.is_ending, tell)
+    executor = _ParallelPools(helpers, background, slow, sources.is_ending, tell)
 
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
@@ -356,19 +360,22 @@ def crewed(
         with ExitStack() as held:
             if not shared:
                 held.enter_context(background.alone())
-            yield replace(sources, engine_of=engine_of, lenders=lenders, crew=crew), background.cut
+            yield (
+                replace(sources, engine_of=engine_of, lenders=lenders, executor=executor),
+                background.cut,
+            )
     finally:
-        crew.leave()
+        executor.leave()
 
 
-class _Crew:
+class _ParallelPools:
     """The one of one run; what it begins may go on beside later runs."""
 
     def __init__(
         self,
         helpers: Helpers,
         background: Background,
-        slow: Mapping[str, Hurried | None],
+        slow: Mapping[str, SupportsConcurrency | None],
         is_ending: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:

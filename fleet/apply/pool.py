@@ -21,7 +21,7 @@ from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World
 from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Plan, Reason, Release
 from fleet.planner.failures import classify, settle
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.machine_inputs import market_of, swap_of, write_swap, write_user_data
 from fleet.planner.units import is_at_cloud
 from fleet.ports import (
@@ -49,7 +49,7 @@ def settle_attempts(
     Of pools `besides` none has to be over that the world does not tell of.
     """
     if any(attempt.result == "starting" for attempt in world.attempts):
-        settled = settle(fleet, world, take_census(fleet, world))
+        settled = settle(fleet, world, take_inventory(fleet, world))
         store.record_attempts([each for each in settled if each.pool not in besides])
 
 

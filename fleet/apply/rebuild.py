@@ -21,7 +21,7 @@ from fleet.model.plan import Plan, Reason
 from fleet.model.values import Moment, Value
 from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import PoolCensus, take_census
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge, periods
 from fleet.planner.machine_inputs import NOTHING_SHARED, options_of
 from fleet.planner.recognition import made_from
@@ -65,8 +65,8 @@ def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
     going = {verdict.worker for verdict in plan.workers if verdict.reason is Reason.ORPHAN} - held
     found = [
         orphan
-        for census in take_census(fleet, world).values()
-        for orphan in _orphans_of(census, going)
+        for inventory in take_inventory(fleet, world).values()
+        for orphan in _orphans_of(inventory, going)
     ]
     return Orphans(fleet=fleet.fleet, orphans=tuple(found), unknown=tuple(silent(world)))
 
@@ -84,16 +84,16 @@ def silent(world: World) -> Iterator[str]:
             yield f"the stack of pool {pool} is unknown: {stack.unknown}"
 
 
-def _orphans_of(census: PoolCensus, going: Collection[str]) -> Iterator[Orphan]:
-    for unit in census.units:
+def _orphans_of(inventory: PoolInventory, going: Collection[str]) -> Iterator[Orphan]:
+    for unit in inventory.units:
         kind = _KINDS.get(unit.state)
         if kind is not None:
-            recorded = census.stack.ids.get(unit.name) if census.stack else None
+            recorded = inventory.stack.ids.get(unit.name) if inventory.stack else None
             yield Orphan(
                 kind=kind,
                 name=unit.name,
                 pool=unit.pool,
-                provider=census.provider,
+                provider=inventory.provider,
                 id=unit.machine.id if unit.machine else recorded,
                 since=unit.machine.created_at if unit.machine else None,
                 goes=unit.name in going,
@@ -123,15 +123,15 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
     """Return what can be made anew of the stacks."""
     pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
     left = []
-    censuses = take_census(fleet, world)
+    censuses = take_inventory(fleet, world)
     memory = recall(fleet, world, censuses)
-    for name, census in censuses.items():
-        shared = shared_settings(fleet, world, census.provider)
-        because = _why_left(fleet, census, shared)
+    for name, inventory in censuses.items():
+        shared = shared_settings(fleet, world, inventory.provider)
+        because = _why_left(fleet, inventory, shared)
         choice = choose_image(fleet, world, memory, name)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         options = options_of(fleet, memory, name, choice, known)
-        for unit in census.having(State.UNRECORDED):
+        for unit in inventory.having(State.UNRECORDED):
             machine = None if because else unit.machine
             inputs = made_from(fleet, options, choice, machine) if machine else None
             if inputs is not None:
@@ -152,10 +152,10 @@ _UNMADE = (
 )
 
 
-def _why_left(fleet: Fleet, census: PoolCensus, shared: Mapping[str, str] | Unknown) -> str:
-    if not isinstance(fleet.pools.get(census.pool), Pool):
-        return f"pool {census.pool} is not in fleet.yaml: put it back, with `mode: drain` say"
-    return shared.unknown if isinstance(shared, Unknown) else "; ".join(census.blind)
+def _why_left(fleet: Fleet, inventory: PoolInventory, shared: Mapping[str, str] | Unknown) -> str:
+    if not isinstance(fleet.pools.get(inventory.pool), Pool):
+        return f"pool {inventory.pool} is not in fleet.yaml: put it back, with `mode: drain` say"
+    return shared.unknown if isinstance(shared, Unknown) else "; ".join(inventory.blind)
 
 
 def carry_out(
@@ -206,7 +206,7 @@ def charged_anew(fleet: Fleet, world: World) -> tuple[Entry, ...]:
             }
         }
     )
-    return charge(fleet, longer, take_census(fleet, longer))
+    return charge(fleet, longer, take_inventory(fleet, longer))
 
 
 def _since(listing: Listing, moment: datetime) -> Listing:
@@ -238,10 +238,10 @@ def _adopt(
     fleet: Fleet, world: World, pool: str, workers: Sequence[WorkerInputs], sources: Sources
 ) -> None:
     """Take machines into a stack; where the engine would do anything else, it is refused."""
-    census = take_census(fleet, world)[pool]
-    ref = stack_ref(fleet, pool, census.provider, census.stack)
-    engine = sources.engine_of(census.provider)
-    recorded = census.stack.workers if census.stack else ()
+    inventory = take_inventory(fleet, world)[pool]
+    ref = stack_ref(fleet, pool, inventory.provider, inventory.stack)
+    engine = sources.engine_of(inventory.provider)
+    recorded = inventory.stack.workers if inventory.stack else ()
     desired = sorted((*recorded, *workers), key=lambda worker: worker.name)
     others = {(step.worker, step.operation) for step in engine.preview(ref, desired)}
     others -= {(worker.name, "create") for worker in workers}
@@ -254,7 +254,7 @@ def _adopt(
         provider=ref.provider,
         project=ref.project,
         engine=engine.name,
-        serial=census.stack.serial if census.stack else 0,
+        serial=inventory.stack.serial if inventory.stack else 0,
     )
     sources.store.record_stack(record)
     # Nothing is given to them, so that the engine makes none that is gone by now.

@@ -16,7 +16,7 @@ from fleet.apply.clocks import TRUST, SystemClock, check_clock, check_servers, e
 from fleet.apply.config import Config
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources, remember_rules, stack_ref
-from fleet.apply.parallel import Pace, Together, crewed
+from fleet.apply.parallel import Concurrently, Parallelism, pool_executor
 from fleet.apply.pool import (
     Enrolling,
     PoolRun,
@@ -32,8 +32,14 @@ from fleet.apply.pool import (
     switch_off,
 )
 from fleet.apply.promote import promote_all
-from fleet.apply.selection import Order, check_order, find_changes, idle_part, ordered_part
-from fleet.apply.shared import lay_bases, lay_for_saved
+from fleet.apply.selection import (
+    Selection,
+    check_selection,
+    find_changes,
+    idle_part,
+    selected_part,
+)
+from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.signals import Signals
 from fleet.apply.spending import charge_ledger, refund, spend, undone
 from fleet.apply.unrecorded import both, with_orphans
@@ -42,17 +48,17 @@ from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Drain, Plan, PoolVerdict
-from fleet.planner.bystanders import said_of_rivals
+from fleet.planner.competing import format_rivals
 from fleet.ports import Asking, Console, Store, Task, Tell
-from fleet.report.outcome import Progress, said_of_begun
+from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
 
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
     charge_ledger(fleet, world, sources.store, tell)
-    settle_attempts(fleet, world, sources.store, besides=sources.crew.under_way)
-    refused = rivalry(world, plan)
+    settle_attempts(fleet, world, sources.store, besides=sources.executor.under_way)
+    refused = competing_provisioners(world, plan)
     if refused:
         return Outcome(plan=plan.digests.plan, refused=refused)
     released = release_all(plan, sources, tell)
@@ -68,7 +74,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         return with_orphans(_apply_one(run), world, plan, sources, tell)
 
     pools = [each for each in plan.pools if each.mode != "static"]
-    sources.crew.run(
+    sources.executor.run(
         [
             Task(
                 each.pool, each.provider or "", _touched(plan, each.pool), partial(apply_one, each)
@@ -77,10 +83,10 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         ]
     )
     outcomes: dict[str, StackOutcome] = {}
-    for each in sources.crew.ended():
+    for each in sources.executor.ended():
         before = outcomes.get(each.pool)
         outcomes[each.pool] = both(before, each) if before else each
-    under_way = sources.crew.under_way
+    under_way = sources.executor.under_way
     planned = dict.fromkeys([*(each.pool for each in plan.pools), *outcomes])
     _forget_emptied(fleet, world, {*planned, *under_way}, sources)
     confirm_all(sources, tell)
@@ -97,7 +103,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     )
 
 
-def rivalry(world: World, plan: Plan) -> tuple[str, ...]:
+def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
     """Return why nothing may be done at queues that make machines by themselves too."""
     let = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
     made = [each for each in plan.actions if isinstance(each, Create)]
@@ -106,7 +112,7 @@ def rivalry(world: World, plan: Plan) -> tuple[str, ...]:
     refused = []
     for queue, reading in sorted(world.queues.items()):
         if queue in touched and reading.rivals:
-            refused.append(said_of_rivals(queue, reading.rivals))
+            refused.append(format_rivals(queue, reading.rivals))
         elif queue in bought and isinstance(reading.workers, Unknown):
             refused.append(
                 f"nobody knows whether queue {queue} makes machines by itself too: its workers "
@@ -212,54 +218,62 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Terms:
+class RunOptions:
     """What one run may do, at which pace, and how it hears that it is to end."""
 
-    order: Order = field(default_factory=Order)
-    pace: Pace = field(default_factory=Pace)
+    selection: Selection = field(default_factory=Selection)
+    pace: Parallelism = field(default_factory=Parallelism)
     signals: Signals = field(default_factory=Signals)
     trusts_clock: bool = False
     """Whether a person said that this computer's clock is right."""
 
 
 def apply_once(
-    config: Config, file: str, console: Console, show: Callable[[Plan], None], terms: Terms
+    config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
 ) -> Applied:
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
     started = (clock := SystemClock()).now()
-    beside = terms.pace.background
-    wired = _wire(config, file, terms)
+    beside = options.pace.background
+    wired = _wire(config, file, options)
     lock = wired.store.lock(lock_owner(), started)
-    crew = crewed(config.fleet, file, wired, terms.pace, console.note)
-    with crew as (sources, cut), beside.locked(lock) if beside else lock as died:
+    executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
+    with executor as (sources, cut), beside.locked(lock) if beside else lock as died:
         if died:
-            console.note(_said_of_dead(died, sources.store))
-        _begin(config.fleet, sources, terms, started)
+            console.note(_format_takeover(died, sources.store))
+        _begin(config.fleet, sources, options, started)
         note = partial(_note, sources.store, started)
-        config, world = _see(config, sources, console, terms, note)
+        config, world = _see(config, sources, console, options, note)
         edges = journalled(sources, note)
-        lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)
+        lay = partial(
+            apply_shared_stacks,
+            config.fleet,
+            sources=edges,
+            tell=console.note,
+            selection=options.selection,
+        )
         troubles: tuple[StackOutcome, ...] = ()
-        if terms.order.saved is None:
-            with terms.signals.changing():
+        if options.selection.saved is None:
+            with options.signals.changing():
                 world, troubles = lay(world)
         plan = idle_part(
-            sources.crew.under_way, ordered_part(terms.order, plan_for(config, world))
+            sources.executor.under_way, selected_part(options.selection, plan_for(config, world))
         )
         note_waits(config.fleet, world, plan, sources)
         show(plan)
         tell = _teller(plan, console)
-        with terms.signals.changing(cut):
-            drift = find_changes(terms.order, plan)
-            if terms.order.saved is not None and not drift:
+        with options.signals.changing(cut):
+            drift = find_changes(options.selection, plan)
+            if options.selection.saved is not None and not drift:
                 anew = partial(plan_for, config)
-                world, troubles, drift = lay_for_saved(terms.order, world, lay, anew)
+                world, troubles, drift = apply_shared_stacks_of_saved(
+                    options.selection, world, lay, anew
+                )
             if drift:
                 outcome = Outcome(plan=plan.digests.plan, stacks=troubles, outdated=drift)
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
                 promote = partial(promote_all, plan, sources.store, clock.now(), note, tell)
-                promoted = () if rivalry(world, plan) else promote()
+                promoted = () if competing_provisioners(world, plan) else promote()
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 stacks = (*troubles, *outcome.stacks)
                 outcome = outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
@@ -274,67 +288,71 @@ def apply_once(
     return Applied(plan, outcome)
 
 
-def _wire(config: Config, file: str, terms: Terms) -> Sources:
-    wired = wire(config.fleet, file, looks=True, beside=terms.pace.background)
-    return replace(wired, is_ending=terms.signals.is_ending)
+def _wire(config: Config, file: str, options: RunOptions) -> Sources:
+    wired = wire(config.fleet, file, looks=True, beside=options.pace.background)
+    return replace(wired, is_ending=options.signals.is_ending)
 
 
 def _left(plan: Plan, sources: Sources) -> Collection[str]:
     """Return the machines that were let go of, or on which something was being done."""
     let_go = {each.worker for each in plan.actions if not isinstance(each, Create)}
-    return let_go.union(*sources.crew.under_way.values())
+    return let_go.union(*sources.executor.under_way.values())
 
 
-def _begin(fleet: Fleet, sources: Sources, terms: Terms, started: datetime) -> None:
-    check_order(terms.order, fleet, sources.store)
-    if not terms.trusts_clock:
+def _begin(fleet: Fleet, sources: Sources, options: RunOptions, started: datetime) -> None:
+    check_selection(options.selection, fleet, sources.store)
+    if not options.trusts_clock:
         check_clock(sources.store, started)
     sources.store.begin_run(started=started)
     configure_sims(fleet, sources)
 
 
-def _said_of_dead(died: str, store: Store) -> str:
-    begun = said_of_begun(store.last_runs(1))
+def _format_takeover(died: str, store: Store) -> str:
+    begun = format_begun(store.last_runs(1))
     return f"took over the lock of {died}, which died; finishing what it began{begun}"
 
 
 def _see(
-    config: Config, sources: Sources, console: Console, terms: Terms, note: Callable[[str], None]
+    config: Config,
+    sources: Sources,
+    console: Console,
+    options: RunOptions,
+    note: Callable[[str], None],
 ) -> tuple[Config, World]:
     """Return the world with tickets served, and the configuration at the prices of it."""
-    asking = _asking(sources, console, terms, note)
+    asking = _asking(sources, console, options, note)
     seen = look(config, replace(sources, asking=asking), console)
-    if not terms.trusts_clock:
+    if not options.trusts_clock:
         check_servers(seen, TRUST)
     config = priced(config, seen)
-    with terms.signals.changing():
+    with options.signals.changing():
         world = hand_out_all(config.fleet, seen, sources, console.note, note)
     remember_rules(world, sources.store)
     return config, world
 
 
 def _asking(
-    sources: Sources, console: Console, terms: Terms, note: Callable[[str], None]
+    sources: Sources, console: Console, options: RunOptions, note: Callable[[str], None]
 ) -> Callable[[], Asking]:
     """Return what asks sources; while one is slow, tickets get what the run before saw free."""
-    beside = terms.pace.background
+    beside = options.pace.background
     if beside is None or beside.seen is None:
         return sources.asking
     # A run that does not come to its end leaves nothing to go by.
     seen, beside.seen = beside.seen, None
-    with terms.signals.changing():
+    with options.signals.changing():
         _, *before = sources.store.last_runs(2)
-    terms.signals.end_if_asked()
+    options.signals.end_if_asked()
     if not before or before[0]["started"] != seen.started.isoformat():
         return sources.asking
 
     def hand_out() -> None:
-        with terms.signals.changing():
-            if seen.hand_out(sources.crew, SystemClock().now(), console.note, note):
+        with options.signals.changing():
+            if seen.hand_out(sources.executor, SystemClock().now(), console.note, note):
                 beside.given()
-        terms.signals.end_if_asked()
+        options.signals.end_if_asked()
 
-    return partial(Together, meanwhile=hand_out)
+    return partial(Concurrently, meanwhile=hand_out)
 
 
 def _teller(plan: Plan, console: Console) -> Callable[[str], None]:

@@ -16,7 +16,7 @@ from fleet.schema.model import Fleet
 
 
 @dataclass(frozen=True)
-class Order:
+class Selection:
     """What is to be applied; as a rule every pool, by a plan that is made on the spot."""
 
     pools: frozenset[str] = frozenset()
@@ -40,15 +40,15 @@ def idle_part(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
     )
 
 
-def check_order(order: Order, fleet: Fleet, store: Store) -> None:
+def check_selection(selection: Selection, fleet: Fleet, store: Store) -> None:
     """Refuse what names no pool of this fleet, or is the plan of another."""
-    if order.saved is not None and order.saved.fleet != fleet.fleet:
+    if selection.saved is not None and selection.saved.fleet != fleet.fleet:
         raise PlanOutdated(
-            f"refused, nothing was changed: the saved plan is of fleet {order.saved.fleet}, not "
-            f"of fleet {fleet.fleet}"
+            f"refused, nothing was changed: the saved plan is of fleet {selection.saved.fleet}, "
+            f"not of fleet {fleet.fleet}"
         )
     known = {*fleet.pools, *(record.pool for record in store.stacks())}
-    unknown = sorted(order.pools - known)
+    unknown = sorted(selection.pools - known)
     if unknown:
         meant = nearest(unknown[0], known)
         hint = f"did you mean '{meant}'? " if meant else ""
@@ -58,11 +58,11 @@ def check_order(order: Order, fleet: Fleet, store: Store) -> None:
         )
 
 
-def ordered_part(order: Order, plan: Plan) -> Plan:
+def selected_part(selection: Selection, plan: Plan) -> Plan:
     """Return the part of a guarded plan that is to be carried out."""
-    if not order.pools:
+    if not selection.pools:
         return plan
-    pools = tuple(each for each in plan.pools if each.pool in order.pools)
+    pools = tuple(each for each in plan.pools if each.pool in selection.pools)
     providers = {each.provider for each in pools if each.mode not in {"observe", "pause"}}
     return plan.model_copy(
         update={
@@ -71,18 +71,18 @@ def ordered_part(order: Order, plan: Plan) -> Plan:
             "promotions": (),
             "bases": tuple(each for each in plan.bases if each.provider in providers),
             "guards": tuple(
-                each for each in plan.guards if each.pool is None or each.pool in order.pools
+                each for each in plan.guards if each.pool is None or each.pool in selection.pools
             ),
             "cost_before": sum((each.cost_before for each in pools), Decimal(0)),
             "cost_after": sum((each.cost_after for each in pools), Decimal(0)),
         }
         | {
-            key: tuple(each for each in getattr(plan, key) if each.pool in order.pools)
+            key: tuple(each for each in getattr(plan, key) if each.pool in selection.pools)
             for key in ("actions", "withheld", "releases", "workers", "approvals")
         }
     )
 
 
-def find_changes(order: Order, part: Plan) -> tuple[str, ...]:
+def find_changes(selection: Selection, part: Plan) -> tuple[str, ...]:
     """Return how the plan of now differs from the saved one, in what is ordered."""
-    return find_drift(ordered_part(order, order.saved), part) if order.saved else ()
+    return find_drift(selected_part(selection, selection.saved), part) if selection.saved else ()

@@ -1,20 +1,20 @@
 """This module brings up what the machines of a provider share, before anything is planned.
 
-What machines still use is neither deleted nor made anew. An order and the modes of pools hold here
-too: where no pool of a provider may be changed, what its machines share stays as it is.
+What machines still use is neither deleted nor replaced. A selection and the modes of pools hold
+here too: where no pool of a provider may be changed, what its machines share stays as it is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from fleet.apply.observe import Sources, base_ref
-from fleet.apply.selection import Order, find_changes, ordered_part
+from fleet.apply.selection import Selection, find_changes, selected_part
 from fleet.errors import FleetError, PlanRefused
 from fleet.model.facts import Base, Part, Unknown, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
 from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held
-from fleet.ports import Sharer, StackRef, Step, Tell
+from fleet.ports import SharedStackEngine, StackRef, Step, Tell
 from fleet.schema.model import Fleet
 
 _BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -24,17 +24,17 @@ _BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
 Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
 
 
-def lay_bases(
-    fleet: Fleet, world: World, sources: Sources, tell: Tell, order: Order | None = None
+def apply_shared_stacks(
+    fleet: Fleet, world: World, sources: Sources, tell: Tell, selection: Selection | None = None
 ) -> tuple[World, tuple[StackOutcome, ...]]:
     """Return the world with the bases as fleet.yaml wants them, and what went wrong with which.
 
-    Only those that the order lets change; without one, as in a rebuild, every base.
+    Only those that the selection lets change; without one, as in a rebuild, every base.
     """
     troubles = []
     for name in sorted(sources.bases):
         parts = _asked(fleet, world, name, tell)
-        held = why_held(fleet, name, order.pools) if order else ""
+        held = why_held(fleet, name, selection.pools) if selection else ""
         if parts is None:
             continue
         if held:
@@ -56,8 +56,8 @@ def lay_bases(
     return world, tuple(troubles)
 
 
-def lay_for_saved(
-    order: Order, world: World, lay: Lay, plan: Callable[[World], Plan]
+def apply_shared_stacks_of_saved(
+    selection: Selection, world: World, lay: Lay, plan: Callable[[World], Plan]
 ) -> tuple[World, tuple[StackOutcome, ...], tuple[str, ...]]:
     """Lay the bases under a saved plan, and tell too how it is outdated by that.
 
@@ -68,9 +68,9 @@ def lay_for_saved(
     if was.items() <= now.items():
         return laid, troubles, ()
     # What the saved plan says of bases is done by now: that is no difference.
-    said = order.saved.bases if order.saved else ()
+    said = selection.saved.bases if selection.saved else ()
     now_planned = plan(laid).model_copy(update={"bases": said})
-    return laid, troubles, find_changes(order, ordered_part(order, now_planned))
+    return laid, troubles, find_changes(selection, selected_part(selection, now_planned))
 
 
 def _ids(world: World) -> dict[tuple[str, str], str]:
@@ -99,7 +99,9 @@ def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...
     return parts
 
 
-def _lay(world: World, engine: Sharer, ref: StackRef, parts: tuple[Part, ...], tell: Tell) -> None:
+def _lay(
+    world: World, engine: SharedStackEngine, ref: StackRef, parts: tuple[Part, ...], tell: Tell
+) -> None:
     name = ref.provider
     _check(world, name, engine.preview(ref, parts), parts)
     engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))

@@ -12,7 +12,7 @@ from datetime import datetime
 from fleet.model.facts import Stack, Unknown, Worker, WorkerState, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Drain, Release
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charge, gap_of, periods
 from fleet.ports import Charging, Store, Tell
 from fleet.schema.model import Fleet
@@ -130,7 +130,7 @@ def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
         since=ledger.charged_until,
         until=world.time,
         currency=fleet.money.currency,
-        entries=charge(fleet, world, take_census(fleet, world)),
+        entries=charge(fleet, world, take_inventory(fleet, world)),
     )
     late = gap_of(world)
     if late:

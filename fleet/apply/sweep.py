@@ -14,16 +14,16 @@ from functools import partial
 
 from fleet.apply.observe import Sources
 from fleet.apply.run import apply_plan
-from fleet.apply.unrecorded import both, let_go_of_strays, machine_at
+from fleet.apply.unrecorded import both, delete_unrecorded_machines, machine_at
 from fleet.model.digests import seal
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Delete, Plan, Reason
 from fleet.model.prices import find_types, markets_of, price_per_hour, with_price_lists
 from fleet.planner.assembly import Decided, assemble
-from fleet.planner.inventory import PoolCensus, expired_at, take_census
+from fleet.planner.inventory import PoolInventory, expired_at, take_inventory
 from fleet.planner.machine_inputs import Option
-from fleet.planner.pool_plan import Draft, is_going
+from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.staffing import Service
 from fleet.planner.units import CAPACITY, State, Unit
 from fleet.ports import Tell
@@ -50,7 +50,7 @@ _UNSURE = {
     State.UNFINISHED: "an apply that was killed was making it; `fleet apply` finishes that",
     State.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
 }
-Select = Callable[[PoolCensus, Unit], str]
+Select = Callable[[PoolInventory, Unit], str]
 """Says why a machine is to go; nothing where it is not."""
 
 
@@ -63,12 +63,12 @@ class Choice:
     unused: bool = False
     """Of pools only those that run nothing and have registered, or never will."""
 
-    def why(self, census: PoolCensus, unit: Unit) -> str:
+    def why(self, inventory: PoolInventory, unit: Unit) -> str:
         """Return why a machine is to go; nothing where it is not chosen."""
         said = "`fleet machine delete` asks for it"
         if unit.name in self.names:
             return said
-        if census.pool not in self.pools or unit.state in _UNSURE:
+        if inventory.pool not in self.pools or unit.state in _UNSURE:
             return ""
         is_unused = unit.state in _UNUSED and not unit.may_run
         return said if is_unused or not self.unused else ""
@@ -89,28 +89,28 @@ def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
 
 def _let_go_of(fleet: Fleet, world: World, select: Select, reason: Reason) -> Plan:
     fleet = with_price_lists(fleet, world)
-    drafts: dict[str, Draft] = {}
+    pool_plans: dict[str, PoolPlan] = {}
     lost: list[str] = []
-    for name, census in take_census(fleet, world).items():
+    for name, inventory in take_inventory(fleet, world).items():
         is_expiry = reason is Reason.EXPIRED
-        if is_expiry and _is_lost(world, name) and not _unread(census):
-            lost += census.blind
-            census = replace(census, blind=(), frozen=())  # noqa: PLW2901 - as if it were there
+        if is_expiry and _is_lost(world, name) and not _unread(inventory):
+            lost += inventory.blind
+            inventory = replace(inventory, blind=(), frozen=())  # noqa: PLW2901 - as if it were there
         pool = fleet.pools.get(name)
-        draft = Draft(
+        pool_plan = PoolPlan(
             fleet=fleet,
-            census=census,
+            inventory=inventory,
             pool=pool if isinstance(pool, Pool) else None,
             names=iter(()),
             closed=_MAKES_NONE,
             options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
-        for unit in census.units:
-            if because := select(census, unit):
-                _let_go(world, draft, unit, reason, because)
-        _finish_deletions(draft)
-        drafts[name] = draft
-    plan = assemble(fleet, world, drafts, Decided((), Service()))
+        for unit in inventory.units:
+            if because := select(inventory, unit):
+                _let_go(world, pool_plan, unit, reason, because)
+        _finish_deletions(pool_plan)
+        pool_plans[name] = pool_plan
+    plan = assemble(fleet, world, pool_plans, Decided((), Service()))
     pools = tuple(pool.model_copy(update={"because": _SAID[reason]}) for pool in plan.pools)
     unknown = (*plan.unknown, *(f"{gone} (swept by its provider's listing)" for gone in lost))
     said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown)), "releases": ()}
@@ -125,12 +125,12 @@ def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
             yield Option(name, known.name, market, "", price, _MAKES_NONE)
 
 
-def _finish_deletions(draft: Draft) -> None:
+def _finish_deletions(pool_plan: PoolPlan) -> None:
     """Add what an earlier run was deleting where any other goes: the engine deletes it too."""
-    if any(isinstance(action, Delete) for action in draft.actions):
-        for unit in draft.census.having(State.UNDELETED):
-            if unit.name not in draft.leaving:
-                draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
+    if any(isinstance(action, Delete) for action in pool_plan.actions):
+        for unit in pool_plan.inventory.having(State.UNDELETED):
+            if unit.name not in pool_plan.leaving:
+                pool_plan.delete(unit, Reason.INTERRUPTED, _BEGUN)
 
 
 def _is_lost(world: World, pool: str) -> bool:
@@ -139,51 +139,51 @@ def _is_lost(world: World, pool: str) -> bool:
     return isinstance(stacks, Unknown) or isinstance(stacks.get(pool), Unknown)
 
 
-def _unread(census: PoolCensus) -> tuple[str, ...]:
+def _unread(inventory: PoolInventory) -> tuple[str, ...]:
     """Return what else than the stack is not known of a pool."""
-    return tuple(reason for reason in census.frozen if reason not in census.blind)
+    return tuple(reason for reason in inventory.frozen if reason not in inventory.blind)
 
 
-def _why_expired(fleet: Fleet, world: World, census: PoolCensus, unit: Unit) -> str:
-    end = unit.machine and expired_at(fleet, world, census.provider, unit.machine)
+def _why_expired(fleet: Fleet, world: World, inventory: PoolInventory, unit: Unit) -> str:
+    end = unit.machine and expired_at(fleet, world, inventory.provider, unit.machine)
     if not end:
         return ""
     age = write_duration(int((world.time - end).total_seconds()))
     return f"it expired {age} ago: no run of fleet apply vouches for it"
 
 
-def _let_go(world: World, draft: Draft, unit: Unit, reason: Reason, because: str) -> None:
+def _let_go(world: World, pool_plan: PoolPlan, unit: Unit, reason: Reason, because: str) -> None:
     """Take the next step of letting a machine go, or note why it stays."""
-    if stop := next(_stops(world, draft, unit), ""):
-        draft.kept[unit.name] = (reason, f"{because}; it stays: {stop}")
+    if stop := next(_stops(world, pool_plan, unit), ""):
+        pool_plan.kept[unit.name] = (reason, f"{because}; it stays: {stop}")
     elif unit.state is State.UNDELETED:
-        draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
+        pool_plan.delete(unit, Reason.INTERRUPTED, _BEGUN)
     elif unit.worker is None or (is_going(unit) and not unit.may_run):
-        draft.delete(unit, reason, because)
+        pool_plan.delete(unit, reason, because)
     elif not is_going(unit):
-        draft.drain(unit, reason, because)
+        pool_plan.drain(unit, reason, because)
 
 
-def _stops(world: World, draft: Draft, unit: Unit) -> Iterator[str]:
+def _stops(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[str]:
     """Yield why a machine may not go yet."""
-    census = draft.census
+    inventory = pool_plan.inventory
     if unit.machine is None and unit.state in _UNSURE:
         yield _UNSURE[unit.state].format(name=unit.name)
-    yield from (*_unread(census), *census.blind)
-    if draft.pool is not None and draft.pool.mode == "pause":
+    yield from (*_unread(inventory), *inventory.blind)
+    if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
         yield "its pool has mode: pause"
-    if unit.worker is None and not _is_heard(draft.fleet, world, census):
+    if unit.worker is None and not _is_heard(pool_plan.fleet, world, inventory):
         yield "no registry says whether its worker is busy"
-    if unit.awaits_token and census.tokens is None:
+    if unit.awaits_token and inventory.tokens is None:
         yield "its token cannot be taken back: its worker might still register"
 
 
-def _is_heard(fleet: Fleet, world: World, census: PoolCensus) -> bool:
+def _is_heard(fleet: Fleet, world: World, inventory: PoolInventory) -> bool:
     """Say whether every registry was read that a worker of a pool could be registered at."""
-    listing = world.providers.get(census.provider)
+    listing = world.providers.get(inventory.provider)
     if isinstance(listing, Listing) and listing.workers is not None:
         return True
-    pool = fleet.pools.get(census.pool)
+    pool = fleet.pools.get(inventory.pool)
     readings = [
         reading.workers
         for queue, reading in world.queues.items()
@@ -200,7 +200,9 @@ def sweep_machines(
     stray = [action for action in plan.actions if action not in held]
     pools = sorted({action.pool for action in stray})
     by_provider = [
-        let_go_of_strays(world, plan, [a for a in stray if a.pool == pool], sources, tell)
+        delete_unrecorded_machines(
+            world, plan, [a for a in stray if a.pool == pool], sources, tell
+        )
         for pool in pools
     ]
     by_stack = apply_plan(fleet, world, _only(plan, held), sources, tell)

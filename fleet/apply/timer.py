@@ -9,7 +9,7 @@ _IN_A_ROW = 5
 """How many runs may follow each other at once: whoever rings seldom waits for nothing."""
 
 
-class Bell(Signals):
+class WakeableTimer(Signals):
     """A waiter that is woken, from any thread; runs begin `apart` seconds apart on average."""
 
     def __init__(self, apart: float) -> None:

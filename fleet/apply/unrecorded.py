@@ -11,7 +11,7 @@ from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.model.facts import Listing, Machine, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, Delete, Drain, Plan
-from fleet.ports import Keeper, Registry, Tell, each_done
+from fleet.ports import MachineApi, Registry, Tell, each_done
 
 _Result = Literal["failed", "refused", "applied", "unchanged"]
 _WORST_FIRST: tuple[_Result, ...] = ("failed", "refused", "applied", "unchanged")
@@ -28,10 +28,10 @@ def with_orphans(
     orphans = [each for each in plan.actions if each.pool == outcome.pool and is_orphan(each)]
     if not orphans:
         return outcome
-    return both(outcome, let_go_of_strays(world, plan, orphans, sources, tell))
+    return both(outcome, delete_unrecorded_machines(world, plan, orphans, sources, tell))
 
 
-def let_go_of_strays(
+def delete_unrecorded_machines(
     world: World,
     plan: Plan,
     actions: Sequence[Action],
@@ -82,7 +82,7 @@ class _Going(NamedTuple):
     """A machine whose worker is switched off."""
 
     action: Delete
-    keeper: Keeper
+    keeper: MachineApi
     machine: str
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe, with_rules
-from fleet.apply.parallel import Background, Together
+from fleet.apply.parallel import Background, Concurrently
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, unknown_machine_type
 from fleet.clouds.aws.machines import AwsMachines, AwsShared
@@ -38,13 +38,13 @@ from fleet.ports import (
     Clock,
     Console,
     Engine,
-    Keeper,
+    MachineApi,
     PriceReader,
     Provider,
     Queue,
     Registry,
     RuleReader,
-    Sharer,
+    SharedStackEngine,
     Store,
 )
 from fleet.queues.copr import CoprFrontend
@@ -80,7 +80,7 @@ from fleet.state.places import Places, find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import places_of
-from fleet.tickets.queue import TicketDesk
+from fleet.tickets.queue import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def prices_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, PriceReader]:
     return readers
 
 
-def keepers_of(providers: Mapping[str, Provider]) -> dict[str, Keeper]:
+def keepers_of(providers: Mapping[str, Provider]) -> dict[str, MachineApi]:
     """Return those whose machines can be looked after without their stack."""
     kinds = (AwsMachines, HcloudMachines, HookMachines, LocalMachines, SimCloud)
     return {name: each for name, each in providers.items() if isinstance(each, kinds)}
@@ -244,7 +244,7 @@ def engines_of(
         if name == "embedded":
             from fleet.engines.embedded import EmbeddedEngine
 
-            return EmbeddedEngine(places.embedded, clouds.here, hearsay=clouds.hooked)
+            return EmbeddedEngine(places.embedded, clouds.here, unreliable_listings=clouds.hooked)
         from fleet.engines.pulumi import PulumiEngine
 
         passphrase = fleet.state.passphrase
@@ -267,7 +267,9 @@ def engines_of(
     return engine_of
 
 
-def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str, Sharer]:
+def bases_of(
+    fleet: Fleet, places: Places, secrets: HostSecrets
+) -> Mapping[str, SharedStackEngine]:
     """Return what changes the base stacks of providers whose machines share something."""
     kinds = AwsProvider | HcloudProvider
     declared = {name: each for name, each in fleet.providers.items() if isinstance(each, kinds)}
@@ -483,7 +485,7 @@ def wire(
     store = shared or DatabaseStore(places.store, fleet.fleet)
     made = partial(_made_of, store)
     desks = {
-        name: TicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
+        name: StoredTicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
         for name, queue in fleet.queues.items()
         if isinstance(queue, TicketQueue)
     }
@@ -509,7 +511,7 @@ def wire(
         rules=dict(_rules(fleet, base, secrets)),
         prices=prices_of(fleet, secrets),
         look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
-        asking=Together,
+        asking=Concurrently,
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
         else None,
@@ -523,7 +525,7 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
     store = DatabaseStore(find_places(fleet, config).store, fleet.fleet)
     nothing = Unknown(unknown="only its rules were read")
     unread = {name: QueueReading(demand=nothing) for name in readers}
-    return with_rules(fleet, unread, readers, store, Together())
+    return with_rules(fleet, unread, readers, store, Concurrently())
 
 
 def lock_owner() -> str:
@@ -561,7 +563,7 @@ def _queue(
     fleet: Fleet,
     queue: QueueModel,
     secrets: HostSecrets,
-    desks: Mapping[str, TicketDesk],
+    desks: Mapping[str, StoredTicketDesk],
     made: Made,
 ) -> Queue:
     match queue:

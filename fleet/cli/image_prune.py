@@ -16,8 +16,8 @@ from fleet.errors import FileUnreadable
 from fleet.images.prune import (
     Forgotten,
     PrunedVersion,
+    Pruner,
     Pruning,
-    Shears,
     delete_forgotten,
     find_forgotten,
     find_unreferenced,
@@ -75,7 +75,7 @@ def _prune(
 
 
 def _forgotten(
-    args: argparse.Namespace, config: Config, sources: Sources, shears: Shears
+    args: argparse.Namespace, config: Config, sources: Sources, shears: Pruner
 ) -> tuple[tuple[Forgotten, ...], dict[str, str]]:
     """Return what places hold and nobody remembers, as a killed build or publish leaves it.
 
@@ -98,10 +98,10 @@ def _judged(
     return tuple(each for each in found if args.image in (None, each.image))
 
 
-def _shears(args: argparse.Namespace, config: Config, sources: Sources) -> Shears:
+def _shears(args: argparse.Namespace, config: Config, sources: Sources) -> Pruner:
     places = find_places(config.fleet, args.file)
     secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
-    return Shears(
+    return Pruner(
         sources.store,
         lambda place: publisher_of(config.fleet, place, places, secrets),
         partial(_drop_build, places),

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
-from fleet.apply.loop import Rhythm, Run, Runs, keep_running
-from fleet.apply.parallel import Background, Pace, default_jobs
-from fleet.apply.run import Terms
-from fleet.apply.selection import Order
-from fleet.apply.timer import Bell
+from fleet.apply.loop import Run, Runs, Schedule, keep_running
+from fleet.apply.parallel import Background, Parallelism, default_jobs
+from fleet.apply.run import RunOptions
+from fleet.apply.selection import Selection
+from fleet.apply.timer import WakeableTimer
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_file
 from fleet.engines.projects import evaluate
@@ -157,10 +157,10 @@ _RESERVE = 256
 """Open files that a run may need: stores, hooks, engines, what is read."""
 
 
-def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) -> int:
+def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None = None) -> int:
     """Serve and apply until somebody asks to end."""
-    rhythm = Rhythm(read_seconds("--every", args.every))
-    bell = bell or Bell(read_seconds("--apart", args.apart))
+    rhythm = Schedule(read_seconds("--every", args.every))
+    bell = bell or WakeableTimer(read_seconds("--apart", args.apart))
     config = load_config(args, console)
     queue, _ = find_desk(config.fleet, args.queue)
     refuse_throwaway_state(config.fleet, args.file)
@@ -169,8 +169,8 @@ def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) ->
     background = Background(
         jobs, DatabaseStore(place, config.fleet.fleet), bell.ring, _PATIENCE_SECONDS
     )
-    terms = Terms(Order(), Pace(jobs, background=background), bell)
-    runs = Runs(args, console, config, terms)
+    options = RunOptions(Selection(), Parallelism(jobs, background=background), bell)
+    runs = Runs(args, console, config, options)
     # Clients are answered beside the runs: of another store's lock.
     store = DatabaseStore(place, config.fleet.fleet)
     book = DatabaseTickets(store.begin, queue)

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config, read_seconds
-from fleet.apply.loop import Rhythm, Run, keep_running
-from fleet.apply.parallel import Pace, default_jobs
-from fleet.apply.run import Terms, apply_once
-from fleet.apply.selection import Order
+from fleet.apply.loop import Run, Schedule, keep_running
+from fleet.apply.parallel import Parallelism, default_jobs
+from fleet.apply.run import RunOptions, apply_once
+from fleet.apply.selection import Selection
 from fleet.apply.signals import Signals
 from fleet.apply.wire import find_desk
 from fleet.cli.arguments import Parser, add_json, add_verb
@@ -78,23 +78,23 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
     config = _apart(config)
     _take_up(Path(args.log))
     url = LocalFiles().read(args.resalloc, _MOST_URL_BYTES).decode(errors="replace").strip()
-    terms = Terms(Order(), Pace(default_jobs()), signals or Signals())
-    shadow = _Shadow(args, config, console, terms)
+    options = RunOptions(Selection(), Parallelism(default_jobs()), signals or Signals())
+    shadow = _Shadow(args, config, console, options)
     database = ResallocDatabase(url)
-    rhythm = Rhythm(every, most)
-    return keep_running(lambda: shadow.look(database, every), rhythm, console, terms.signals)
+    rhythm = Schedule(every, most)
+    return keep_running(lambda: shadow.look(database, every), rhythm, console, options.signals)
 
 
 class _Shadow:
     """The fleet that repeats what a Resalloc is asked for."""
 
     def __init__(
-        self, args: argparse.Namespace, config: Config, console: Console, terms: Terms
+        self, args: argparse.Namespace, config: Config, console: Console, options: RunOptions
     ) -> None:
         name, desk = find_desk(config.fleet, args.queue)
         store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
         store.init()
-        self._terms = terms
+        self._terms = options
         self._file, self._log = args.file, Path(args.log)
         self._config, self._console = config, console
         self._mirror = Mirror(DatabaseTickets(store.begin, name), most=desk.most_open)

@@ -29,7 +29,7 @@ from fleet.apply.rebuild import (
     find_rebuild,
     forget_lost,
 )
-from fleet.apply.shared import lay_bases
+from fleet.apply.shared import apply_shared_stacks
 from fleet.apply.wire import lock_owner, look, plan_for, wire
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.cli.machine import forget
@@ -148,7 +148,7 @@ def rebuild(
         edges = journalled(sources, lambda step: store.record_step(started=started, step=step))
         lost, world = _look(config, sources, console)
         # What machines share is known by its mark too: its stack comes first.
-        world, troubles = lay_bases(fleet, world, edges, console.note)
+        world, troubles = apply_shared_stacks(fleet, world, edges, console.note)
         found = find_rebuild(fleet, world)
         done = carry_out(fleet, world, found, edges)
         store.record_run(

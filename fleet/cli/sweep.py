@@ -19,7 +19,7 @@ from pathlib import Path
 from fleet.apply.clocks import SystemClock, check_servers, check_skew
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
-from fleet.apply.parallel import Pace, crewed, default_jobs
+from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
 from fleet.apply.signals import Signals
 from fleet.apply.sweep import sweep, sweep_machines, sweep_to_text
 from fleet.apply.wire import lock_owner, look, wire
@@ -136,11 +136,13 @@ def _apply(
     clock, signals = SystemClock(), Signals()
     started = clock.now()
     sources = replace(sources, is_ending=signals.is_ending)
-    crew = crewed(config.fleet, args.file, sources, Pace(default_jobs()), console.note)
+    executor = pool_executor(
+        config.fleet, args.file, sources, Parallelism(default_jobs()), console.note
+    )
     with (
         signals.heard(),
         _locked(sources.store, started, console, letting) as has_store,
-        crew as (many, cut),
+        executor as (many, cut),
     ):
         world = look(config, sources, console)
         check_servers(world)

@@ -22,7 +22,7 @@ from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import tags_to_text
 from fleet.report.json import value_to_json
-from fleet.tagrules.context import NOTHING, told_of
+from fleet.tagrules.context import NOTHING, queue_context
 
 
 def arguments(parser: Parser) -> None:
@@ -127,7 +127,7 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
         because = f"; {unsure[0]}" if unsure else " (it may run already, be done or be blocked)"
         raise FleetError(f"no waiting request is called {args.request}{because}")
     queue, request, demand = found
-    asking = judge_of(fleet, world).ask_of(request, told_of(demand))
+    asking = judge_of(fleet, world).ask_of(request, queue_context(demand))
     subject = Subject(f"{queue}/{request.id}", (queue,), queue)
     return decision.config, explain_tags(fleet, world, subject, asking)
 

@@ -246,14 +246,14 @@ class EmbeddedEngine:
         providers: Mapping[str, LocalCloud],
         claimed_by: Callable[[StackRef], str | None] = lambda _: None,
         *,
-        hearsay: Collection[str] = (),
+        unreliable_listings: Collection[str] = (),
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """`hearsay` are the providers whose listing may leave out a machine that exists."""
         self._records = Records(database)
         self._providers = providers
         self._claimed_by = claimed_by
-        self._hearsay = hearsay
+        self._hearsay = unreliable_listings
         self._pause = pause
         self._absences = Absences()
 

@@ -22,7 +22,16 @@ from typing import Any, Literal, NamedTuple, assert_never
 from fleet.engines.ownership import previewed
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Machine, Stack, Unknown, WorkerInputs
-from fleet.ports import NO_USER_DATA, Change, Cleaned, Engine, Lender, Progress, StackRef, Step
+from fleet.ports import (
+    NO_USER_DATA,
+    Change,
+    Cleaned,
+    Engine,
+    MachineCleaner,
+    Progress,
+    StackRef,
+    Step,
+)
 
 _SETTLE_STEPS = 600
 _SETTLE_SECONDS = 0.1
@@ -457,7 +466,7 @@ class EngineAside:
 class LenderAside:
     """A provider that waits for a person's own commands, in the same way."""
 
-    def __init__(self, lender: Lender, turns: Turns) -> None:
+    def __init__(self, lender: MachineCleaner, turns: Turns) -> None:
         self._lender = lender
         self._turns = turns
 

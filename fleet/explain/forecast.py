@@ -24,7 +24,7 @@ from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.tagrules import Offer, ask_of_tags, offer_of_pool, offer_of_worker, serves_queue
 from fleet.tagrules.bulk import Matcher
-from fleet.tagrules.context import told_of
+from fleet.tagrules.context import queue_context
 from fleet.tagrules.vocabulary import Vocabulary
 
 _UNTIMED = "nothing says how long the workers that fit are busy: no history, and no `durations`"
@@ -252,7 +252,7 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
         if refused and isinstance(reading.demand, Demand)
         for request in reading.demand.requests
         for each in ordered(queue, request)[:1]
-        if each.key in refused and judge.ask_of_alike(request, told_of(reading.demand)).held
+        if each.key in refused and judge.ask_of_alike(request, queue_context(reading.demand)).held
     }
 
 

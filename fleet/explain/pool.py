@@ -9,7 +9,7 @@ from fleet.explain.values import ExplainedReason, Explanation, Path
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count
 from fleet.tagrules import serves_queue
@@ -24,8 +24,8 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     if verdict is None:
         return None
     pool = fleet.pools.get(name)
-    census = take_census(fleet, world).get(name)
-    blind = census.blind if census else ()
+    inventory = take_inventory(fleet, world).get(name)
+    blind = inventory.blind if inventory else ()
     wanted = wanted_of(verdict)
     margins: list[ExplainedReason] = []
     if isinstance(pool, Pool):

@@ -17,7 +17,7 @@ from fleet.model.prices import bill, find_types, markets_of, tariff_of
 from fleet.planner.demand import Ordered, ordered
 from fleet.planner.durations import Durations, kind_at
 from fleet.planner.images import images_by_pool
-from fleet.planner.inventory import PoolCensus, take_census
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import tail_seconds
 from fleet.schema.model import AnyPool, Fleet, Pool, StaticPool, WorldQueue
 from fleet.schema.rules import Otherwise
@@ -53,14 +53,14 @@ class Case:
         return forecast(self.fleet, self.world, self.plan)
 
     @cached_property
-    def census(self) -> dict[str, PoolCensus]:
+    def inventory(self) -> dict[str, PoolInventory]:
         """Return what each pool has, and what is not known of it."""
-        return take_census(self.fleet, self.world)
+        return take_inventory(self.fleet, self.world)
 
     @cached_property
     def seen(self) -> frozenset[str]:
         """Return the workers that somebody sees: not those of which only a stack tells."""
-        unseen = {unit.name for pool in self.census.values() for unit in pool.unseen}
+        unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
         return frozenset(each.worker for each in self.plan.workers) - unseen
 
     @cached_property
@@ -71,7 +71,7 @@ class Case:
     @cached_property
     def offers(self) -> dict[str, Offer]:
         """Return what the workers of each pool offer, by its name."""
-        images = images_by_pool(self.fleet, self.world, self.census)
+        images = images_by_pool(self.fleet, self.world, self.inventory)
         return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
 
     @cached_property
@@ -164,7 +164,10 @@ def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
     """Return what is unknown and keeps pools that fit a request from making machines."""
     pools = [blocked.pool for blocked in unserved.blocked] if unserved else []
     found = (
-        because for name in pools if name in case.census for because in case.census[name].blind
+        because
+        for name in pools
+        if name in case.inventory
+        for because in case.inventory[name].blind
     )
     return tuple(dict.fromkeys(found))
 
@@ -323,7 +326,7 @@ def _in_pool(
         )
 
 
-def said_of_places(fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str) -> Iterator[str]:
+def format_places(fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str) -> Iterator[str]:
     """Yield a line for each place: start, end, cost."""
     for each in places:
         market = "" if each.market == "on-demand" else f" ({each.market})"

@@ -7,10 +7,10 @@ from fleet.explain.enforcement import enforcement_facts
 from fleet.explain.reasons import (
     FIRST_READ,
     Case,
+    format_places,
     is_never,
     places_of,
     reasons_of,
-    said_of_places,
     unknown_of,
 )
 from fleet.explain.unblock import Suggestion, find_remedies
@@ -67,7 +67,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         headline=headline(case, signature, key, never=never),
         facts=(
             *_request_facts(case, signature, key, start),
-            *said_of_places(case.fleet, places, signature.queue),
+            *format_places(case.fleet, places, signature.queue),
             *enforcement_facts(
                 case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
             ),

@@ -14,7 +14,7 @@ from fleet.model.facts import World
 from fleet.model.plan import Rate
 from fleet.model.prices import Life, MachineType, Tariff, find_types
 from fleet.model.values import Moment, Value
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import Holding, holdings
 from fleet.planner.machine_inputs import market_of
 from fleet.planner.units import Unit
@@ -47,11 +47,11 @@ class WorkerFacts(Value):
 
 def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:
     """Return by worker what is known of it."""
-    census = take_census(fleet, world)
-    held = {each.unit.name: each for each in holdings(fleet, world, census) if each.unit}
+    inventory = take_inventory(fleet, world)
+    held = {each.unit.name: each for each in holdings(fleet, world, inventory) if each.unit}
     return {
         unit.name: _facts(fleet, world, unit, pool.provider, held.get(unit.name))
-        for pool in census.values()
+        for pool in inventory.values()
         for unit in pool.units
     }
 

@@ -240,7 +240,7 @@ def _approvals(case: _Case, version: Version) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Shears:
+class Pruner:
     """What deletes a version: at each place, and its folder on this computer."""
 
     store: Store
@@ -249,7 +249,7 @@ class Shears:
     """Deletes the folder of an image's version, where there is one; raises FleetError."""
 
 
-def prune_versions(judged: Sequence[PrunedVersion], shears: Shears) -> tuple[PrunedVersion, ...]:
+def prune_versions(judged: Sequence[PrunedVersion], shears: Pruner) -> tuple[PrunedVersion, ...]:
     """Delete what nothing refers to; return every version, with why it stays after all."""
     return tuple(each if each.kept else _prune(each, shears) for each in judged)
 
@@ -301,7 +301,7 @@ def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher | FleetEr
     return judged
 
 
-def _prune(judged: PrunedVersion, shears: Shears) -> PrunedVersion:
+def _prune(judged: PrunedVersion, shears: Pruner) -> PrunedVersion:
     """Delete one version; first it is made one that nobody can promote meanwhile."""
 
     def fail(version: Version) -> Version:

@@ -23,7 +23,7 @@ from fleet.errors import FleetError
 from fleet.images.programs import PROXIES
 from fleet.state.processes import kill_marked
 
-Told = Callable[[str], None]
+QueueContext = Callable[[str], None]
 """Is told the name of each task as it begins."""
 
 _LONGEST = 40
@@ -102,7 +102,7 @@ def run_role(
     variables: Mapping[str, object],
     *,
     log: Path,
-    told: Told = lambda _: None,
+    told: QueueContext = lambda _: None,
     play: Path | None = None,
 ) -> RoleRun:
     """Run the role to its end, appending all that Ansible says to the log.
@@ -213,7 +213,7 @@ def _path() -> str:
 class _Listener:
     """Hears Ansible's events: writes the log, tells of tasks, keeps what failed."""
 
-    def __init__(self, log: TextIO, told: Told, began: float) -> None:
+    def __init__(self, log: TextIO, told: QueueContext, began: float) -> None:
         self._log = log
         self._told = told
         self._began = began

@@ -270,7 +270,7 @@ def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
     return replace(tenancy, dirty=bool(trouble), draining=tenancy.draining or bool(trouble))
 
 
-def why_spent(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> str:
+def reuse_denied_reason(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> str:
     """Return why a machine without a ticket gets no other; empty where it may get one.
 
     How long it is kept for that, a plan says: its hour may be paid for.

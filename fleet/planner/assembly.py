@@ -40,7 +40,7 @@ from fleet.model.plan import (
 from fleet.model.prices import find_price_sources, type_names
 from fleet.model.values import Value
 from fleet.planner.allocation import Proof
-from fleet.planner.bystanders import (
+from fleet.planner.competing import (
     find_contradictions,
     find_releases,
     gone_workers,
@@ -52,7 +52,7 @@ from fleet.planner.bystanders import (
 from fleet.planner.demand import Signed, required_of
 from fleet.planner.inventory import demand_trouble, estimate_of
 from fleet.planner.limits import is_booting
-from fleet.planner.pool_plan import Draft, is_going
+from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.programme import GAP, NODES
 from fleet.planner.promotions import find_promotions
 from fleet.planner.renames import stack_name
@@ -84,20 +84,20 @@ _ATTENTION = {
 }
 
 
-def find_attention(world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
+def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
     """Yield what nothing here mends by itself."""
-    for draft in drafts.values():
-        if draft.choice.said:
-            yield f"pool {draft.name}: {draft.choice.said}"
-        leaving = draft.leaving
-        for unit in draft.census.having(*_ATTENTION):
-            if unit.name in leaving or draft.goes_by_itself(unit):
+    for pool_plan in pool_plans.values():
+        if pool_plan.choice.said:
+            yield f"pool {pool_plan.name}: {pool_plan.choice.said}"
+        leaving = pool_plan.leaving
+        for unit in pool_plan.inventory.having(*_ATTENTION):
+            if unit.name in leaving or pool_plan.goes_by_itself(unit):
                 continue
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
-        for unit in draft.census.units:
+        for unit in pool_plan.inventory.units:
             if unit.machine and unit.machine.trouble:
                 yield f"{unit.name}: {unit.machine.trouble}"
-        for unit in draft.census.having(State.BUSY, State.DISCONNECTED):
+        for unit in pool_plan.inventory.having(State.BUSY, State.DISCONNECTED):
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
             if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
@@ -154,7 +154,7 @@ def warn_of_durations(
         yield Warning_(rule="unknown-duration", message=message)
 
 
-def find_unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
+def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
     """Yield what could not be read, and what that stops."""
     seen = set()
     for queue in sorted(world.queues):
@@ -168,14 +168,14 @@ def find_unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Ite
     if isinstance(world.images, Unknown) and not isinstance(world.stacks, Unknown):
         because = world.images.unknown
         yield f"versions of images are unknown: {because} (no machine is made or replaced)"
-    for draft in drafts.values():
-        for reason in (*draft.census.blind, *draft.census.frozen):
+    for pool_plan in pool_plans.values():
+        for reason in (*pool_plan.inventory.blind, *pool_plan.inventory.frozen):
             if reason not in seen:
                 seen.add(reason)
-                what = "created or deleted" if reason in draft.census.blind else "deleted"
+                what = "created or deleted" if reason in pool_plan.inventory.blind else "deleted"
                 yield f"{reason} (nothing is {what} there)"
-        for unit in draft.census.units:
-            if unit.machine is not None and draft.cost_of(unit) is None:
+        for unit in pool_plan.inventory.units:
+            if unit.machine is not None and pool_plan.cost_of(unit) is None:
                 yield f"the price of {unit.machine.type} is unknown; {unit.name} counts as 0"
 
 
@@ -241,7 +241,7 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
 }
 
 
-def why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
+def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
     """Return why a worker stays; `staying` is how many of its pool do."""
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
@@ -249,25 +249,26 @@ def why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
         away = ", but is not connected" if unit.worker and unit.worker.away else ""
         work = f"request {running}" if running else "something"
         return Reason.BUSY, f"it runs {work}{away}{last}"
-    if unit.name in draft.used:
-        return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
-    if unit.state is State.NEVER_REGISTERED and unit.name not in draft.kept:
-        return Reason.NEVER_REGISTERED, why_late(draft.pool)
-    return draft.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(draft, staying)
+    if unit.name in pool_plan.used:
+        return Reason.SERVES_WAITING, f"it is counted for request {pool_plan.used[unit.name]}"
+    if unit.state is State.NEVER_REGISTERED and unit.name not in pool_plan.kept:
+        return Reason.NEVER_REGISTERED, why_late(pool_plan.pool)
+    return pool_plan.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(pool_plan, staying)
 
 
-def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
-    if draft.census.frozen:
-        return Reason.NOT_KNOWN, draft.census.frozen[0]
-    if draft.census.sampled:
+def _why_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
+    if pool_plan.inventory.frozen:
+        return Reason.NOT_KNOWN, pool_plan.inventory.frozen[0]
+    if pool_plan.inventory.sampled:
         return Reason.NOT_KNOWN, (
-            f"queue {draft.census.sampled[0]} was only sampled: more waits there than is known"
+            f"queue {pool_plan.inventory.sampled[0]} was only sampled: more waits there "
+            "than is known"
         )
-    if draft.pool is not None and draft.pool.mode == "pause":
+    if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
         return Reason.POOL_PAUSED, "its pool has mode: pause"
-    if draft.pool is None or draft.on_demand:
+    if pool_plan.pool is None or pool_plan.on_demand:
         return Reason.IDLE_RECENTLY, "it is idle"
-    return _why_warm(draft.pool, staying)
+    return _why_warm(pool_plan.pool, staying)
 
 
 def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
@@ -298,20 +299,27 @@ class Decided:
     proof: Proof = field(default_factory=Proof)
 
 
-def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: Decided) -> Plan:
+def assemble(
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], decided: Decided
+) -> Plan:
     """Return the plan that the drafts amount to."""
-    unserved = tuple(find_unserved(fleet, world, drafts, decided.demand, decided.service))
+    unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
     waiting, used = _waiting_for(unserved), used_of(decided.budgets)
-    images = {name: draft.choice.images for name, draft in drafts.items()}
+    images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
     pools = (
-        *(_judge_pool(draft, waiting[draft.name], used) for draft in drafts.values()),
+        *(
+            _judge_pool(pool_plan, waiting[pool_plan.name], used)
+            for pool_plan in pool_plans.values()
+        ),
         *static_pools(fleet, world),
     )
-    actions = _in_order(action for draft in drafts.values() for action in draft.actions)
+    actions = _in_order(
+        action for pool_plan in pool_plans.values() for action in pool_plan.actions
+    )
     releases = tuple(find_releases(fleet, world, actions))
     known = {pool.pool for pool in pools} | {each.pool for each in releases}
     approvals = judge_approvals(fleet, world, known)
-    moving = find_promotions(fleet, world, drafts)
+    moving = find_promotions(fleet, world, pool_plans)
     rules = tuple(judge_rules(fleet, world))
     plan = Plan(
         fleet=fleet.fleet,
@@ -322,15 +330,15 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         bases=tuple(find_base_changes(fleet, world)),
         promotions=moving.now,
         waiting_versions=moving.waiting,
-        workers=tuple(_all_workers(fleet, world, drafts)),
+        workers=tuple(_all_workers(fleet, world, pool_plans)),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
-        signatures=_signatures(fleet, decided, drafts, rules),
+        signatures=_signatures(fleet, decided, pool_plans, rules),
         approvals=approvals,
         unserved=unserved,
         budgets=decided.budgets,
         limits=decided.limits,
         optimum=_optimum(decided),
-        unknown=tuple(find_unknown(fleet, world, drafts)),
+        unknown=tuple(find_unknown(fleet, world, pool_plans)),
         rules=rules,
         prices=tuple(find_price_sources(fleet, world)),
         warnings=(
@@ -341,7 +349,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         rivals={q: r.rivals for q, r in sorted(world.queues.items()) if r.rivals},
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         estimates=tuple(_estimates(fleet, world)),
-        attention=tuple(find_attention(world, drafts)),
+        attention=tuple(find_attention(world, pool_plans)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
@@ -371,14 +379,14 @@ def _warn_of_longer(proof: Proof) -> Iterator[Warning_]:
 
 
 def _all_workers(
-    fleet: Fleet, world: World, drafts: Mapping[str, Draft]
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
 ) -> Iterator[WorkerVerdict]:
-    censuses = [draft.census for draft in drafts.values()]
-    for draft in drafts.values():
-        yield from _judge_workers(draft)
+    censuses = [pool_plan.inventory for pool_plan in pool_plans.values()]
+    for pool_plan in pool_plans.values():
+        yield from _judge_workers(pool_plan)
     yield from unseen_workers(censuses)
     yield from static_workers(fleet, world)
-    seen = {unit.name for census in censuses for unit in (*census.units, *census.unseen)}
+    seen = {unit.name for inventory in censuses for unit in (*inventory.units, *inventory.unseen)}
     yield from gone_workers(fleet, world, seen)
 
 
@@ -394,13 +402,13 @@ def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
     return tuple(sorted(actions, key=lambda action: (action.pool, _ORDER[action.action])))
 
 
-def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
-    actions = {action.worker: action for action in draft.actions}
-    pool, staying = draft.name, len(draft.staying)
-    for unit in draft.census.units:
+def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
+    actions = {action.worker: action for action in pool_plan.actions}
+    pool, staying = pool_plan.name, len(pool_plan.staying)
+    for unit in pool_plan.inventory.units:
         action = actions.pop(unit.name, None)
         reason, because = (
-            (action.reason, action.because) if action else why_kept(draft, unit, staying)
+            (action.reason, action.because) if action else why_kept(pool_plan, unit, staying)
         )
         yield WorkerVerdict(
             worker=unit.name,
@@ -414,9 +422,9 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             since=unit.since,
             image=unit.machine.image if unit.machine else None,
             type=unit.machine.type if unit.machine else None,
-            cost=draft.cost_of(unit) or Decimal(0),
-            cost_known=draft.cost_of(unit) is not None,
-            outdated=draft.gives_way(unit),
+            cost=pool_plan.cost_of(unit) or Decimal(0),
+            cost_known=pool_plan.cost_of(unit) is not None,
+            outdated=pool_plan.gives_way(unit),
             inactive=unit.state is State.DISABLED,
         )
     for action in actions.values():
@@ -434,40 +442,40 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             )
 
 
-def _judge_pool(draft: Draft, waiting: int, used: Used) -> PoolVerdict:
-    census, actions = draft.census, draft.actions
-    before = _cost(draft, census.units)
+def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
+    inventory, actions = pool_plan.inventory, pool_plan.actions
+    before = _cost(pool_plan, inventory.units)
     removed = {a.worker for a in actions if a.action == "delete"}
-    saved = _cost(draft, [unit for unit in census.units if unit.name in removed])
+    saved = _cost(pool_plan, [unit for unit in inventory.units if unit.name in removed])
     added = sum((a.cost for a in actions if isinstance(a, Create)), Decimal(0))
     counted = {
-        "busy": len(census.having(State.BUSY)),
-        "idle": len(census.having(State.IDLE)),
-        "starting": len(census.having(State.STARTING, State.ASSUMED, State.UNFINISHED)),
+        "busy": len(inventory.having(State.BUSY)),
+        "idle": len(inventory.having(State.IDLE)),
+        "starting": len(inventory.having(State.STARTING, State.ASSUMED, State.UNFINISHED)),
     }
     return PoolVerdict(
-        pool=draft.name,
-        mode=draft.pool.mode if draft.pool else "removed",
-        because=_why_so_many(draft, waiting, used),
+        pool=pool_plan.name,
+        mode=pool_plan.pool.mode if pool_plan.pool else "removed",
+        because=_why_so_many(pool_plan, waiting, used),
         **counted,
-        other=len(census.units) - sum(counted.values()),
+        other=len(inventory.units) - sum(counted.values()),
         create=sum(a.action == "create" for a in actions),
         drain=sum(a.action == "drain" for a in actions),
         delete=len(removed),
-        served=draft.served,
-        max=draft.pool.workers.max if draft.pool else 0,
-        price=draft.price or Decimal(0),
+        served=pool_plan.served,
+        max=pool_plan.pool.workers.max if pool_plan.pool else 0,
+        price=pool_plan.price or Decimal(0),
         cost_before=before,
         cost_after=before + added - saved,
-        provider=census.provider or None,
-        type=_types_of(draft.pool) if draft.pool else None,
-        image=draft.pool.image if draft.pool else None,
-        provides=tuple(sorted(draft.offer.provides)),
-        stack=stack_name(draft.fleet, draft.name, census.stack),
-        serial=census.stack.serial if census.stack else None,
-        unwanted=_unwanted(draft),
-        draining=sum(is_going(unit) for unit in census.units),
-        not_known=tuple(_not_known(draft)),
+        provider=inventory.provider or None,
+        type=_types_of(pool_plan.pool) if pool_plan.pool else None,
+        image=pool_plan.pool.image if pool_plan.pool else None,
+        provides=tuple(sorted(pool_plan.offer.provides)),
+        stack=stack_name(pool_plan.fleet, pool_plan.name, inventory.stack),
+        serial=inventory.stack.serial if inventory.stack else None,
+        unwanted=_unwanted(pool_plan),
+        draining=sum(is_going(unit) for unit in inventory.units),
+        not_known=tuple(_not_known(pool_plan)),
     )
 
 
@@ -476,28 +484,28 @@ def _types_of(pool: Pool) -> str:
     return ", ".join(type_names(pool)) or "own"
 
 
-def _unwanted(draft: Draft) -> int:
+def _unwanted(pool_plan: PoolPlan) -> int:
     """Count what goes because of config as soon as its work ends, not only in this run."""
-    units = draft.census.units
-    if not draft.may_remove:
+    units = pool_plan.inventory.units
+    if not pool_plan.may_remove:
         return 0
-    if draft.pool is None or draft.pool.mode == "drain":
+    if pool_plan.pool is None or pool_plan.pool.mode == "drain":
         return len(units)
     # What only one witness saw may be an error: nothing is scaled down because of it.
     seen = [unit for unit in units if unit.state not in (State.MISSING, State.UNRECORDED)]
-    return max(0, len(seen) - draft.pool.workers.max)
+    return max(0, len(seen) - pool_plan.pool.workers.max)
 
 
-def _not_known(draft: Draft) -> Iterator[NotKnown]:
-    census = draft.census
-    made = any(isinstance(action, Create) for action in draft.actions)
-    if not census.listed:
+def _not_known(pool_plan: PoolPlan) -> Iterator[NotKnown]:
+    inventory = pool_plan.inventory
+    made = any(isinstance(action, Create) for action in pool_plan.actions)
+    if not inventory.listed:
         yield "machines"
-    if not census.listed or any(map(_is_unheard, census.units)):
+    if not inventory.listed or any(map(_is_unheard, inventory.units)):
         yield "workers"
-    priceless = draft.price is None
-    unpriced = any(unit.machine and draft.cost_of(unit) is None for unit in census.units)
-    if not census.listed or unpriced or (made and priceless):
+    priceless = pool_plan.price is None
+    unpriced = any(unit.machine and pool_plan.cost_of(unit) is None for unit in inventory.units)
+    if not inventory.listed or unpriced or (made and priceless):
         yield "cost"
     if priceless:
         yield "price"
@@ -508,9 +516,9 @@ def _is_unheard(unit: Unit) -> bool:
     return unit.state is State.ASSUMED and not is_booting(unit)
 
 
-def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:
+def _cost(pool_plan: PoolPlan, units: Sequence[Unit]) -> Decimal:
     machines = [unit for unit in units if unit.machine is not None]
-    return sum((draft.cost_of(unit) or Decimal(0) for unit in machines), Decimal(0))
+    return sum((pool_plan.cost_of(unit) or Decimal(0) for unit in machines), Decimal(0))
 
 
 def _waiting_for(unserved: Iterable[Unserved]) -> Counter[str]:
@@ -548,35 +556,39 @@ def _optimum(decided: Decided) -> Optimum | None:
     )
 
 
-def _why_so_many(draft: Draft, waiting: int, used: Used) -> str:
-    if draft.pool is None:
+def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
+    if pool_plan.pool is None:
         return "it is no longer in fleet.yaml: its machines go as their work ends"
     parts = []
-    if draft.served:
-        parts.append(serves(draft.served))
+    if pool_plan.served:
+        parts.append(serves(pool_plan.served))
     if waiting:
-        others = f"{waiting:,} more" if draft.served else write_count(waiting, "request")
+        others = f"{waiting:,} more" if pool_plan.served else write_count(waiting, "request")
         parts.append(f"{others} could run here, but {'waits' if waiting == 1 else 'wait'}")
-    if not draft.on_demand:
-        parts += _said_of_warm(draft, draft.pool.workers, used)
-    late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in draft.kept.values())
+    if not pool_plan.on_demand:
+        parts += _said_of_warm(pool_plan, pool_plan.pool.workers, used)
+    late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in pool_plan.kept.values())
     if late:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
-    paid = sum(reason is Reason.PAID_FOR for reason, _ in draft.kept.values())
+    paid = sum(reason is Reason.PAID_FOR for reason, _ in pool_plan.kept.values())
     if paid:
         parts.append(f"{write_count(paid, 'machine')} kept while paid for")
     if not parts:
-        unsure = draft.census.blind or draft.census.frozen or draft.census.sampled
+        unsure = (
+            pool_plan.inventory.blind or pool_plan.inventory.frozen or pool_plan.inventory.sampled
+        )
         parts.append("what waits for it is not known" if unsure else "nothing waits for it")
-    if draft.closed:
-        parts.append(f"it makes no machine: {draft.closed}")
+    if pool_plan.closed:
+        parts.append(f"it makes no machine: {pool_plan.closed}")
     else:
-        parts += [draft.choice.said] if draft.choice.said else []
-        parts += [f"not made: {o.type}/{o.market}: {o.closed}" for o in draft.options if o.closed]
+        parts += [pool_plan.choice.said] if pool_plan.choice.said else []
+        parts += [
+            f"not made: {o.type}/{o.market}: {o.closed}" for o in pool_plan.options if o.closed
+        ]
     return "; ".join(parts)
 
 
-def _said_of_warm(draft: Draft, workers: Workers, used: Used) -> Iterator[str]:
+def _said_of_warm(pool_plan: PoolPlan, workers: Workers, used: Used) -> Iterator[str]:
     """Yield what min and spare hold, and what stops a machine that they ask for."""
     told = (
         ("min", workers.min, Reason.BELOW_MIN),
@@ -584,7 +596,7 @@ def _said_of_warm(draft: Draft, workers: Workers, used: Used) -> Iterator[str]:
     )
     for key, figure, reason in told:
         # Why the pool makes no machine at all is said once.
-        stop, limit = ("", None) if draft.closed else draft.short.get(reason, ("", None))
+        stop, limit = ("", None) if pool_plan.closed else pool_plan.short.get(reason, ("", None))
         if limit:
             stop += f": {why_stopped(limit.row, limit.need, 'machine', used)}"
         if figure:
@@ -592,14 +604,17 @@ def _said_of_warm(draft: Draft, workers: Workers, used: Used) -> Iterator[str]:
 
 
 def _signatures(
-    fleet: Fleet, decided: Decided, drafts: Mapping[str, Draft], rules: Sequence[RulesVerdict]
+    fleet: Fleet,
+    decided: Decided,
+    pool_plans: Mapping[str, PoolPlan],
+    rules: Sequence[RulesVerdict],
 ) -> tuple[Signature, ...]:
     by_worker = decided.service.by_worker
     said = cache(partial(say_whether_in_force, fleet, rules))
     created = {
         request: action.worker
-        for draft in drafts.values()
-        for action in draft.actions
+        for pool_plan in pool_plans.values()
+        for action in pool_plan.actions
         if isinstance(action, Create)
         for request in action.serves
     }

@@ -22,7 +22,7 @@ from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until,
 from fleet.planner.choices import Fit, Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
-from fleet.planner.inventory import PoolCensus
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import Holding, Period, charge, holdings, periods, work_of
 from fleet.planner.renames import charges_of
 from fleet.planner.units import CAPACITY, State, is_busy
@@ -381,7 +381,7 @@ class Account:
 def open_accounts(
     fleet: Fleet,
     world: World,
-    census: Mapping[str, PoolCensus],
+    inventory: Mapping[str, PoolInventory],
     groups: Iterable[Group],
     places: Iterable[Place],
 ) -> tuple[Account, ...]:
@@ -389,7 +389,7 @@ def open_accounts(
     limits = spending_limits(fleet)
     if not limits:
         return ()
-    books = _Books(fleet, world, census, tuple(groups), tuple(places))
+    books = _Books(fleet, world, inventory, tuple(groups), tuple(places))
     return tuple(books.open(limit, coming=coming) for limit in limits for coming in (False, True))
 
 
@@ -441,7 +441,7 @@ class _Books:
         self,
         fleet: Fleet,
         world: World,
-        census: Mapping[str, PoolCensus],
+        inventory: Mapping[str, PoolInventory],
         groups: tuple[Group, ...],
         places: tuple[Place, ...],
     ) -> None:
@@ -451,18 +451,18 @@ class _Books:
         }
         self._places_of = _by_pool(self._places.values())
         self._world = world
-        self._unseen = tuple(_unseen(world, census))
-        self._holdings = holdings(fleet, world, census)
+        self._unseen = tuple(_unseen(world, inventory))
+        self._holdings = holdings(fleet, world, inventory)
         self._numbers_of: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             self._numbers_of.setdefault(holding.pool, []).append(number)
         self._lives = Lifetimes(
-            fleet, world, self._holdings, groups, images_by_pool(fleet, world, census)
+            fleet, world, self._holdings, groups, images_by_pool(fleet, world, inventory)
         )
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_of(fleet, world)
         self._charges_of = _by_pool(self._charges)
-        self._uncharged = charge(fleet, world, census)
+        self._uncharged = charge(fleet, world, inventory)
         self._uncharged_of = _by_pool(self._uncharged)
         self._groups_of: dict[str, list[Group]] = {key: [] for key in self._places}
         for group in groups:
@@ -603,9 +603,9 @@ def _by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
     return found
 
 
-def _unseen(world: World, census: Mapping[str, PoolCensus]) -> Iterator[str]:
+def _unseen(world: World, inventory: Mapping[str, PoolInventory]) -> Iterator[str]:
     """Yield the pools whose machines neither their provider nor their stack tells of."""
-    for name, pool in census.items():
+    for name, pool in inventory.items():
         if not pool.listed:
             stacks = world.stacks
             stack = stacks if isinstance(stacks, Unknown) else stacks.get(name)

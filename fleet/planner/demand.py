@@ -19,7 +19,7 @@ from fleet.planner.inventory import demand_trouble
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.tagrules import Ask, Offer
 from fleet.tagrules.bulk import Matcher
-from fleet.tagrules.context import told_of
+from fleet.tagrules.context import queue_context
 from fleet.tagrules.numbers import write_minimums
 from fleet.tagrules.requests import Asking, Difference, Judge, Refusal
 from fleet.tagrules.vocabulary import Vocabulary
@@ -140,7 +140,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
-        told = told_of(demand)
+        told = queue_context(demand)
         for request in _each_once(demand.requests):
             asking = judge.ask_of_alike(request, told)
             shape = shapes.get(id(asking))

@@ -26,9 +26,9 @@ from fleet.model.tickets import (
     TicketState,
     expire,
     is_older,
+    reuse_denied_reason,
     to_request,
     touch,
-    why_spent,
 )
 from fleet.schema.model import Fleet, Pool, Reuse, TicketQueue
 from fleet.tagrules.names import names_of
@@ -69,7 +69,7 @@ def workers_of(
         ticket = holding.get(tenancy.machine)
         # Where its ticket has just expired it is released now, and looked at from now on.
         current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
-        spent = bool(why_spent(current, _reuse(fleet, current), now))
+        spent = bool(reuse_denied_reason(current, _reuse(fleet, current), now))
         draining = spent if ticket is None else current.draining
         worker = _worker(current, ticket, draining=draining)
         ended = _ended(last.get(tenancy.machine))

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
-from fleet.planner.inventory import PoolCensus
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.renames import attempts_of
 from fleet.planner.units import DEAF_SAID, State, Unit, why_late
 from fleet.schema.model import BootFailures, Fleet, Pool
@@ -59,16 +59,18 @@ def classify(said: str) -> AttemptResult:
     return "error"
 
 
-def settle(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> tuple[Attempt, ...]:
+def settle(
+    fleet: Fleet, world: World, censuses: Mapping[str, PoolInventory]
+) -> tuple[Attempt, ...]:
     """Return the tries that the world says have ended, each with what became of it.
 
     A machine that is nowhere, although both witnesses were heard, is `gone`: nobody knows whether
     it would have registered, or whether it was made before its apply was killed.
     """
     states = {
-        name: {unit.name: _ended_as(unit) for unit in census.units}
-        for name, census in censuses.items()
-        if not census.blind
+        name: {unit.name: _ended_as(unit) for unit in inventory.units}
+        for name, inventory in censuses.items()
+        if not inventory.blind
     }
     settled = []
     for attempt in attempts_of(fleet, world):
@@ -111,7 +113,7 @@ class Memory:
     """Provider and market to the tries of all its pools: a quota is the account's."""
 
 
-def recall(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> Memory:
+def recall(fleet: Fleet, world: World, censuses: Mapping[str, PoolInventory]) -> Memory:
     """Return what is remembered, tries that have ended since counted by what became of them."""
     settled = {(each.worker, each.at): each for each in settle(fleet, world, censuses)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
@@ -128,13 +130,13 @@ def recall(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> Me
     return Memory(world.time, by_pool, by_account)
 
 
-def find_lost(memory: Memory, census: PoolCensus) -> frozenset[str]:
+def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
     """Return the machines whose workers had registered, and that no registry knows now.
 
     One from before everything that is remembered would long have been let go of if it had not
     registered.
     """
-    tries = memory.by_pool.get(census.pool, ())
+    tries = memory.by_pool.get(inventory.pool, ())
     latest = {attempt.worker: attempt.result for attempt in reversed(tries)}
     oldest = {attempt.type: attempt.at for attempt in tries}
 
@@ -143,7 +145,7 @@ def find_lost(memory: Memory, census: PoolCensus) -> frozenset[str]:
             return latest[machine.name] == "registered"
         return machine.type in oldest and machine.created_at < oldest[machine.type]
 
-    silent = census.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+    silent = inventory.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
     return frozenset(
         unit.name
         for unit in silent

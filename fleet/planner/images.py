@@ -19,7 +19,7 @@ from fleet.model.images import BOOTABLE, ImageVersion, Rental, WaitingVersion
 from fleet.model.plan import rates
 from fleet.model.prices import bill, tariff_at
 from fleet.planner.failures import Memory, Stopped, recall, stopped_images
-from fleet.planner.inventory import PoolCensus, take_census
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import (
     ExistingImage,
     Fleet,
@@ -227,10 +227,10 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
 
 
 def images_by_pool(
-    fleet: Fleet, world: World, census: Mapping[str, PoolCensus] | None = None
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
 ) -> dict[str, tuple[ImageVersion, ...]]:
     """Return for each pool the published version that what it offers rests on."""
-    memory = recall(fleet, world, census or take_census(fleet, world))
+    memory = recall(fleet, world, inventory or take_inventory(fleet, world))
     return {name: choose_image(fleet, world, memory, name).images for name in fleet.pools}
 
 

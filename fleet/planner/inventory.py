@@ -160,7 +160,7 @@ _NOT_READ = Unknown(unknown="it was not read in this run")
 
 
 @dataclass(frozen=True)
-class PoolCensus:
+class PoolInventory:
     """What one pool has; `frozen` forbids deletions, `blind` forbids creations too."""
 
     pool: str
@@ -189,7 +189,7 @@ class PoolCensus:
         return tuple(unit for unit in self.units if unit.state in states)
 
 
-def take_census(fleet: Fleet, world: World) -> dict[str, PoolCensus]:
+def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
     """Return every pool that is configured or still has machines, by name, sorted."""
     names = {name for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
     seen = Seen(fleet, world)
@@ -211,7 +211,7 @@ def _vanished(fleet: Fleet, seen: Seen) -> set[str]:
     return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
 
 
-def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
+def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInventory:
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
@@ -219,7 +219,7 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
     blind = list(_hidden(world, name, provider, seen))
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     if isinstance(listing, Unknown):
-        return PoolCensus(
+        return PoolInventory(
             pool=name,
             provider=provider,
             unseen=_unseen((name, world.time), stack, seen, queue_registries(world, queues)),
@@ -233,7 +233,7 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
     blind += _strays(seen, name, provider)
     desks = desks_of(fleet, queues)
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
-    return PoolCensus(
+    return PoolInventory(
         pool=name,
         provider=provider,
         units=units_of(
@@ -308,12 +308,14 @@ def _strays(seen: Seen, name: str, provider: str) -> Iterator[str]:
         if other == provider:
             continue
         # Two providers of one account list the same machines.
-        strays = [m for m in seen.machines(other, name) if not seen.lists(provider, m)]
-        if strays:
-            names = ", ".join(sorted(machine.name for machine in strays)[:3])
+        unrecorded_machines = [
+            m for m in seen.machines(other, name) if not seen.lists(provider, m)
+        ]
+        if unrecorded_machines:
+            names = ", ".join(sorted(machine.name for machine in unrecorded_machines)[:3])
             yield (
                 f"provider {other} lists machines of pool {name}, whose provider is "
-                f"{provider or 'not known'} ({len(strays)}, as {names}); "
+                f"{provider or 'not known'} ({len(unrecorded_machines)}, as {names}); "
                 "give the pool its old provider back, or a new name"
             )
 

@@ -25,7 +25,7 @@ from fleet.planner.limits import (
     tag_rows,
 )
 from fleet.planner.machine_inputs import Option
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
@@ -53,18 +53,18 @@ class Layout:
 def lay_out(
     fleet: Fleet,
     world: World,
-    drafts: Mapping[str, Draft],
+    pool_plans: Mapping[str, PoolPlan],
     supplies: Mapping[str, Supply],
     demand: Sequence[Signed],
 ) -> Layout:
     """Return the groups, places and limits of this run."""
-    places = {place.key: place for place in _places(fleet, world, drafts, supplies)}
-    groups = tuple(_groups(fleet, world, drafts, places, demand))
-    census = {name: draft.census for name, draft in drafts.items()}
-    accounts = open_accounts(fleet, world, census, groups, places.values())
-    uses = find_uses(fleet, drafts, groups)
+    places = {place.key: place for place in _places(fleet, world, pool_plans, supplies)}
+    groups = tuple(_groups(fleet, world, pool_plans, places, demand))
+    inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
+    accounts = open_accounts(fleet, world, inventory, groups, places.values())
+    uses = find_uses(fleet, pool_plans, groups)
     rows = (
-        *pool_rows(drafts, places.values()),
+        *pool_rows(pool_plans, places.values()),
         *tag_rows(uses),
         *blocked_rows(fleet, groups),
         *last_rows(fleet, supplies, groups, places),
@@ -74,52 +74,56 @@ def lay_out(
 
 
 def _places(
-    fleet: Fleet, world: World, drafts: Mapping[str, Draft], supplies: Mapping[str, Supply]
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], supplies: Mapping[str, Supply]
 ) -> Iterator[Place]:
     durations = Durations(fleet, world)
     for key, supply in supplies.items():
         if supply.units:
-            draft = drafts.get(supply.pool)
-            census = draft.census if draft else None
-            units = {u.name: u for u in (*census.units, *census.unseen)} if census else {}
+            pool_plan = pool_plans.get(supply.pool)
+            inventory = pool_plan.inventory if pool_plan else None
+            units = {u.name: u for u in (*inventory.units, *inventory.unseen)} if inventory else {}
             own = [units.get(name) for name in supply.units]
-            parts = (_part(fleet, durations, world.time, draft, unit) for unit in own)
+            parts = (_part(fleet, durations, world.time, pool_plan, unit) for unit in own)
             kinds = tuple(sorted({kind_of(fleet, supply.pool, unit) for unit in own if unit}))
             yield Place(key, supply.pool, makes=False, room=sum(parts), kinds=kinds)
-    for draft in drafts.values():
-        for option in draft.options if not draft.closed else ():
+    for pool_plan in pool_plans.values():
+        for option in pool_plan.options if not pool_plan.closed else ():
             if not option.closed:
-                yield _to_be_made(fleet, draft, option)
+                yield _to_be_made(fleet, pool_plan, option)
 
 
 def _part(
-    fleet: Fleet, durations: Durations, now: datetime, draft: Draft | None, unit: Unit | None
+    fleet: Fleet,
+    durations: Durations,
+    now: datetime,
+    pool_plan: PoolPlan | None,
+    unit: Unit | None,
 ) -> float:
     """Return how much of target_wait a worker has for more; a busy one ends its work first."""
-    if draft is None or unit is None or unit.state is not State.BUSY:
+    if pool_plan is None or unit is None or unit.state is not State.BUSY:
         return 1.0
-    wait = draft.pool.target_wait if draft.pool else None
-    kind = kind_of(fleet, draft.name, unit)
+    wait = pool_plan.pool.target_wait if pool_plan.pool else None
+    kind = kind_of(fleet, pool_plan.name, unit)
     left = durations.remaining(unit.worker, now, kind) if unit.worker else None
     return max(0.0, 1 - left / wait) if wait and left is not None else 0.0
 
 
-def _to_be_made(fleet: Fleet, draft: Draft, option: Option) -> Place:
-    pool = draft.pool
+def _to_be_made(fleet: Fleet, pool_plan: PoolPlan, option: Option) -> Place:
+    pool = pool_plan.pool
     if pool is None:
-        raise TypeError(draft.name)
-    seconds = tail_seconds(fleet, pool, on_demand=draft.on_demand)
+        raise TypeError(pool_plan.name)
+    seconds = tail_seconds(fleet, pool, on_demand=pool_plan.on_demand)
     tariff = tariff_of(fleet, pool, option.type, option.market)
     return Place(
         key=option.key,
-        pool=draft.name,
+        pool=pool_plan.name,
         makes=True,
         type=option.type,
         market=option.market,
         setup=bill(tariff, seconds) if tariff else Decimal(0),
         setup_seconds=seconds,
         price=option.price or Decimal(0),
-        kinds=(kind_at(fleet, draft.name, option.type),),
+        kinds=(kind_at(fleet, pool_plan.name, option.type),),
         tariff=tariff,
     )
 
@@ -141,7 +145,7 @@ _Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None, frozenset[str
 def _groups(
     fleet: Fleet,
     world: World,
-    drafts: Mapping[str, Draft],
+    pool_plans: Mapping[str, PoolPlan],
     places: Mapping[str, Place],
     demand: Sequence[Signed],
 ) -> Iterator[Group]:
@@ -152,7 +156,7 @@ def _groups(
     for place in places.values():
         if place.makes:
             ways[place.pool].append(place.key)
-    pools = {place.key: _pool_at(drafts, place) for place in places.values()}
+    pools = {place.key: _pool_at(pool_plans, place) for place in places.values()}
     # A budget weighs the longest of a group, so that groups are of about one length.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
@@ -250,9 +254,9 @@ def _rounded_up(seconds: int) -> int:
     return power * 3 // 4 if power * 3 // 4 >= seconds else power
 
 
-def _pool_at(drafts: Mapping[str, Draft], place: Place) -> Pool | None:
-    draft = drafts.get(place.pool)
-    return draft.pool if draft else None
+def _pool_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> Pool | None:
+    pool_plan = pool_plans.get(place.pool)
+    return pool_plan.pool if pool_plan else None
 
 
 def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:

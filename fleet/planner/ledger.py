@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from fleet.model.facts import Entry, Stack, Unknown, Work, WorkerInputs, World
 from fleet.model.plan import PeriodName
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
-from fleet.planner.inventory import PoolCensus
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import market_of
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool
@@ -84,7 +84,9 @@ class Holding:
     """None where only its stack tells of it, because its provider could not be read."""
 
 
-def holdings(fleet: Fleet, world: World, census: Mapping[str, PoolCensus]) -> tuple[Holding, ...]:
+def holdings(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
+) -> tuple[Holding, ...]:
     """Return the machines of every pool; those of a silent provider as their stack records them.
 
     What only a stack tells of is taken to exist since the ledger was charged: unknown is not zero.
@@ -92,7 +94,7 @@ def holdings(fleet: Fleet, world: World, census: Mapping[str, PoolCensus]) -> tu
     """
     known = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
     found = []
-    for name, pool in census.items():
+    for name, pool in inventory.items():
         for unit in pool.units:
             if unit.machine is not None:
                 tariff = _tariff(fleet, pool, unit.machine.type, unit.inputs)
@@ -113,13 +115,13 @@ def _recorded(world: World, pool: str) -> tuple[WorkerInputs, ...]:
 
 
 def _tariff(
-    fleet: Fleet, census: PoolCensus, kind: str, inputs: WorkerInputs | None
+    fleet: Fleet, inventory: PoolInventory, kind: str, inputs: WorkerInputs | None
 ) -> Tariff | None:
     market = market_of(inputs)
-    pool = fleet.pools.get(census.pool)
+    pool = fleet.pools.get(inventory.pool)
     if isinstance(pool, Pool):
         return tariff_of(fleet, pool, kind, market)
-    return tariff_at(fleet, census.provider, kind, market)
+    return tariff_at(fleet, inventory.provider, kind, market)
 
 
 class _Account(NamedTuple):
@@ -132,7 +134,9 @@ class _Account(NamedTuple):
     tags: tuple[str, ...] = ()
 
 
-def charge(fleet: Fleet, world: World, census: Mapping[str, PoolCensus]) -> tuple[Entry, ...]:
+def charge(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
+) -> tuple[Entry, ...]:
     """Return what to add to the ledger for the time since it was last charged.
 
     Where it never was, nothing is charged from before this month: no budget looks further back.
@@ -144,7 +148,7 @@ def charge(fleet: Fleet, world: World, census: Mapping[str, PoolCensus]) -> tupl
     since = world.ledger.charged_until or periods(fleet, world.time)[2].start
     seconds: defaultdict[tuple[datetime, _Account], int] = defaultdict(int)
     money: defaultdict[tuple[datetime, _Account], Decimal] = defaultdict(Decimal)
-    for holding in holdings(fleet, world, census):
+    for holding in holdings(fleet, world, inventory):
         pool = _Account(holding.pool)
         for start, end, payer in _spans(holding, since, world.time):
             for hour, begin, stop in _hours(zone, start, end):

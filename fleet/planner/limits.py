@@ -13,7 +13,7 @@ from fleet.model.plan import LimitVerdict
 from fleet.model.tickets import Limit
 from fleet.planner.choices import Group, Path, Place, Row
 from fleet.planner.demand import Payer, Supply, limits_of
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
@@ -21,20 +21,20 @@ from fleet.tagrules.vocabulary import Vocabulary
 _ONE = Decimal(1)
 
 
-def pool_rows(drafts: Mapping[str, Draft], places: Iterable[Place]) -> Iterator[Row]:
+def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[Row]:
     """Yield workers.max and workers.max_starting of each pool that may make machines."""
     ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
     for place in places:
         if place.makes:
             ways[place.pool][place.key] = _ONE
     for name, machines in sorted(ways.items()):
-        draft = drafts[name]
-        if draft.pool is None:
+        pool_plan = pool_plans[name]
+        if pool_plan.pool is None:
             continue
-        workers = draft.pool.workers
-        yield _of_pool(name, "max", workers.max, len(draft.census.units), machines)
+        workers = pool_plan.pool.workers
+        yield _of_pool(name, "max", workers.max, len(pool_plan.inventory.units), machines)
         if workers.max_starting is not None:
-            starting = sum(is_booting(unit) for unit in draft.census.units)
+            starting = sum(is_booting(unit) for unit in pool_plan.inventory.units)
             yield _of_pool(name, "max_starting", workers.max_starting, starting, machines)
 
 
@@ -85,16 +85,18 @@ class Use(NamedTuple):
 
 
 def find_uses(
-    fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group]
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group]
 ) -> tuple[Use, ...]:
     """Return what counts to each limit of tags and queues, by whom it counts for."""
-    return tuple(_uses(fleet, drafts, groups))
+    return tuple(_uses(fleet, pool_plans, groups))
 
 
-def _uses(fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group]) -> Iterator[Use]:
+def _uses(
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group]
+) -> Iterator[Use]:
     vocabulary = Vocabulary(fleet)
     limits = [*_limits(fleet)]
-    held = [*_held(drafts)] if limits else []
+    held = [*_held(pool_plans)] if limits else []
     for limit in limits:
         taken = Counter(_counted(vocabulary, limit, held))
         waiting: defaultdict[str | None, list[Group]] = defaultdict(list)
@@ -231,14 +233,16 @@ class _Held(NamedTuple):
     registry: str | None
 
 
-def _held(drafts: Mapping[str, Draft]) -> Iterator[_Held]:
-    for draft in drafts.values():
-        unheard = [u for u in draft.census.unseen if u.worker is None or u.state is State.BUSY]
-        for unit in (*draft.census.having(State.BUSY), *unheard):
+def _held(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_Held]:
+    for pool_plan in pool_plans.values():
+        unheard = [
+            u for u in pool_plan.inventory.unseen if u.worker is None or u.state is State.BUSY
+        ]
+        for unit in (*pool_plan.inventory.having(State.BUSY), *unheard):
             work = unit.worker.work if unit.worker else None
-            yield _Held(work, draft.offer.provides, unit.registry)
-        for _ in range(draft.census.uncounted):
-            yield _Held(None, draft.offer.provides, None)
+            yield _Held(work, pool_plan.offer.provides, unit.registry)
+        for _ in range(pool_plan.inventory.uncounted):
+            yield _Held(None, pool_plan.offer.provides, None)
 
 
 def _counted(vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held]) -> Iterator[str | None]:

@@ -29,7 +29,7 @@ from fleet.model.prices import MachineType, find_types, markets_of, price_per_ho
 from fleet.model.values import digest
 from fleet.planner.failures import Memory, why_failing
 from fleet.planner.images import ImageChoice
-from fleet.planner.inventory import PoolCensus
+from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import (
     AwsProvider,
     Fleet,
@@ -335,25 +335,25 @@ def _unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str
 
 def wont_make(
     fleet: Fleet,
-    census: PoolCensus,
+    inventory: PoolInventory,
     choice: ImageChoice,
     shared: Mapping[str, str] | Unknown = NOTHING_SHARED,
 ) -> str:
     """Return why a pool makes no machine at all in this run; empty when it may."""
-    return next(_obstacles(fleet, census, choice, shared), "")
+    return next(_obstacles(fleet, inventory, choice, shared), "")
 
 
 def _obstacles(
     fleet: Fleet,
-    census: PoolCensus,
+    inventory: PoolInventory,
     choice: ImageChoice,
     shared: Mapping[str, str] | Unknown,
 ) -> Iterator[str]:
-    pool = fleet.pools.get(census.pool)
+    pool = fleet.pools.get(inventory.pool)
     if not isinstance(pool, Pool):
         yield "it is no longer in fleet.yaml"
         return
-    if census.blind:
+    if inventory.blind:
         yield "what it has is unknown in this run"
     if pool.mode in ("drain", "pause"):
         yield f"it has mode: {pool.mode}"

@@ -16,7 +16,7 @@ from fleet.model.plan import Action, Cause, Create, Delete, Drain, Reason
 from fleet.model.prices import price_of_type
 from fleet.planner.choices import Row
 from fleet.planner.images import ImageChoice
-from fleet.planner.inventory import PoolCensus
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Option, market_of
 from fleet.planner.units import CAPACITY, State, Unit
 from fleet.schema.model import Fleet, Pool
@@ -83,11 +83,11 @@ Because = tuple[Reason, str]
 
 
 @dataclass
-class Draft:
+class PoolPlan:
     """One pool's part of the plan."""
 
     fleet: Fleet
-    census: PoolCensus
+    inventory: PoolInventory
     pool: Pool | None
     """None where fleet.yaml no longer has it."""
     names: Iterator[str]
@@ -124,7 +124,7 @@ class Draft:
     @property
     def name(self) -> str:
         """Return the pool's name."""
-        return self.census.pool
+        return self.inventory.pool
 
     @property
     def on_demand(self) -> bool:
@@ -152,7 +152,7 @@ class Draft:
     def staying(self) -> list[Unit]:
         """Return the units that are neither draining nor on their way out."""
         leaving = self.leaving
-        return [u for u in self.census.units if not is_going(u) and u.name not in leaving]
+        return [u for u in self.inventory.units if not is_going(u) and u.name not in leaving]
 
     @property
     def made(self) -> int:
@@ -169,7 +169,7 @@ class Draft:
     @property
     def is_full(self) -> bool:
         """Say whether workers.max leaves no room for another machine."""
-        return self.pool is None or len(self.census.units) + self.made >= self.pool.workers.max
+        return self.pool is None or len(self.inventory.units) + self.made >= self.pool.workers.max
 
     def is_outdated(self, unit: Unit) -> bool:
         """Say whether a machine was made from something else than today's config or image."""
@@ -188,7 +188,7 @@ class Draft:
     @cached_property
     def canaries(self) -> tuple[int, int]:
         """Return how many units that get work boot the candidate, and how many get work."""
-        at_work = [unit for unit in self.census.units if not is_going(unit)]
+        at_work = [unit for unit in self.inventory.units if not is_going(unit)]
         return sum(self.is_canary(unit) for unit in at_work), len(at_work)
 
     def is_canary(self, unit: Unit) -> bool:
@@ -208,12 +208,12 @@ class Draft:
     def may_remove(self) -> bool:
         """Say whether anything may be drained or deleted here in this run."""
         paused = self.pool is not None and self.pool.mode == "pause"
-        return not (self.census.blind or self.census.frozen or paused)
+        return not (self.inventory.blind or self.inventory.frozen or paused)
 
     @property
     def may_shrink(self) -> bool:
         """Say whether anything may go for want of work: not while some of it is not known."""
-        return self.may_remove and not self.census.sampled
+        return self.may_remove and not self.inventory.sampled
 
     @property
     def booting(self) -> list[Unit]:
@@ -221,7 +221,7 @@ class Draft:
 
         Without a way to revoke a token one might register, and take work, while it is deleted.
         """
-        if self.census.tokens is None:
+        if self.inventory.tokens is None:
             return []
         return [
             unit
@@ -238,7 +238,7 @@ class Draft:
         for option in self.options:
             if (option.type, option.market) == (kind, market):
                 return option.price
-        return price_of_type(self.fleet, self.census.provider, kind, market)
+        return price_of_type(self.fleet, self.inventory.provider, kind, market)
 
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
         """Add the creation of a worker."""
@@ -248,7 +248,7 @@ class Draft:
             Create(
                 pool=self.name,
                 worker=inputs.name,
-                registry=self.census.enrols,
+                registry=self.inventory.enrols,
                 inputs=inputs,
                 reason=why.reason,
                 cause=why.cause,
@@ -278,13 +278,13 @@ class Draft:
 
     def delete(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed."""
-        revokes = unit.awaits_token and self.census.tokens is not None
+        revokes = unit.awaits_token and self.inventory.tokens is not None
         if self.may_remove and not unit.may_run:
             self.actions.append(
                 Delete(
                     pool=self.name,
                     worker=unit.name,
-                    registry=unit.registry or (self.census.tokens if revokes else None),
+                    registry=unit.registry or (self.inventory.tokens if revokes else None),
                     reason=reason,
                     cause=cause_of(reason),
                     because=because,

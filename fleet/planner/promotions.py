@@ -14,7 +14,7 @@ from fleet.model.plan import Promotion, Reason, Replaced
 from fleet.model.prices import Tariff, bill, billing_of
 from fleet.planner.failures import Memory, recall, stopped_images
 from fleet.planner.images import Standing, find_standing
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.schema.units import write_count, write_duration
 
@@ -28,29 +28,31 @@ class Moving(NamedTuple):
     waiting: tuple[WaitingVersion, ...]
 
 
-def find_promotions(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Moving:
+def find_promotions(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Moving:
     """Return the versions that move in this run, and those that wait."""
-    found = tuple(_find(fleet, world, drafts)) if world.versions else ()
+    found = tuple(_find(fleet, world, pool_plans)) if world.versions else ()
     return Moving(
         tuple(each for each in found if isinstance(each, Promotion)),
         tuple(each for each in found if isinstance(each, WaitingVersion)),
     )
 
 
-def _find(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[Found]:
-    memory = recall(fleet, world, {name: draft.census for name, draft in drafts.items()})
+def _find(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[Found]:
+    memory = recall(
+        fleet, world, {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
+    )
     for name, recipe in sorted(fleet.images.items()):
         if not isinstance(recipe, ImageRecipe):
             continue
         standing = find_standing(name, recipe, world.versions, world.time)
         if standing is None:
             continue
-        pools = [each for each in drafts.values() if each.pool and each.pool.image == name]
+        pools = [each for each in pool_plans.values() if each.pool and each.pool.image == name]
         yield _judge(fleet, world, standing, pools, memory)
 
 
 def _judge(
-    fleet: Fleet, world: World, standing: Standing, pools: list[Draft], memory: Memory
+    fleet: Fleet, world: World, standing: Standing, pools: list[PoolPlan], memory: Memory
 ) -> Found:
     version = standing.version
     if standing.is_on_trial and (stop := _why_stopped(fleet, version, pools, memory)):
@@ -60,11 +62,13 @@ def _judge(
         return standing.waiting(still)
     if not standing.is_on_trial:
         return _newer(world, standing, pools)
-    if unread := [each.name for each in pools if not each.census.listed or each.census.blind]:
+    if unread := [
+        each.name for each in pools if not each.inventory.listed or each.inventory.blind
+    ]:
         return standing.waiting(f"what pool {unread[0]} has is unknown in this run")
     tries = list(_tries(version, pools, memory))
     failed = sum(each.result == "failed" for each in tries)
-    if failed == len(tries) and (tries or any(draft.census.units for draft in pools)):
+    if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
         boots = (
             f"none of its {write_count(failed, 'boot')} came up" if failed else "nothing boots it"
         )
@@ -76,35 +80,37 @@ def _judge(
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
 
 
-def _why_still(pools: list[Draft]) -> str:
+def _why_still(pools: list[PoolPlan]) -> str:
     """Return why nothing is changed in any pool of an image; empty where it is in one."""
     modes = {each.pool.mode for each in pools if each.pool}
     is_still = modes and modes <= {"observe", "pause"}
     return f"every pool of it is in mode {' or '.join(sorted(modes))}" if is_still else ""
 
 
-def _why_stopped(fleet: Fleet, version: ImageVersion, pools: list[Draft], memory: Memory) -> str:
+def _why_stopped(
+    fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: Memory
+) -> str:
     """Return in which pool a version did not come up, by the guard; empty where in none."""
     rule = fleet.guards.boot_failures
-    for draft in pools:
-        booted = version.ids.get(draft.census.provider, "")
-        stop = stopped_images(rule, memory, draft.name)(booted)
+    for pool_plan in pools:
+        booted = version.ids.get(pool_plan.inventory.provider, "")
+        stop = stopped_images(rule, memory, pool_plan.name)(booted)
         if stop is not None:
-            return f"in pool {draft.name} it {stop.said}"
+            return f"in pool {pool_plan.name} it {stop.said}"
     return ""
 
 
-def _tries(version: ImageVersion, pools: list[Draft], memory: Memory) -> Iterator[Attempt]:
+def _tries(version: ImageVersion, pools: list[PoolPlan], memory: Memory) -> Iterator[Attempt]:
     """Yield how its boots ended, since it came into its state."""
-    for draft in pools:
-        booted = version.ids.get(draft.census.provider)
-        for attempt in memory.by_pool.get(draft.name, ()):
+    for pool_plan in pools:
+        booted = version.ids.get(pool_plan.inventory.provider)
+        for attempt in memory.by_pool.get(pool_plan.name, ()):
             is_its = attempt.image == booted and version.since and attempt.at >= version.since
             if is_its and attempt.result in ("registered", "failed"):
                 yield attempt
 
 
-def _newer(world: World, standing: Standing, pools: list[Draft]) -> Promotion:
+def _newer(world: World, standing: Standing, pools: list[PoolPlan]) -> Promotion:
     version = standing.version
     serving = [
         each.version
@@ -120,10 +126,10 @@ def _newer(world: World, standing: Standing, pools: list[Draft]) -> Promotion:
 
 
 def _promotion(
-    version: ImageVersion, now: State, reason: Reason, because: str, pools: list[Draft]
+    version: ImageVersion, now: State, reason: Reason, because: str, pools: list[PoolPlan]
 ) -> Promotion:
-    replaced = {draft.name: _replaced(draft, version, now) for draft in pools}
-    costs = [_cost(draft, replaced[draft.name]) for draft in pools]
+    replaced = {pool_plan.name: _replaced(pool_plan, version, now) for pool_plan in pools}
+    costs = [_cost(pool_plan, replaced[pool_plan.name]) for pool_plan in pools]
     known = [each for each in costs if each is not None]
     return Promotion(
         image=version.image,
@@ -135,22 +141,22 @@ def _promotion(
         because=because,
         replaces=tuple(
             Replaced(
-                pool=draft.name,
-                machines=replaced[draft.name],
-                at_a_time=draft.pool.replace.at_a_time,
-                windows=tuple(draft.pool.replace.windows),
+                pool=pool_plan.name,
+                machines=replaced[pool_plan.name],
+                at_a_time=pool_plan.pool.replace.at_a_time,
+                windows=tuple(pool_plan.pool.replace.windows),
             )
-            for draft in pools
-            if draft.pool and replaced[draft.name]
+            for pool_plan in pools
+            if pool_plan.pool and replaced[pool_plan.name]
         ),
         cost=sum(known, Decimal(0)) if len(known) == len(costs) else None,
     )
 
 
-def _replaced(draft: Draft, version: ImageVersion, now: State) -> int:
+def _replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> int:
     """Count the machines of a pool that give way once the version is in its new state."""
-    booted = version.ids.get(draft.census.provider)
-    machines = [unit.machine for unit in draft.census.units if unit.machine]
+    booted = version.ids.get(pool_plan.inventory.provider)
+    machines = [unit.machine for unit in pool_plan.inventory.units if unit.machine]
     own = sum(machine.image == booted for machine in machines)
     if now == "retired":
         return own
@@ -162,12 +168,12 @@ def _replaced(draft: Draft, version: ImageVersion, now: State) -> int:
     return len(machines) - own
 
 
-def _cost(draft: Draft, machines: int) -> Decimal | None:
+def _cost(pool_plan: PoolPlan, machines: int) -> Decimal | None:
     """Return what replacements cost at most while the old machines run beside them."""
-    if not machines or draft.pool is None:
+    if not machines or pool_plan.pool is None:
         return Decimal(0)
-    if draft.price is None:
+    if pool_plan.price is None:
         return None
-    billing = billing_of(draft.fleet, draft.census.provider)
-    tariff = Tariff(draft.price, billing.increment, billing.minimum)
-    return bill(tariff, draft.pool.boot.expected) * machines
+    billing = billing_of(pool_plan.fleet, pool_plan.inventory.provider)
+    tariff = Tariff(pool_plan.price, billing.increment, billing.minimum)
+    return bill(tariff, pool_plan.pool.boot.expected) * machines

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fleet.model.facts import Attempt, Machine, MachineState, WorkerInputs
 from fleet.planner.images import ImageChoice
-from fleet.planner.inventory import PoolCensus
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Option, new_inputs
 from fleet.planner.units import State
 from fleet.schema.model import Fleet
@@ -31,21 +31,21 @@ def made_from(
 
 def with_begun(
     fleet: Fleet,
-    census: PoolCensus,
+    inventory: PoolInventory,
     options: Iterable[Option],
     choice: ImageChoice,
     tries: Iterable[Attempt],
-) -> PoolCensus:
+) -> PoolInventory:
     """Return a census in which what an apply made and could not note is an unfinished creation.
 
     Such a machine bears the pool's mark, and its stack, which is there, knows none of its name:
     the run that noted a try to make it died before it had the answer. Labels alone prove nothing,
     for anybody can copy them; and a lost stack is no such thing.
     """
-    stack = census.stack
-    unrecorded = census.having(State.UNRECORDED)
-    if stack is None or census.blind or not unrecorded:
-        return census
+    stack = inventory.stack
+    unrecorded = inventory.having(State.UNRECORDED)
+    if stack is None or inventory.blind or not unrecorded:
+        return inventory
     known = {worker.name for worker in stack.workers} | stack.ids.keys()
     latest: dict[str, Attempt] = {}
     for attempt in tries:  # the latest comes first
@@ -60,4 +60,4 @@ def with_begun(
             continue
         if made := made_from(fleet, options, choice, machine):
             begun[unit.name] = replace(unit, state=State.UNFINISHED, inputs=made)
-    return replace(census, units=tuple(begun.get(unit.name, unit) for unit in census.units))
+    return replace(inventory, units=tuple(begun.get(unit.name, unit) for unit in inventory.units))

@@ -83,9 +83,9 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
         if stack.provider == name:
             for key in _used_by(stack, base):
                 used[key] += 1
-    strays = sorted(each.name for each in listing.machines if each.id not in recorded)
-    if strays:
-        return Unknown(unknown=f"no stack records {', '.join(strays)}")
+    unrecorded_machines = sorted(each.name for each in listing.machines if each.id not in recorded)
+    if unrecorded_machines:
+        return Unknown(unknown=f"no stack records {', '.join(unrecorded_machines)}")
     return {key: count for key, count in used.items() if count}
 
 

@@ -14,7 +14,7 @@ from fleet.planner.demand import Ordered, Signed
 from fleet.planner.durations import kind_at
 from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, why_closed
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue
 from fleet.schema.units import write_duration
@@ -27,14 +27,18 @@ from fleet.tagrules.sources import BUILD_ARCH
 def find_unserved(
     fleet: Fleet,
     world: World,
-    drafts: Mapping[str, Draft],
+    pool_plans: Mapping[str, PoolPlan],
     demand: Sequence[Signed],
     service: Service,
 ) -> Iterator[Unserved]:
     """Yield the requests that get no machine in this run, by signature and cause."""
     if not service.unserved:
         return
-    own = {name: draft.offer for name, draft in drafts.items() if draft.pool is not None}
+    own = {
+        name: pool_plan.offer
+        for name, pool_plan in pool_plans.items()
+        if pool_plan.pool is not None
+    }
     offers = {
         name: own.get(name) or offer_of_pool(fleet, name, world.versions)
         for name in sorted(fleet.pools)
@@ -47,7 +51,7 @@ def find_unserved(
     # Requests that ask the same, with whatever priority, are as near to a pool.
     nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
     used = used_of(service.budgets)
-    causes = _Causes(drafts, service.unserved.values(), used)
+    causes = _Causes(pool_plans, service.unserved.values(), used)
     for signed in demand:
         groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
         # Those who come one after the other are mostly stopped by the same.
@@ -58,7 +62,7 @@ def find_unserved(
                 number = causes.number_of(stops)
                 groups[number, seconds] += [request.key for request in alike]
         for (number, seconds), keys in groups.items():
-            late = tuple(_late(fleet, drafts, signed, seconds))
+            late = tuple(_late(fleet, pool_plans, signed, seconds))
             because, path, blocked = _with_late(causes.of(signed, number), late)
             if not blocked:
                 because, path = _why_held(fleet, signed) or nearest(signed.queue, signed.ask)
@@ -81,7 +85,7 @@ def _stopped(
 
 
 def _late(
-    fleet: Fleet, drafts: Mapping[str, Draft], signed: Signed, seconds: int | None
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], signed: Signed, seconds: int | None
 ) -> Iterator[Blocked]:
     """Yield the pools on whose machines a request cannot end before its deadline."""
     timing = signed.timing
@@ -91,8 +95,8 @@ def _late(
     path = () if own else ("queues", signed.queue, "deadline")
     whose = "its own deadline" if own else f"the deadline of queue {signed.queue}"
     for pool in signed.machines_of:
-        draft = drafts.get(pool)
-        kinds = [kind_at(fleet, pool, way.type) for way in draft.options] if draft else []
+        pool_plan = pool_plans.get(pool)
+        kinds = [kind_at(fleet, pool, way.type) for way in pool_plan.options] if pool_plan else []
         if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
             fastest = min(timing.on(kind, seconds) or 0 for kind in kinds)
             because = (
@@ -120,9 +124,12 @@ class _Causes:
     """What stops requests: said once for all that fit the same pools and are stopped alike."""
 
     def __init__(
-        self, drafts: Mapping[str, Draft], stopped: Collection[tuple[Stop, ...]], used: "Used"
+        self,
+        pool_plans: Mapping[str, PoolPlan],
+        stopped: Collection[tuple[Stop, ...]],
+        used: "Used",
     ) -> None:
-        self._drafts = drafts
+        self._drafts = pool_plans
         self._used = used
         # Those who are stopped by the same share one tuple, which is slow to hash.
         self._stops = dict(zip(map(id, stopped), stopped, strict=True))
@@ -158,27 +165,27 @@ class _Stopped(NamedTuple):
 
 
 def _blocked(
-    drafts: Mapping[str, Draft], pools: Iterable[str], stops: Sequence[Stop], used: "Used"
+    pool_plans: Mapping[str, PoolPlan], pools: Iterable[str], stops: Sequence[Stop], used: "Used"
 ) -> Iterator[_Stopped]:
     """Yield every pool that fits and what keeps it from making one machine more."""
     rows = {stop.place: stop.rows for stop in stops}
     for pool in pools:
-        draft = drafts.get(pool)
-        if draft is None:
+        pool_plan = pool_plans.get(pool)
+        if pool_plan is None:
             continue
-        if draft.closed:
-            because = f"pool {pool} makes no machine: {draft.closed}"
-            yield _Stopped(Blocked(pool=pool, because=because, path=_path_of_closed(draft)))
+        if pool_plan.closed:
+            because = f"pool {pool} makes no machine: {pool_plan.closed}"
+            yield _Stopped(Blocked(pool=pool, because=because, path=_path_of_closed(pool_plan)))
             continue
-        for option in draft.options:
+        for option in pool_plan.options:
             if option.closed:
                 because = f"pool {pool} makes no {option.type}: {option.closed}"
-                path = _path_of_option(draft, option)
+                path = _path_of_option(pool_plan, option)
                 yield _Stopped(Blocked(pool=pool, because=because, path=path))
             for row in rows.get(option.key, ()):
                 because = _with_planned(row, option.key, used)
                 yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
-        for place in sorted(rows.keys() - {option.key for option in draft.options}):
+        for place in sorted(rows.keys() - {option.key for option in pool_plan.options}):
             # A machine is free there, and a limit keeps it from who waits.
             for row in rows[place] if place.partition("~")[0] == pool else ():
                 because = _with_planned(row, place, used)
@@ -215,18 +222,18 @@ def _with_planned(row: Row, place: str, used: Used) -> str:
     return why_stopped(row, need, "request", used)
 
 
-def _path_of_closed(draft: Draft) -> Path:
+def _path_of_closed(pool_plan: PoolPlan) -> Path:
     """Return the line that decides that a pool makes no machine at all."""
-    if draft.options and draft.closed == why_closed(draft.options):
-        return _path_of_option(draft, draft.options[0])
-    return ("pools", draft.name)
+    if pool_plan.options and pool_plan.closed == why_closed(pool_plan.options):
+        return _path_of_option(pool_plan, pool_plan.options[0])
+    return ("pools", pool_plan.name)
 
 
-def _path_of_option(draft: Draft, option: Option) -> Path:
+def _path_of_option(pool_plan: PoolPlan, option: Option) -> Path:
     """Return the line that decides that nothing is made in one way."""
-    if draft.choice.closed and option.closed == draft.choice.closed:
-        return draft.choice.path
-    return ("pools", draft.name, "machine")
+    if pool_plan.choice.closed and option.closed == pool_plan.choice.closed:
+        return pool_plan.choice.path
+    return ("pools", pool_plan.name, "machine")
 
 
 def _distinct(found: Sequence[_Stopped]) -> tuple[Blocked, ...]:

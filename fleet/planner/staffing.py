@@ -19,13 +19,15 @@ from fleet.planner.demand import Ordered, Supply
 from fleet.planner.durations import USUAL
 from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, new_inputs, renamed
-from fleet.planner.pool_plan import Draft, Why, is_going
+from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import CAPACITY, State, Unit, is_busy
 from fleet.schema.model import Fleet, StaticPool
 from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
 
 
-def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[str, Supply]:
+def find_supplies(
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
+) -> dict[str, Supply]:
     """Return who offers what: a pool's future workers, and those that exist."""
     queues = frozenset(world.queues)
     supplies = {}
@@ -36,10 +38,12 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
             offer = offer_of_pool(fleet, name, images)
             found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
         else:
-            draft = drafts[name]
-            images, offer = draft.choice.images, draft.offer
-            found = [(u.name, u.worker) for u in _taking_work(draft)]
-            found += [(each, None) for each in islice(draft.names, draft.census.uncounted)]
+            pool_plan = pool_plans[name]
+            images, offer = pool_plan.choice.images, pool_plan.offer
+            found = [(u.name, u.worker) for u in _taking_work(pool_plan)]
+            found += [
+                (each, None) for each in islice(pool_plan.names, pool_plan.inventory.uncounted)
+            ]
         groups = _by_offer(fleet, images, name, offer, found)
         groups.setdefault(offer, [])
         for number, (offered, units) in enumerate(groups.items()):
@@ -48,15 +52,15 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
     return supplies
 
 
-def _taking_work(draft: Draft) -> list[Unit]:
+def _taking_work(pool_plan: PoolPlan) -> list[Unit]:
     """Return the workers that can take a request; busy ones too where work may wait for them.
 
     Those that are merely unseen may be about to take it: nothing is bought twice because of that.
     """
-    may_wait = draft.pool is not None and draft.pool.target_wait is not None
+    may_wait = pool_plan.pool is not None and pool_plan.pool.target_wait is not None
     states = CAPACITY | {State.BUSY} if may_wait else CAPACITY
-    unseen = [unit for unit in draft.census.unseen if not is_going(unit)]
-    return [unit for unit in (*draft.staying, *unseen) if unit.state in states]
+    unseen = [unit for unit in pool_plan.inventory.unseen if not is_going(unit)]
+    return [unit for unit in (*pool_plan.staying, *unseen) if unit.state in states]
 
 
 def _by_offer(
@@ -102,7 +106,7 @@ def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
     return [(name, worker) for name, worker in found.items() if name not in taken]
 
 
-_Crew = list[tuple[Rank, Ordered]]
+_ParallelPools = list[tuple[Rank, Ordered]]
 """The requests of one worker, in the order of service."""
 
 
@@ -120,7 +124,7 @@ class Service:
 
 
 def staff(
-    drafts: Mapping[str, Draft],
+    pool_plans: Mapping[str, PoolPlan],
     supplies: Mapping[str, Supply],
     places: Mapping[str, Place],
     allocation: Allocation,
@@ -128,45 +132,49 @@ def staff(
     """Count existing workers for requests, and add the machines that are made for the others."""
     service = Service(unserved=allocation.unserved)
     owner = {
-        unit.name: draft
-        for draft in drafts.values()
-        for unit in (*draft.census.units, *draft.census.unseen)
+        unit.name: pool_plan
+        for pool_plan in pool_plans.values()
+        for unit in (*pool_plan.inventory.units, *pool_plan.inventory.unseen)
     }
-    busy = {unit.name for draft in drafts.values() for unit in draft.census.having(State.BUSY)}
-    crews: list[tuple[str, _Crew]] = []
+    busy = {
+        unit.name
+        for pool_plan in pool_plans.values()
+        for unit in pool_plan.inventory.having(State.BUSY)
+    }
+    crews: list[tuple[str, _ParallelPools]] = []
     for key, served in sorted(allocation.served.items()):
         if places[key].makes:
             own = _spread(served, allocation.machines.get(key, 0), places[key])
-            crews += ((key, crew) for crew in own if crew)
+            crews += ((key, executor) for executor in own if executor)
             continue
         # Who is free comes before who still works.
         units = sorted(supplies[key].units, key=lambda name: (name in busy, name))
-        for unit, crew in zip(units, _spread(served, len(units), places[key]), strict=True):
-            service.by_worker |= {request.key: unit for _, request in crew}
-            if crew and unit in owner:
-                owner[unit].used[unit] = crew[0][1].key
-                owner[unit].served += len(crew)
+        for unit, executor in zip(units, _spread(served, len(units), places[key]), strict=True):
+            service.by_worker |= {request.key: unit for _, request in executor}
+            if executor and unit in owner:
+                owner[unit].used[unit] = executor[0][1].key
+                owner[unit].served += len(executor)
     crews.sort(key=lambda each: each[1][0])
     options: dict[str, Option] = {}
     made: dict[tuple[str, str], WorkerInputs] = {}
-    for turn, (key, crew) in enumerate(crews, start=1):
-        draft = drafts[places[key].pool]
-        worker = next(draft.names)
+    for turn, (key, executor) in enumerate(crews, start=1):
+        pool_plan = pool_plans[places[key].pool]
+        worker = next(pool_plan.names)
         if key not in options:
-            options[key] = next(option for option in draft.options if option.key == key)
-        way = draft.next_way(options[key])
+            options[key] = next(option for option in pool_plan.options if option.key == key)
+        way = pool_plan.next_way(options[key])
         alike = (key, way.image)
         if alike not in made:
-            made[alike] = new_inputs(draft.fleet, way, worker)
-        draft.create(renamed(made[alike], worker), _why(places[key], crew, turn))
-        draft.served += len(crew)
+            made[alike] = new_inputs(pool_plan.fleet, way, worker)
+        pool_plan.create(renamed(made[alike], worker), _why(places[key], executor, turn))
+        pool_plan.served += len(executor)
     service.turns = len(crews)
-    _note_awaited(drafts, places, allocation)
+    _note_awaited(pool_plans, places, allocation)
     return service
 
 
 def _note_awaited(
-    drafts: Mapping[str, Draft], places: Mapping[str, Place], allocation: Allocation
+    pool_plans: Mapping[str, PoolPlan], places: Mapping[str, Place], allocation: Allocation
 ) -> None:
     """Note the pools that requests wait for because of a limit."""
     stopped = allocation.unserved.values()
@@ -174,15 +182,17 @@ def _note_awaited(
     for stops in dict(zip(map(id, stopped), stopped, strict=True)).values():
         for stop in stops:
             if stop.rows:
-                drafts[places[stop.place].pool].awaited = True
+                pool_plans[places[stop.place].pool].awaited = True
 
 
-def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Crew]:
+def _spread(
+    served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place
+) -> list[_ParallelPools]:
     """Return the requests of each worker: each goes to who is free first."""
-    crews: list[_Crew] = [[] for _ in range(workers)]
+    crews: list[_ParallelPools] = [[] for _ in range(workers)]
     if len(served) <= workers:
-        for crew, each in zip(crews, served, strict=False):
-            crew.append(each)
+        for executor, each in zip(crews, served, strict=False):
+            executor.append(each)
         return crews
     free = [(0, worker) for worker in range(workers)]
     for each in served if workers else ():
@@ -192,13 +202,13 @@ def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) 
     return crews
 
 
-def _why(place: Place, crew: _Crew, turn: int) -> Why:
+def _why(place: Place, executor: _ParallelPools, turn: int) -> Why:
     """Return why a machine is made for these requests, and what it is billed until it goes."""
-    keys = tuple(request.key for _, request in crew)
+    keys = tuple(request.key for _, request in executor)
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
-    until_idle = place.billed(sum(_seconds(request, place) for _, request in crew))
-    assumed = sum(request.seconds is None for _, request in crew)
+    until_idle = place.billed(sum(_seconds(request, place) for _, request in executor))
+    assumed = sum(request.seconds is None for _, request in executor)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 

@@ -168,7 +168,7 @@ def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def said_of_begun(latest: Sequence[Mapping[str, str]]) -> str:
+def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
     """Return the last step of the latest run, where that has no end, as a part of a sentence."""
     steps = _format_steps(latest[0]) if latest else ()
     if not steps:

@@ -16,7 +16,7 @@ ENVIRONMENTS = "environments"
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class QueueContext:
     """What one queue tells, by its reading."""
 
     stored: bool = False
@@ -26,19 +26,19 @@ class Told:
     """By task and package."""
 
 
-NOTHING = Told()
+NOTHING = QueueContext()
 
 
-def told_of(demand: "Demand") -> Told:
+def queue_context(demand: "Demand") -> QueueContext:
     """Return what a reading tells beside its requests."""
     history: defaultdict[tuple[str, str], list[TaskHistory]] = defaultdict(list)
     for each in demand.history:
         history[each.task, each.package].append(each)
     known = {key: tuple(found) for key, found in history.items()}
-    return Told(demand.stored, demand.environments, known)
+    return QueueContext(demand.stored, demand.environments, known)
 
 
-def find_differing_records(fleet: Fleet, told: Told) -> Iterator[str]:
+def find_differing_records(fleet: Fleet, told: QueueContext) -> Iterator[str]:
     """Yield where the file's table of environments and the queue's say different things."""
     if not any(rule.lookup == ENVIRONMENTS for rule in fleet.derive):
         return

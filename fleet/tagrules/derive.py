@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fleet.schema.base import TAG_PATTERN
 from fleet.schema.model import DeriveRule, Fleet
-from fleet.tagrules.context import ENVIRONMENTS, NOTHING, Told
+from fleet.tagrules.context import ENVIRONMENTS, NOTHING, QueueContext
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.numbers import tag_name
 
@@ -37,7 +37,7 @@ def number_of(template: str) -> str | None:
 
 
 def needed(
-    rule: DeriveRule, request: "Request", told: Told, known: Iterable[str]
+    rule: DeriveRule, request: "Request", told: QueueContext, known: Iterable[str]
 ) -> tuple[int, str] | None:
     """Return how many GiB the request needs by history, and why; None where that is no use."""
     wanted = rule.history
@@ -74,7 +74,7 @@ class Derived:
 
 
 def derive(
-    fleet: Fleet, request: "Request", tags: Iterable[str], told: Told = NOTHING
+    fleet: Fleet, request: "Request", tags: Iterable[str], told: QueueContext = NOTHING
 ) -> tuple[Derived, ...]:
     """Return the tags that the rules add to a request that asks for `tags`, in rule order."""
     given = frozenset(tags)
@@ -173,7 +173,7 @@ class _Applied:
 
     fleet: Fleet
     request: "Request"
-    told: Told
+    told: QueueContext
     known: frozenset[str]
 
 

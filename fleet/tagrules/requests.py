@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Union
 
 from fleet.schema.model import Askers, Fleet
 from fleet.schema.rules import Asker, Otherwise
-from fleet.tagrules.context import Told
+from fleet.tagrules.context import QueueContext
 from fleet.tagrules.derive import derive
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.numbers import read_minimums, tag_name
@@ -84,7 +84,7 @@ class Asking:
 
 
 def ask_of(
-    fleet: Fleet, request: "Request", told: Told, *, memberships: Memberships, today: date
+    fleet: Fleet, request: "Request", told: QueueContext, *, memberships: Memberships, today: date
 ) -> Asking:
     """Return what a request asks for."""
     return Judge(fleet, memberships, today).ask_of(request, told)
@@ -113,11 +113,11 @@ class Judge:
         self._history = any(rule.history is not None for rule in self.fleet.derive)
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 
-    def ask_of(self, request: "Request", told: Told) -> Asking:
+    def ask_of(self, request: "Request", told: QueueContext) -> Asking:
         """Return what a request asks for, and how that came about."""
         return self._judge(request, self._rules_for(request), told)
 
-    def ask_of_alike(self, request: "Request", told: Told) -> Asking:
+    def ask_of_alike(self, request: "Request", told: QueueContext) -> Asking:
         """Return the same, judged once for all requests that this fleet.yaml treats alike.
 
         Its origins name the first of them.
@@ -132,7 +132,7 @@ class Judge:
     def _rules_for(self, request: "Request") -> "tuple[RuleMatch, ...]":
         return self._allowed.rules_for(request) if self._allowed else ()
 
-    def _key(self, request: "Request", rules: "Sequence[RuleMatch]", told: Told) -> object:
+    def _key(self, request: "Request", rules: "Sequence[RuleMatch]", told: QueueContext) -> object:
         """Return all that this fleet.yaml looks at in a request."""
         key: list[object] = [told, request.required, tuple(rule.index for rule in rules)]
         if self.with_provided:
@@ -146,7 +146,9 @@ class Judge:
             key.append(request.package)
         return tuple(key)
 
-    def _judge(self, request: "Request", rules: "Sequence[RuleMatch]", told: Told) -> Asking:
+    def _judge(
+        self, request: "Request", rules: "Sequence[RuleMatch]", told: QueueContext
+    ) -> Asking:
         asked = [*_asked(request, stored=told.stored)]
         ruled = [*_by_rules(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]

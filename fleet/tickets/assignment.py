@@ -149,7 +149,7 @@ def assign(
     counted: Counter[tuple[Limit, str]] = Counter()
     for ticket in held:
         counted.update(_keys(ticket, suits(ticket)))
-    yard = _Yard(ready, terms.prefer_reuse)
+    yard = _Assignment(ready, terms.prefer_reuse)
     assignment = Assignment()
     turns = in_order(waiting, held, terms, now)
     for is_left in (False, True):
@@ -210,7 +210,7 @@ def _stop(
     return None
 
 
-class _Yard:
+class _Assignment:
     """The free machines, by kind and by sandbox."""
 
     def __init__(self, ready: Iterable[Ready], prefer_reuse: int) -> None:

@@ -23,7 +23,7 @@ from fleet.planner.layout import Layout, class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.limits import limits_on
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
 from fleet.planner.units import State, is_up
 from fleet.schema.findings import nearest
@@ -231,15 +231,15 @@ def hand_out(
     What the world does not tell of, as a ticket that was opened since, waits for the next time.
     No ticket gets a machine that is `besides`.
     """
-    drafts = begin(fleet, world)
-    supplies = find_supplies(fleet, world, drafts)
+    pool_plans = begin(fleet, world)
+    supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
     signed = {
         request.key: each for each in demand if each.queue == queue for request in each.requests
     }
     terms = terms_of(fleet, queue)
     if spending_limits(fleet):
-        terms = _with_budgets(terms, lay_out(fleet, world, drafts, supplies, demand), queue)
+        terms = _with_budgets(terms, lay_out(fleet, world, pool_plans, supplies, demand), queue)
     current = [expire(ticket, world.time) for ticket in tickets]
     # To limits and classes counts what a ticket asks for by the rules, too.
     taking = [
@@ -249,7 +249,7 @@ def hand_out(
         for each in current
         if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
     ]
-    free = _ready(drafts, supplies, queue, desks_of(fleet, world.queues))
+    free = _ready(pool_plans, supplies, queue, desks_of(fleet, world.queues))
     kinds = {each.name: each for each in free if each.name not in besides}
     suits = _suits(fleet, queue, supplies, signed, demand)
     assignment = assign(taking, kinds.values(), suits, terms, world.time)
@@ -325,7 +325,7 @@ def _why_held(
 
 
 def _ready(
-    drafts: Mapping[str, Draft],
+    pool_plans: Mapping[str, PoolPlan],
     supplies: Mapping[str, Supply],
     queue: str,
     desks: Iterable[str],
@@ -333,29 +333,31 @@ def _ready(
     """Yield the machines that are free, and known to be."""
     given_out = frozenset(desks)
     for key, supply in supplies.items():
-        if queue not in supply.queues or supply.pool not in drafts:
+        if queue not in supply.queues or supply.pool not in pool_plans:
             continue
-        draft = drafts[supply.pool]
-        idle = {unit.name: unit for unit in draft.census.having(State.IDLE)}
-        for name in supply.units if not _is_left_alone(draft) else ():
+        pool_plan = pool_plans[supply.pool]
+        idle = {unit.name: unit for unit in pool_plan.inventory.having(State.IDLE)}
+        for name in supply.units if not _is_left_alone(pool_plan) else ():
             unit = idle.get(name)
-            if unit is None or not _answers(draft, unit.machine):
+            if unit is None or not _answers(pool_plan, unit.machine):
                 continue
             if unit.worker is not None and unit.registry in given_out:
                 yield Ready(name, key, _sandbox(unit.worker.requires))
 
 
-def _answers(draft: Draft, machine: Machine | None) -> bool:
+def _answers(pool_plan: PoolPlan, machine: Machine | None) -> bool:
     """Say whether a machine can be given out now: one that reboots or ends was up before."""
     if machine is None:
         return True
-    is_asked = draft.pool is not None and draft.pool.ready is not None
+    is_asked = pool_plan.pool is not None and pool_plan.pool.ready is not None
     answers = machine.misses == 0 if is_asked else not machine.misses
-    return answers and is_up(draft.fleet, draft.name, machine)
+    return answers and is_up(pool_plan.fleet, pool_plan.name, machine)
 
 
-def _is_left_alone(draft: Draft) -> bool:
-    return bool(draft.census.blind) or (draft.pool is not None and draft.pool.mode == "drain")
+def _is_left_alone(pool_plan: PoolPlan) -> bool:
+    return bool(pool_plan.inventory.blind) or (
+        pool_plan.pool is not None and pool_plan.pool.mode == "drain"
+    )
 
 
 def _sandbox(requires: Iterable[str]) -> str:

@@ -17,8 +17,8 @@ from fleet.schema.model import CoprQueue, Fleet
 from fleet.tickets.tables import DatabaseTickets
 
 
-class TicketDesk:
-    """One queue of tickets: Queue, Registry and Desk."""
+class StoredTicketDesk:
+    """One queue of tickets: Queue, Registry and TicketDesk."""
 
     def __init__(
         self, fleet: Fleet, book: DatabaseTickets, clock: Clock, made: Made = tuple

@@ -131,7 +131,7 @@ def _handler(
             """Hear a client for so long: one that says a letter now and then costs a thread."""
             super().setup()
             self.rfile.close()
-            self.rfile = BufferedReader(_Ear(self.connection, patience))
+            self.rfile = BufferedReader(_BoundedBody(self.connection, patience))
 
         def do_POST(self) -> None:
             """Answer a call."""
@@ -163,7 +163,7 @@ def _handler(
     return Handler
 
 
-class _Ear(RawIOBase):
+class _BoundedBody(RawIOBase):
     """What a client says; TimeoutError once its time is over, however much it has said."""
 
     def __init__(self, connection: socket, patience: float) -> None:

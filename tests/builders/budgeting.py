@@ -8,7 +8,7 @@ from fleet.model.plan import BudgetVerdict
 from fleet.planner.budgets import Account, open_accounts
 from fleet.planner.choices import Fit, Group, Place
 from fleet.planner.demand import Payer
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
 
@@ -60,8 +60,8 @@ def a_spent_world(*workers: Worker, charges: Sequence[Charge] = (), **overrides:
 
 
 def accounts(fleet: Fleet, world: World, *groups: Group) -> list[Account]:
-    census = take_census(fleet, world)
-    return list(open_accounts(fleet, world, census, groups or (a_group(),), (NEW, FREE)))
+    inventory = take_inventory(fleet, world)
+    return list(open_accounts(fleet, world, inventory, groups or (a_group(),), (NEW, FREE)))
 
 
 def a_busy(seconds: int | None = HOUR, **work: object) -> Worker:

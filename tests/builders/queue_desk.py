@@ -32,7 +32,7 @@ from tests.fakes.registry import FakeRegistry
 
 
 @dataclass
-class Desk:
+class TicketDesk:
     """One fleet with a queue, its fakes, and what apply said."""
 
     store: DatabaseStore

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.apply.observe import Sources
-from fleet.apply.parallel import Pace, crewed
+from fleet.apply.parallel import Parallelism, pool_executor
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import StackFailed
 from fleet.ports import StackRef
@@ -46,7 +46,7 @@ def test_a_second_signal_ends_own_commands_beside_a_real_engine_and_begins_no_mo
     fleet = a_fleet(providers={"far": REAL})
 
     with (
-        crewed(fleet, "fleet.yaml", sources, Pace(), quiet) as (_, cut),
+        pool_executor(fleet, "fleet.yaml", sources, Parallelism(), quiet) as (_, cut),
         ThreadPoolExecutor(1) as t,
     ):
         changing = t.submit(engine.up, REF, [TWO], quiet)

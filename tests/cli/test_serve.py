@@ -12,7 +12,7 @@ from xmlrpc.client import ProtocolError
 
 import pytest
 
-from fleet.apply.timer import Bell
+from fleet.apply.timer import WakeableTimer
 from fleet.cli import serve
 from fleet.cli.main import build_parser
 from tests.cli.test_ticket_local import LOCAL
@@ -88,7 +88,7 @@ def served(
     with chdir(trial.folder), warnings.catch_warnings():
         # A signal may fall between the opening of a file and its `with`; the process ends then.
         warnings.simplefilter("ignore", ResourceWarning)
-        code = serve.run(args, console, Bell(0))
+        code = serve.run(args, console, WakeableTimer(0))
     player.join()
     return code, console
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from fleet.apply.observe import Sources, observe
-from fleet.apply.parallel import Together
+from fleet.apply.parallel import Concurrently
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Unknown
 from tests.builders import NOW, a_fleet
@@ -42,7 +42,7 @@ def test_queues_are_read_side_by_side() -> None:
                 registries={},
                 engine_of=lambda _: FakeEngine("embedded"),
                 store=FakeStore(Shelf(), "debian-ci"),
-                asking=Together,
+                asking=Concurrently,
             ),
             NOW,
         )
@@ -83,7 +83,7 @@ def _sources() -> Sources:
         registries={},
         engine_of=lambda _: FakeEngine("embedded"),
         store=FakeStore(Shelf("debian-ci"), "debian-ci"),
-        asking=partial(Together, 0.1),
+        asking=partial(Concurrently, 0.1),
     )
 
 
@@ -148,8 +148,8 @@ def test_rules_that_are_late_are_unknown_at_each_place(silent: _Silent) -> None:
 def test_a_source_that_is_late_does_not_hold_the_process_up() -> None:
     late = (
         "import threading\n"
-        "from fleet.apply.parallel import Together\n"
-        "print(Together(0.1)('queue', {'far': threading.Event().wait})['far'].unknown)\n"
+        "from fleet.apply.parallel import Concurrently\n"
+        "print(Concurrently(0.1)('queue', {'far': threading.Event().wait})['far'].unknown)\n"
     )
 
     ended = subprocess.run(

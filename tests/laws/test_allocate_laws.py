@@ -204,12 +204,12 @@ def test_no_way_to_spread_requests_over_machines_is_billed_less_than_what_is_pro
             requests=(Ordered(order=(0, "", "q", nth, "", nth), key=f"r{nth}", seconds=length),),
             fits={place.key: Fit(0.25, Decimal(length) / 3600)},
         )
-        for nth, length in enumerate(length for crew in crews for length in crew)
+        for nth, length in enumerate(length for executor in crews for length in executor)
     ]
 
     allocation = allocate(groups, {place.key: place}, ())
 
-    billed = sum((place.billed(sum(crew)) or Decimal(0) for crew in crews), Decimal(0))
+    billed = sum((place.billed(sum(executor)) or Decimal(0) for executor in crews), Decimal(0))
     assert allocation.proof.bound <= float(billed) + 1e-6
 
 

@@ -10,7 +10,7 @@ from fleet.apply.assign import hand_out_all
 from fleet.model.facts import World
 from fleet.model.tickets import close
 from fleet.planner.budgets import open_accounts
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders.ticketing import a_ticket_fleet
 from tests.laws.machine import Farm
@@ -100,7 +100,7 @@ class Judged:
 
 def judged(fleet: Fleet, world: World) -> Judged:
     found = Judged()
-    for account in open_accounts(fleet, world, take_census(fleet, world), (), ()):
+    for account in open_accounts(fleet, world, take_inventory(fleet, world), (), ()):
         key = account.row.path, account.coming
         found.used[key] = account.spent + account.reserved
         found.allowed[key] = account.limit

@@ -15,7 +15,7 @@ from fleet.model.prices import Life, Tariff
 from fleet.planner.budgets import Account, open_accounts
 from fleet.planner.choices import Fit, Group, Place
 from fleet.planner.durations import USUAL
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charge, periods
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -101,7 +101,7 @@ def seen_at(
 
 
 def charged(fleet: Fleet, world: World) -> tuple[Entry, ...]:
-    return charge(fleet, world, take_census(fleet, world))
+    return charge(fleet, world, take_inventory(fleet, world))
 
 
 def sums(entries: list[Entry]) -> dict[tuple[datetime, str | None], tuple[int, Decimal]]:
@@ -220,7 +220,7 @@ def test_what_the_rows_allow_never_passes_the_limit_in_this_period_nor_in_the_ne
         },
     )
     group = Group(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(longest=hours * 3600)})
-    accounts = open_accounts(fleet, world, take_census(fleet, world), [group], [NEW])
+    accounts = open_accounts(fleet, world, take_inventory(fleet, world), [group], [NEW])
     made = most_that_fits(accounts)
 
     for period in periods(fleet, now)[:2]:

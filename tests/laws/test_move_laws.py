@@ -12,7 +12,7 @@ from fleet.migrate.from_copr import import_copr
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import BadPattern, matches_name
 from fleet.tagrules.export import CannotWrite, export_copr, pattern_for_copr
-from tests.imports.reading import fleet_of
+from tests.migrate.reading import fleet_of
 
 OWNERS = ("praiskup", "@copr", "@asahi")
 PROJECTS = ("ping", "kernel", "ping:pr:7", "copr-pull-requests:pr:12")

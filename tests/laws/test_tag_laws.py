@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fleet.model.facts import Request, TaskHistory
 from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer, satisfies
-from fleet.tagrules.context import NOTHING, Told
+from fleet.tagrules.context import NOTHING, QueueContext
 from fleet.tagrules.derive import derive, find_circle
 from fleet.tagrules.numbers import Numbers, read_minimums
 from fleet.tagrules.requests import Judge, ask_of
@@ -151,7 +151,7 @@ def test_alike_requests_judged_once_ask_for_what_each_asks_alone(
     base: list[object], chosen: list[object], many: list[Request], *, stored: bool
 ) -> None:
     fleet = a_fleet(tags={"*": {"asked_by": base}}, derive=chosen)
-    judge, told = Judge(fleet, {}, TODAY), Told(stored=stored, history=HISTORY)
+    judge, told = Judge(fleet, {}, TODAY), QueueContext(stored=stored, history=HISTORY)
 
     together = [judge.ask_of_alike(each, told) for each in many]
 
@@ -165,7 +165,7 @@ def test_derivation_is_a_fixed_point_whatever_the_order_of_its_rules(
     fleet, turned = a_fleet(derive=chosen), a_fleet(derive=chosen[::-1])
     assume(not find_circle(fleet.derive))  # such a file is invalid: validate says so
 
-    told = Told(history=HISTORY)
+    told = QueueContext(history=HISTORY)
     found = {each.tag for each in derive(fleet, request_, request_.required, told)}
 
     assert {each.tag for each in derive(turned, request_, request_.required, told)} == found

@@ -14,7 +14,7 @@ from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.errors import FleetError
 from fleet.model.facts import Listing, Machine, WorkerInputs
 from fleet.model.prices import billing_of, price_of_type
-from fleet.ports import Keeper, Provider, StackRef
+from fleet.ports import MachineApi, Provider, StackRef
 from fleet.schema.model import Fleet
 from tests.ports.engines import quiet
 
@@ -28,7 +28,7 @@ class TooDear(Exception):
     """The machine could cost more than the ceiling; nothing was made."""
 
 
-class Kept(Provider, Keeper, Protocol):
+class Kept(Provider, MachineApi, Protocol):
     """A cloud that lists its machines and ends them."""
 
 

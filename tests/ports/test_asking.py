@@ -2,14 +2,14 @@
 
 import pytest
 
-from fleet.apply.parallel import Together
+from fleet.apply.parallel import Concurrently
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Unknown
 from fleet.ports import Asking
 from tests.fakes.asking import FakeAsking
 
 
-@pytest.fixture(params=[FakeAsking, Together])
+@pytest.fixture(params=[FakeAsking, Concurrently])
 def asking(request: pytest.FixtureRequest) -> Asking:
     made: Asking = request.param()
     return made

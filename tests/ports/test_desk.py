@@ -10,9 +10,9 @@ import pytest
 
 from fleet.model.facts import Demand, Worker, WorkerState
 from fleet.model.tickets import Given, Leased, Ticket, close, hear
-from fleet.ports import Desk
+from fleet.ports import TicketDesk
 from fleet.state.store import DatabaseStore
-from fleet.tickets.queue import TicketDesk
+from fleet.tickets.queue import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
@@ -44,7 +44,7 @@ class _Tickets:
 
 
 @pytest.fixture(params=["fake", "sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Desk, Client]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[TicketDesk, Client]:
     """Return a desk, and its clients."""
     if request.param == "fake":
         fake = FakeDesk(FLEET)
@@ -55,7 +55,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Desk, Client]
     else:
         store = request.getfixturevalue("postgres_store")
     book = DatabaseTickets(store.begin, "tickets")
-    return TicketDesk(FLEET, book, FixedClock(NOW)), _Tickets(book)
+    return StoredTicketDesk(FLEET, book, FixedClock(NOW)), _Tickets(book)
 
 
 def given(
@@ -64,26 +64,26 @@ def given(
     return Given(number, machine, "powerful", "192.0.2.1", created_at)
 
 
-def lend_once(desk: Desk, client: Client) -> None:
+def lend_once(desk: TicketDesk, client: Client) -> None:
     """Have a ticket of sandbox s get machine m1, and give it back."""
     number = client.open(a_ticket(sandbox="s"))
     desk.lease([given(number)], NOW)
     client.change(number, lambda ticket: close(ticket, NOW), NOW)
 
 
-def workers_of(desk: Desk, now: datetime = NOW) -> tuple[Worker, ...]:
+def workers_of(desk: TicketDesk, now: datetime = NOW) -> tuple[Worker, ...]:
     workers = desk.read(now).workers
     assert isinstance(workers, tuple)
     return workers
 
 
-def waiting(desk: Desk, now: datetime = NOW) -> list[str]:
+def waiting(desk: TicketDesk, now: datetime = NOW) -> list[str]:
     demand = desk.read(now).demand
     assert isinstance(demand, Demand)
     return [request.id for request in demand.requests]
 
 
-def test_an_open_ticket_is_demand(place: tuple[Desk, Client]) -> None:
+def test_an_open_ticket_is_demand(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
 
     number = client.open(a_ticket())
@@ -92,7 +92,7 @@ def test_an_open_ticket_is_demand(place: tuple[Desk, Client]) -> None:
     assert workers_of(desk) == ()
 
 
-def test_what_is_told_of_a_ticket_comes_back_whole(place: tuple[Desk, Client]) -> None:
+def test_what_is_told_of_a_ticket_comes_back_whole(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     asked = a_ticket(
         1,
@@ -110,7 +110,7 @@ def test_what_is_told_of_a_ticket_comes_back_whole(place: tuple[Desk, Client]) -
     assert desk.settle(NOW, None) == (asked,)
 
 
-def test_ids_count_up_and_are_never_given_again(place: tuple[Desk, Client]) -> None:
+def test_ids_count_up_and_are_never_given_again(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     first = client.open(a_ticket())
     client.change(first, lambda ticket: close(ticket, NOW), NOW)
@@ -120,7 +120,7 @@ def test_ids_count_up_and_are_never_given_again(place: tuple[Desk, Client]) -> N
 
 
 def test_a_ticket_that_is_given_a_machine_is_ready_and_its_worker_busy(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     number = client.open(a_ticket(sandbox="s"))
@@ -139,7 +139,7 @@ def test_a_ticket_that_is_given_a_machine_is_ready_and_its_worker_busy(
     assert waiting(desk) == []
 
 
-def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[Desk, Client]) -> None:
+def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket())
     client.change(number, lambda ticket: close(ticket, NOW), NOW)
@@ -150,7 +150,7 @@ def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[Desk, Clie
 
 
 def test_a_ticket_that_was_closed_after_its_queue_was_read_gets_nothing(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     number = client.open(a_ticket())
@@ -165,7 +165,7 @@ def test_a_ticket_that_was_closed_after_its_queue_was_read_gets_nothing(
 
 
 def test_a_client_that_was_heard_after_its_queue_was_read_keeps_its_ticket(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     number = client.open(a_ticket(lease=60, heard_at=NOW))
@@ -177,7 +177,7 @@ def test_a_client_that_was_heard_after_its_queue_was_read_keeps_its_ticket(
     assert waiting(desk, LATER) == [str(number)]
 
 
-def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[Desk, Client]) -> None:
+def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket())
     desk.lease([given(number)], NOW)
@@ -187,7 +187,9 @@ def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[Desk, Client]) -
     assert [worker.name for worker in workers_of(desk)] == ["m1"]
 
 
-def test_a_closed_ticket_releases_its_machine_in_its_sandbox(place: tuple[Desk, Client]) -> None:
+def test_a_closed_ticket_releases_its_machine_in_its_sandbox(
+    place: tuple[TicketDesk, Client],
+) -> None:
     desk, client = place
     number = client.open(a_ticket(sandbox="s"))
     desk.lease([given(number)], NOW)
@@ -204,7 +206,9 @@ def test_a_closed_ticket_releases_its_machine_in_its_sandbox(place: tuple[Desk, 
     assert not worker.draining
 
 
-def test_a_released_machine_may_be_used_again_in_its_sandbox(place: tuple[Desk, Client]) -> None:
+def test_a_released_machine_may_be_used_again_in_its_sandbox(
+    place: tuple[TicketDesk, Client],
+) -> None:
     desk, client = place
     lend_once(desk, client)
     second = client.open(a_ticket(sandbox="s"))
@@ -214,7 +218,7 @@ def test_a_released_machine_may_be_used_again_in_its_sandbox(place: tuple[Desk, 
     assert [worker.uses for worker in workers_of(desk)] == [2]
 
 
-def test_a_machine_of_another_sandbox_is_refused(place: tuple[Desk, Client]) -> None:
+def test_a_machine_of_another_sandbox_is_refused(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     lend_once(desk, client)
     second = client.open(a_ticket(sandbox="t"))
@@ -226,7 +230,7 @@ def test_a_machine_of_another_sandbox_is_refused(place: tuple[Desk, Client]) -> 
 
 
 def test_a_machine_that_is_refused_keeps_no_other_from_being_given(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     first = client.open(a_ticket(sandbox="s"))
@@ -241,7 +245,7 @@ def test_a_machine_that_is_refused_keeps_no_other_from_being_given(
 
 
 def test_a_machine_with_the_name_of_one_that_is_gone_has_a_tenancy_of_its_own(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     lend_once(desk, client)
@@ -253,7 +257,7 @@ def test_a_machine_with_the_name_of_one_that_is_gone_has_a_tenancy_of_its_own(
 
 
 def test_a_machine_keeps_its_sandbox_where_its_provider_s_clock_is_ahead(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     ahead = NOW + timedelta(minutes=10)
@@ -267,7 +271,7 @@ def test_a_machine_keeps_its_sandbox_where_its_provider_s_clock_is_ahead(
     assert leased == Leased((), {second: "machine m1 is in sandbox s"})
 
 
-def test_a_silent_client_loses_ticket_and_machine(place: tuple[Desk, Client]) -> None:
+def test_a_silent_client_loses_ticket_and_machine(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket(lease=60, heard_at=NOW, sandbox="s"))
     desk.lease([given(number)], NOW)
@@ -278,7 +282,7 @@ def test_a_silent_client_loses_ticket_and_machine(place: tuple[Desk, Client]) ->
 
 
 def test_a_machine_that_is_gone_is_forgotten_and_one_with_a_ticket_is_not(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     numbers = [client.open(a_ticket(sandbox="s")) for _ in range(3)]
@@ -292,7 +296,7 @@ def test_a_machine_that_is_gone_is_forgotten_and_one_with_a_ticket_is_not(
 
 
 def test_machines_that_are_not_known_to_be_gone_are_remembered(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     lend_once(desk, client)
@@ -303,7 +307,7 @@ def test_machines_that_are_not_known_to_be_gone_are_remembered(
 
 
 def test_a_ticket_whose_machine_is_broken_fails_and_is_told_why(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     number = client.open(a_ticket(sandbox="s"))
@@ -315,7 +319,9 @@ def test_a_ticket_whose_machine_is_broken_fails_and_is_told_why(
     assert (worker.state, worker.uses) == (WorkerState.IDLE, 1)
 
 
-def test_a_machine_is_to_be_cleaned_once_its_ticket_has_ended(place: tuple[Desk, Client]) -> None:
+def test_a_machine_is_to_be_cleaned_once_its_ticket_has_ended(
+    place: tuple[TicketDesk, Client],
+) -> None:
     desk, client = place
     number = client.open(a_ticket(sandbox="s"))
     desk.lease([given(number)], NOW)
@@ -326,7 +332,7 @@ def test_a_machine_is_to_be_cleaned_once_its_ticket_has_ended(place: tuple[Desk,
     assert desk.released() == ("m1",)
 
 
-def test_a_machine_that_was_cleaned_may_be_used_again(place: tuple[Desk, Client]) -> None:
+def test_a_machine_that_was_cleaned_may_be_used_again(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     lend_once(desk, client)
     second = client.open(a_ticket(sandbox="s"))
@@ -338,7 +344,7 @@ def test_a_machine_that_was_cleaned_may_be_used_again(place: tuple[Desk, Client]
 
 
 def test_a_machine_that_could_not_be_cleaned_gets_no_other_ticket(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     lend_once(desk, client)
@@ -352,7 +358,7 @@ def test_a_machine_that_could_not_be_cleaned_gets_no_other_ticket(
 
 
 def test_what_holds_a_ticket_back_is_noted_until_it_gets_its_machine(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     first, second = client.open(a_ticket()), client.open(a_ticket())
@@ -368,7 +374,7 @@ def test_what_holds_a_ticket_back_is_noted_until_it_gets_its_machine(
 
 
 def test_the_work_of_a_ticket_asks_for_the_tags_that_it_was_given_for(
-    place: tuple[Desk, Client],
+    place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
     number = client.open(a_ticket())
@@ -380,7 +386,7 @@ def test_the_work_of_a_ticket_asks_for_the_tags_that_it_was_given_for(
     assert worker.work.required == ("arch_x86_64", "extra_powerful")
 
 
-def test_what_a_machine_ran_last_is_told_with_its_end(place: tuple[Desk, Client]) -> None:
+def test_what_a_machine_ran_last_is_told_with_its_end(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket(team="blue"))
     desk.lease([given(number)], NOW)

@@ -165,7 +165,10 @@ class Interrupted:
         self.cloud.configure(MENU)
         self.pauses: list[float] = []
         self.engine = EmbeddedEngine(
-            folder / "state.db", {"desk": self.cloud}, hearsay={"desk"}, pause=self.pauses.append
+            folder / "state.db",
+            {"desk": self.cloud},
+            unreliable_listings={"desk"},
+            pause=self.pauses.append,
         )
         self.engine.up(REF, [ONE, TWO], quiet)
         self.cloud.kills = moment

@@ -1,4 +1,4 @@
-"""The contract of the port Hurried: one step after the other, or several at once."""
+"""The contract of the port SupportsConcurrency: one step after the other, or several at once."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""The contract of the port Keeper, over the fake and everything that keeps machines."""
+"""The contract of the port MachineApi, over the fake and everything that keeps machines."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from fleet.clouds.local.machines import LocalMachines
 from fleet.clouds.sim.file import Menu
 from fleet.clouds.sim.machines import SimCloud
 from fleet.model.facts import Listing
-from fleet.ports import Keeper
+from fleet.ports import MachineApi
 from fleet.schema.model import HcloudProvider
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, some_inputs
@@ -23,7 +23,7 @@ from tests.fakes.keeper import FakeKeeper
 from tests.rigs.hetzner import a_server
 from tests.rigs.local_machines import a_local_cloud, end_machines
 
-Kept = tuple[Keeper, str, str, Callable[[], dict[str, datetime | None]]]
+Kept = tuple[MachineApi, str, str, Callable[[], dict[str, datetime | None]]]
 HETZNER = HcloudProvider.model_validate(
     {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
 )

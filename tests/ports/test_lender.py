@@ -1,4 +1,4 @@
-"""The contract of the port Lender, over the fake and over commands in both their interfaces."""
+"""The contract of the port MachineCleaner, over the fake and over commands in both interfaces."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import pytest
 
 from fleet.engines.parallel import LenderAside, Turns
 from fleet.model.facts import Listing, Machine
-from fleet.ports import Cleaned, Lender
+from fleet.ports import Cleaned, MachineCleaner
 from tests.builders import a_machine
 from tests.fakes.lender import FakeLender
 from tests.ports.engines import a_sim_worker
@@ -29,7 +29,7 @@ ls
 class Lent:
     """A lender, the machines that it has, and what is told of the first."""
 
-    lender: Lender
+    lender: MachineCleaner
     machines: tuple[Machine, ...]
     told: str
 

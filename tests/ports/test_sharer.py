@@ -1,4 +1,4 @@
-"""The contract of the port Sharer, over the fake and Hetzner's real provider."""
+"""The contract of the port SharedStackEngine, over the fake and Hetzner's real provider."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from fleet.engines.pulumi import Account
 from fleet.engines.pulumi_base import PulumiBase
 from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Base, Part
-from fleet.ports import Sharer, StackRef, Step
+from fleet.ports import SharedStackEngine, StackRef, Step
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.sharer import FakeSharer
@@ -67,24 +67,26 @@ def hetzner_base(folder: Path, api: SimulatedHetzner) -> PulumiBase:
 
 
 @pytest.fixture(params=["fake", pytest.param("hcloud", marks=pytest.mark.engine)])
-def engine(request: pytest.FixtureRequest, tmp_path: Path, api: SimulatedHetzner) -> Sharer:
+def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, api: SimulatedHetzner
+) -> SharedStackEngine:
     if request.param == "fake":
         return FakeSharer()
     skip_without_plugin()
     return hetzner_base(tmp_path, api)
 
 
-def read(engine: Sharer) -> Base:
+def read(engine: SharedStackEngine) -> Base:
     base = engine.read(REF)
     assert isinstance(base, Base), base
     return base
 
 
-def test_a_base_that_never_existed_reads_as_none(engine: Sharer) -> None:
+def test_a_base_that_never_existed_reads_as_none(engine: SharedStackEngine) -> None:
     assert engine.read(REF) is None
 
 
-def test_the_parts_are_made_and_told_by_their_ids(engine: Sharer) -> None:
+def test_the_parts_are_made_and_told_by_their_ids(engine: SharedStackEngine) -> None:
     engine.up(REF, PARTS, quiet)
 
     base = read(engine)
@@ -95,7 +97,7 @@ def test_the_parts_are_made_and_told_by_their_ids(engine: Sharer) -> None:
     assert not base.interrupted
 
 
-def test_the_same_parts_again_change_nothing(engine: Sharer) -> None:
+def test_the_same_parts_again_change_nothing(engine: SharedStackEngine) -> None:
     engine.up(REF, PARTS, quiet)
     before = read(engine)
 
@@ -104,7 +106,9 @@ def test_the_same_parts_again_change_nothing(engine: Sharer) -> None:
     assert read(engine).ids == before.ids
 
 
-def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(engine: Sharer) -> None:
+def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(
+    engine: SharedStackEngine,
+) -> None:
     engine.up(REF, PARTS, quiet)
     kept = read(engine).ids[NETWORK.key]
 
@@ -116,7 +120,7 @@ def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(engine: Sha
     assert read(engine).ids == {NETWORK.key: kept}
 
 
-def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: Sharer) -> None:
+def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: SharedStackEngine) -> None:
     engine.up(REF, [FIREWALL], quiet)
     before = read(engine).ids
     wider = FIREWALL.model_copy(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleet.apply.signals import Signals
-from fleet.apply.timer import Bell
+from fleet.apply.timer import WakeableTimer
 from fleet.ports import Waiter
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
@@ -38,9 +38,9 @@ def ask_to_end(signals: Signals, number: signal.Signals, times: int = 1) -> None
 
 
 @pytest.fixture
-def bell() -> Iterator[Bell]:
+def bell() -> Iterator[WakeableTimer]:
     """Return what can be rung, whose runs may begin at once, while the test runs."""
-    heard = Bell(0)
+    heard = WakeableTimer(0)
     with heard.heard():
         yield heard
 
@@ -125,7 +125,7 @@ def test_a_signal_that_does_not_interrupt_a_sleep_ends_the_wait_soon(
 # only the one that can be rung
 
 
-def test_a_bell_that_was_rung_ends_the_wait_once(bell: Bell) -> None:
+def test_a_bell_that_was_rung_ends_the_wait_once(bell: WakeableTimer) -> None:
     bell.ring()
     bell.wait(3600)
     began = time.monotonic()
@@ -134,7 +134,7 @@ def test_a_bell_that_was_rung_ends_the_wait_once(bell: Bell) -> None:
     assert time.monotonic() - began >= 0.04
 
 
-def test_a_bell_is_heard_from_another_thread(bell: Bell) -> None:
+def test_a_bell_is_heard_from_another_thread(bell: WakeableTimer) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(bell.wait, 3600)
         bell.ring()
@@ -143,7 +143,7 @@ def test_a_bell_is_heard_from_another_thread(bell: Bell) -> None:
 
 
 def test_a_bell_that_is_rung_seldom_is_heard_at_once() -> None:
-    bell = Bell(3600)
+    bell = WakeableTimer(3600)
     for _ in range(5):
         bell.ring()
 
@@ -152,7 +152,7 @@ def test_a_bell_that_is_rung_seldom_is_heard_at_once() -> None:
 
 def test_runs_begin_apart_on_average_however_often_a_bell_is_rung() -> None:
     began = time.monotonic()
-    bell = Bell(0.05)
+    bell = WakeableTimer(0.05)
 
     for _ in range(7):
         bell.ring()
@@ -163,7 +163,7 @@ def test_runs_begin_apart_on_average_however_often_a_bell_is_rung() -> None:
 
 def test_who_is_to_look_again_does_not_wait_for_the_bell() -> None:
     began = time.monotonic()
-    bell = Bell(0.05)
+    bell = WakeableTimer(0.05)
     bell.look_again()
 
     assert bell.wait(3600)
@@ -171,12 +171,12 @@ def test_who_is_to_look_again_does_not_wait_for_the_bell() -> None:
 
 
 def test_a_wait_that_is_shorter_than_runs_are_apart_is_as_short_as_it_was_said() -> None:
-    bell = Bell(3600)
+    bell = WakeableTimer(3600)
 
     assert bell.wait(0.01)
 
 
-def test_a_signal_ends_a_wait_for_a_bell(bell: Bell) -> None:
+def test_a_signal_ends_a_wait_for_a_bell(bell: WakeableTimer) -> None:
     def wait_until_asked(threads: ThreadPoolExecutor) -> None:
         threads.submit(os.kill, os.getpid(), signal.SIGTERM)
         bell.wait(3600)

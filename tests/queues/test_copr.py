@@ -15,7 +15,7 @@ from fleet.queues.copr import BUILD, LIST, CoprFrontend
 from fleet.schema.model import CoprQueue
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.names import names_of
-from fleet.tickets.queue import TicketDesk
+from fleet.tickets.queue import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FixedClock
@@ -188,7 +188,7 @@ def test_a_build_whose_results_are_being_published_asks_for_no_other_machine(
     store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "copr")
     store.init()
     book = DatabaseTickets(store.begin, "tickets")
-    desk = TicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
+    desk = StoredTicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
     tags = ("arch_x86_64", "copr_builder", "extra_powerful")
     for minutes in (9, 11):
         ticket = book.open(a_ticket(tags=tags, sandbox="@asahi/kernel--ada"), **MOST)

@@ -14,7 +14,7 @@ from fleet.migrate.writing import LIMIT, Imported
 from fleet.queues.debusine.pools import list_by_command, list_by_sql
 from fleet.schema.model import DebusineQueue, Pool
 from fleet.tagrules.debusine import WorkerRow
-from tests.imports.reading import fleet_of, said
+from tests.migrate.reading import fleet_of, said
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import Tables
 from tests.rigs.process import ROOT

@@ -13,7 +13,7 @@ from fleet.model.facts import Attempt, Demand
 from fleet.model.tickets import Given, Ticket, close
 from fleet.schema.rules import SOURCE_CHROOT
 from fleet.state.store import DatabaseStore
-from fleet.tickets.queue import TicketDesk
+from fleet.tickets.queue import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
@@ -56,13 +56,13 @@ def book(tmp_path: Path) -> DatabaseTickets:
 
 
 @pytest.fixture
-def desk(book: DatabaseTickets, clock: Hands) -> TicketDesk:
-    return TicketDesk(a_ticket_fleet(), book, clock)
+def desk(book: DatabaseTickets, clock: Hands) -> StoredTicketDesk:
+    return StoredTicketDesk(a_ticket_fleet(), book, clock)
 
 
 @pytest.mark.parametrize("told", ["drain", "disable"])
 def test_a_machine_whose_provider_s_clock_is_ahead_is_not_taken_for_a_new_one_once_it_is_let_go(
-    told: str, desk: TicketDesk, book: DatabaseTickets
+    told: str, desk: StoredTicketDesk, book: DatabaseTickets
 ) -> None:
     ahead = NOW + timedelta(minutes=10)
     number = book.open(a_ticket(), most=9, most_of_submitter=9).id
@@ -76,7 +76,7 @@ def test_a_machine_whose_provider_s_clock_is_ahead_is_not_taken_for_a_new_one_on
 
 
 def test_a_machine_drains_since_it_was_first_told_to(
-    desk: TicketDesk, book: DatabaseTickets, clock: Hands
+    desk: StoredTicketDesk, book: DatabaseTickets, clock: Hands
 ) -> None:
     desk.drain("m1")
     clock.time = LATER
@@ -87,7 +87,7 @@ def test_a_machine_drains_since_it_was_first_told_to(
 
 
 def test_a_machine_drains_also_where_one_of_its_name_drained_and_was_switched_off(
-    desk: TicketDesk, book: DatabaseTickets, clock: Hands
+    desk: StoredTicketDesk, book: DatabaseTickets, clock: Hands
 ) -> None:
     desk.drain("m1")
     desk.disable("m1")
@@ -105,7 +105,7 @@ def test_tables_of_an_older_fleet_get_what_they_lack(
     store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
     with store.begin() as connection:
         connection.execute(sa.text("alter table fleet_tenancies drop column dirty"))
-    desk = TicketDesk(a_ticket_fleet(), DatabaseTickets(store.begin, "tickets"), Hands())
+    desk = StoredTicketDesk(a_ticket_fleet(), DatabaseTickets(store.begin, "tickets"), Hands())
 
     desk.lease([Given(number, "m1", "powerful", "192.0.2.1", NOW)], NOW)
 
@@ -118,7 +118,7 @@ def test_tickets_that_were_read_are_not_read_again_to_settle_them(
     number = book.open(a_ticket(), most=9, most_of_submitter=9).id
     store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
     counted = Counted(store.begin, "tickets")
-    desk = TicketDesk(a_ticket_fleet(), counted, Hands())
+    desk = StoredTicketDesk(a_ticket_fleet(), counted, Hands())
 
     desk.read(NOW)
     (ticket,) = desk.settle(NOW, None)
@@ -129,7 +129,7 @@ def test_tickets_that_were_read_are_not_read_again_to_settle_them(
 
 
 def test_of_very_many_tickets_the_oldest_that_ended_are_forgotten(
-    desk: TicketDesk, book: DatabaseTickets, tmp_path: Path
+    desk: StoredTicketDesk, book: DatabaseTickets, tmp_path: Path
 ) -> None:
     numbers = [book.open(a_ticket(), most=9, most_of_submitter=9).id for _ in range(3)]
     book.change(numbers[0], lambda ticket: close(ticket, NOW), NOW)
@@ -153,7 +153,7 @@ def test_closed_tickets_say_how_long_a_build_of_their_package_had_which_machine_
     def made() -> tuple[Attempt, ...]:
         return (an_attempt("m1", "ccx33"), an_attempt("m2", "ccx63"))
 
-    desk = TicketDesk(a_ticket_fleet(), book, clock, made)
+    desk = StoredTicketDesk(a_ticket_fleet(), book, clock, made)
     for machine, package, hours in (
         *(("m1", "chromium", 20), ("m1", "chromium", 22), ("m2", "chromium", 3)),
         *(("m2", "hello", 1), ("gone", "chromium", 9), ("m1", "", 9)),
@@ -173,7 +173,7 @@ def test_closed_tickets_say_how_long_a_build_of_their_package_had_which_machine_
 def test_of_closed_tickets_only_builds_count_that_are_known_to_have_been_whole(
     book: DatabaseTickets, clock: Hands
 ) -> None:
-    desk = TicketDesk(a_ticket_fleet(), book, clock, lambda: (an_attempt("m1", "ccx33"),))
+    desk = StoredTicketDesk(a_ticket_fleet(), book, clock, lambda: (an_attempt("m1", "ccx33"),))
     had(desk, book, build_of("chromium", SOURCE_CHROOT), "m1", 1)
     had(desk, book, build_of("chromium"), "m1", 5)
     had(desk, book, replace(build_of("chromium"), built=False), "m1", 2)
@@ -194,7 +194,7 @@ def test_of_closed_tickets_only_builds_count_that_are_known_to_have_been_whole(
 def test_beside_a_copr_its_packages_are_told_too(book: DatabaseTickets, clock: Hands) -> None:
     copr = {"kind": "copr", "url": "https://copr.example", "tickets": "tickets"}
     fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets"}, "copr": copr})
-    desk = TicketDesk(fleet, book, clock, lambda: (an_attempt("m1", "ccx33"),))
+    desk = StoredTicketDesk(fleet, book, clock, lambda: (an_attempt("m1", "ccx33"),))
     had(desk, book, build_of("chromium"), "m1", 5)
 
     demand = desk.read(LATER).demand
@@ -203,7 +203,9 @@ def test_beside_a_copr_its_packages_are_told_too(book: DatabaseTickets, clock: H
     assert [(each.task, each.package) for each in demand.runs] == [("build", "chromium")]
 
 
-def had(desk: TicketDesk, book: DatabaseTickets, ticket: Ticket, machine: str, hours: int) -> None:
+def had(
+    desk: StoredTicketDesk, book: DatabaseTickets, ticket: Ticket, machine: str, hours: int
+) -> None:
     """Have a ticket had a machine for so long; it says for itself whether it is `built`."""
     number = book.open(ticket, most=9, most_of_submitter=9).id
     desk.lease([Given(number, machine, "powerful", "192.0.2.1", NOW)], NOW)

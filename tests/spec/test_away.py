@@ -6,7 +6,7 @@ import pytest
 
 from fleet.model.facts import Unknown, Worker, WorkerState, World
 from fleet.model.plan import Delete, Drain, Plan, Reason
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.units import DISCONNECTED_GRACE, State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -45,7 +45,7 @@ def busy_and_away(**overrides: object) -> Worker:
 
 
 def state_of(fleet: Fleet, world: World) -> State:
-    (unit,) = take_census(fleet, world)["builders"].units
+    (unit,) = take_inventory(fleet, world)["builders"].units
     return unit.state
 
 

@@ -16,7 +16,7 @@ from fleet.model.facts import (
 from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Tenancy, Ticket
 from fleet.planner.desk import attend, read_desk
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
@@ -104,31 +104,31 @@ def test_a_machine_that_is_spent_drains() -> None:
 
 
 def test_a_machine_that_runs_is_given_out_also_where_no_worker_registers() -> None:
-    census = take_census(FLEET, world_of(a_reading(), listing_of()))
+    inventory = take_inventory(FLEET, world_of(a_reading(), listing_of()))
 
-    (unit,) = census["powerful"].units
+    (unit,) = inventory["powerful"].units
     assert (unit.state, unit.registry) == (State.IDLE, "tickets")
 
 
 def test_a_machine_that_boots_is_not_given_out() -> None:
     listing = listing_of(state=MachineState.STARTING, created_at=NOW)
 
-    census = take_census(FLEET, world_of(a_reading(), listing))
+    inventory = take_inventory(FLEET, world_of(a_reading(), listing))
 
-    assert [unit.state for unit in census["powerful"].units] == [State.STARTING]
+    assert [unit.state for unit in inventory["powerful"].units] == [State.STARTING]
 
 
 def test_a_booting_machine_can_be_kept_from_tickets() -> None:
-    census = take_census(FLEET, world_of(a_reading(), listing_of()))
+    inventory = take_inventory(FLEET, world_of(a_reading(), listing_of()))
 
-    assert census["powerful"].tokens == "tickets"
+    assert inventory["powerful"].tokens == "tickets"
 
 
 def test_a_machine_with_a_ticket_is_busy_at_its_desk() -> None:
     ticket = a_ticket(7, machine=NAME, state="ready")
     reading = a_reading(ticket, tenancies=(used(machine=NAME, sandbox=" ticket 7"),))
 
-    (unit,) = take_census(FLEET, world_of(reading, listing_of()))["powerful"].units
+    (unit,) = take_inventory(FLEET, world_of(reading, listing_of()))["powerful"].units
 
     assert unit.state is State.BUSY
     assert unit.worker is not None
@@ -182,9 +182,9 @@ def test_a_desk_that_cannot_be_read_freezes_its_pools() -> None:
     unknown = Unknown(unknown="the store does not answer")
     reading = QueueReading(demand=unknown, workers=unknown)
 
-    census = take_census(FLEET, world_of(reading, listing_of()))["powerful"]
+    inventory = take_inventory(FLEET, world_of(reading, listing_of()))["powerful"]
 
-    assert census.frozen[0] == "workers of queue tickets are unknown: the store does not answer"
+    assert inventory.frozen[0] == "workers of queue tickets are unknown: the store does not answer"
 
 
 def given_out(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> list[tuple[int, str]]:
@@ -279,9 +279,9 @@ def with_another(world: World, pool: str) -> World:
 def test_a_machine_that_livechecks_find_broken_is_let_go_of_although_it_had_no_ticket() -> None:
     listing = listing_of(state=MachineState.FAILED)
 
-    (draft,) = begin(FLEET, world_of(a_reading(), listing)).values()
+    (pool_plan,) = begin(FLEET, world_of(a_reading(), listing)).values()
 
-    assert [(type(each), each.reason) for each in draft.actions] == [
+    assert [(type(each), each.reason) for each in pool_plan.actions] == [
         (Drain, Reason.LIVECHECK_FAILED)
     ]
 

@@ -5,7 +5,7 @@ import pytest
 from fleet.guard import guard
 from fleet.model.facts import MachineState, WorkerState, World
 from fleet.model.plan import Cause, Delete, Plan, Reason
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -98,7 +98,7 @@ def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -
 
     plan = planned(world)
 
-    assert take_census(fleet_with(), world)["builders"].units[0].state is State.FAILED
+    assert take_inventory(fleet_with(), world)["builders"].units[0].state is State.FAILED
     assert FIRST not in plan.signatures[0].by_worker.values()
     assert actions_of(plan) == []
     assert "no registry says whether it is busy" in sentence_of(plan, FIRST)

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.model.facts import Attempt, Unknown, WorkerState, World
 from fleet.planner.failures import BASE, CAP, RESET, classify, recall, settle, why_failing
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
@@ -27,7 +27,7 @@ def closed(*attempts: Attempt, fleet: Fleet | None = None, **way: str) -> str:
     """Return why machines of `builders` are not made, after these tries."""
     fleet = fleet or a_sim_fleet()
     world = a_sim_world(attempts=attempts)
-    memory = recall(fleet, world, take_census(fleet, world))
+    memory = recall(fleet, world, take_inventory(fleet, world))
     asked = {"pool": "builders", "kind": "ccx33", "market": "on-demand", "provider": "desk"}
     return why_failing(memory, **(asked | way))  # type: ignore[arg-type]  # a market is text here
 
@@ -180,7 +180,7 @@ def settled(world: World, *attempts: Attempt) -> list[str]:
     """Return the results of the tries that the world says have ended."""
     fleet = a_sim_fleet()
     known = world.model_copy(update={"attempts": attempts or (BEGUN,)})
-    return [each.result for each in settle(fleet, known, take_census(fleet, known))]
+    return [each.result for each in settle(fleet, known, take_inventory(fleet, known))]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
     world = with_machines(a_sim_world(starting=tuple(names)), created_at=ago(minutes=11))
     known = world.model_copy(update={"attempts": tries})
     fleet = a_sim_fleet()
-    memory = recall(fleet, known, take_census(fleet, known))
+    memory = recall(fleet, known, take_inventory(fleet, known))
 
     assert why_failing(memory, "builders", "ccx33", "on-demand", "desk").startswith(
         "4 of 4 tries failed"

@@ -7,7 +7,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, Reason
 from fleet.planner.failures import recall
 from fleet.planner.images import ImageChoice, choose_image
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.machine_inputs import Option, new_inputs
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -37,7 +37,9 @@ def version(name: str, state: str, **overrides: object) -> ImageVersion:
 
 
 def choice(fleet: Fleet, world: World) -> ImageChoice:
-    return choose_image(fleet, world, recall(fleet, world, take_census(fleet, world)), "builders")
+    return choose_image(
+        fleet, world, recall(fleet, world, take_inventory(fleet, world)), "builders"
+    )
 
 
 def a_fleet_with(**image: object) -> Fleet:

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.model.facts import Ended, Entry, Ledger, Machine, Unknown, Work, Worker, World
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charge, gap_of, periods
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -58,7 +58,7 @@ def a_charged_world(
 
 def charged(fleet: Fleet, world: World) -> list[tuple[str | None, int, Decimal]]:
     """Return who is charged how many seconds and how much, hours added up."""
-    entries = charge(fleet, world, take_census(fleet, world))
+    entries = charge(fleet, world, take_inventory(fleet, world))
     payers = dict.fromkeys(entry.scope for entry in entries)
     return sorted(
         ((payer, *_sum(entries, payer)) for payer in payers), key=lambda row: str(row[0])
@@ -98,7 +98,7 @@ def test_the_payer_carries_team_owner_and_what_the_work_required() -> None:
     world = a_charged_world(a_worker(busy=True, work=work), since=ago(minutes=10))
     fleet = a_priced_fleet()
 
-    (entry, *_) = charge(fleet, world, take_census(fleet, world))
+    (entry, *_) = charge(fleet, world, take_inventory(fleet, world))
 
     assert (entry.team, entry.owner, entry.tags) == ("x", "ann", ("big",))
 
@@ -156,7 +156,7 @@ def test_a_gap_of_days_is_charged_hour_by_hour_and_said() -> None:
     )
     fleet = a_priced_fleet()
 
-    entries = charge(fleet, world, take_census(fleet, world))
+    entries = charge(fleet, world, take_inventory(fleet, world))
 
     assert sum(entry.seconds for entry in entries) == 3 * 86400 + 1800
     assert {entry.seconds for entry in entries} == {1800, 3600}
@@ -237,7 +237,7 @@ def test_a_machine_pays_for_the_25_hours_of_the_day_on_which_clocks_go_back() ->
         machines=[a_machine(created_at=begun - timedelta(days=1))], since=begun, time=midnight
     )
 
-    entries = charge(fleet, world, take_census(fleet, world))
+    entries = charge(fleet, world, take_inventory(fleet, world))
 
     assert len(entries) == 25
     assert {(entry.seconds, entry.money) for entry in entries} == {(3600, PRICE)}

@@ -7,7 +7,7 @@ from fleet.model.plan import Create, Delete, Drain, Reason
 from fleet.model.tickets import Tenancy, Ticket
 from fleet.planner.desk import read_desk
 from fleet.planner.failures import settle
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -75,7 +75,7 @@ def a_world(
 
 def state_of(fleet: Fleet, machine: Machine, *tenancies: Tenancy) -> State:
     """Return what the one machine of the pool is."""
-    (unit,) = take_census(fleet, a_world(fleet, machine, tenancies=tenancies))["powerful"].units
+    (unit,) = take_inventory(fleet, a_world(fleet, machine, tenancies=tenancies))["powerful"].units
     return unit.state
 
 
@@ -143,7 +143,7 @@ def test_what_is_not_ready_in_time_is_deleted_as_a_failed_boot_of_its_image() ->
         Reason.BOOT_FAILED,
         "its port 22 did not answer within ready.within (5m)",
     )
-    (ended,) = settle(fleet, world, take_census(fleet, world))
+    (ended,) = settle(fleet, world, take_inventory(fleet, world))
     assert (ended.result, ended.detail) == ("failed", delete.because)
 
 

@@ -2,7 +2,7 @@
 
 from fleet.model.facts import World
 from fleet.planner.failures import recall, settle, why_failing
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, a_stack, a_worker, ago, an_attempt
 from tests.builders.budgeting import a_budgeted_fleet, a_charge, a_spent_world, accounts, these
@@ -12,7 +12,7 @@ OWN_STACK = {name: a_stack(provider="desk") for name in ("old", "builders")}
 
 
 def failing(fleet: Fleet, world: World) -> str:
-    memory = recall(fleet, world, take_census(fleet, world))
+    memory = recall(fleet, world, take_inventory(fleet, world))
     return why_failing(memory, "builders", "ccx33", "on-demand", "desk")
 
 
@@ -43,6 +43,6 @@ def test_a_try_of_before_the_rename_ends_under_the_name_of_today() -> None:
     begun = an_attempt(pool="old", result="starting")
     world = a_sim_world(a_worker(), attempts=(begun,))
 
-    (ended,) = settle(fleet, world, take_census(fleet, world))
+    (ended,) = settle(fleet, world, take_inventory(fleet, world))
 
     assert (ended.pool, ended.result) == ("builders", "registered")

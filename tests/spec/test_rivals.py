@@ -1,6 +1,6 @@
 """What a queue's own provisioner would make too is withheld, until a person says otherwise."""
 
-from fleet.apply.run import rivalry
+from fleet.apply.run import competing_provisioners
 from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.facts import World
@@ -56,7 +56,7 @@ def test_a_spare_machine_that_registers_at_the_rivalled_queue_is_made_all_the_sa
     plan = plan.model_copy(update={"actions": (spare,)})
 
     assert "rival" not in {each.guard for each in guard(fleet_of(max=3, spare=1), plan).guards}
-    assert rivalry(world, plan) == ()
+    assert competing_provisioners(world, plan) == ()
 
 
 def test_an_approval_lets_so_many_pass_and_apply_does_not_refuse_them() -> None:
@@ -65,7 +65,7 @@ def test_an_approval_lets_so_many_pass_and_apply_does_not_refuse_them() -> None:
     assert (len(plan.actions), len(plan.withheld)) == (1, 1)
     assert plan.guards[0].because.endswith("withheld; approved: used 0 of 1, 1 more now")
     assert plan.approvals[0].passes == (plan.actions[0].worker,)
-    assert rivalry(rivalled(), plan) == ()
+    assert competing_provisioners(rivalled(), plan) == ()
 
 
 def test_what_is_drained_is_norivalry() -> None:
@@ -81,7 +81,7 @@ def test_what_is_drained_is_norivalry() -> None:
     )
     plan = planned(fleet_of(max=3), rivalled(count=0)).model_copy(update={"actions": (drain,)})
 
-    assert rivalry(rivalled(count=0), plan) == ()
+    assert competing_provisioners(rivalled(count=0), plan) == ()
 
 
 def test_without_a_rival_nothing_is_withheld() -> None:

@@ -17,8 +17,8 @@ from fleet.model.tickets import (
     give,
     hear,
     occupy,
+    reuse_denied_reason,
     to_request,
-    why_spent,
 )
 from fleet.schema.model import Reuse
 from tests.builders import NOW, ago
@@ -110,13 +110,13 @@ def test_a_machine_that_is_let_go_gets_no_ticket(over: str) -> None:
 
 
 def test_a_machine_that_never_had_a_ticket_may_get_one() -> None:
-    assert why_spent(a_tenancy(since=ago(days=3)), None, NOW) == ""
+    assert reuse_denied_reason(a_tenancy(since=ago(days=3)), None, NOW) == ""
 
 
 def test_a_released_machine_may_be_used_again_in_its_sandbox() -> None:
-    assert why_spent(used(), REUSE, NOW) == ""
+    assert reuse_denied_reason(used(), REUSE, NOW) == ""
     # How long it is kept for that, a plan says.
-    assert why_spent(used(since=ago(minutes=5)), REUSE, NOW) == ""
+    assert reuse_denied_reason(used(since=ago(minutes=5)), REUSE, NOW) == ""
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_a_released_machine_may_be_used_again_in_its_sandbox() -> None:
     ],
 )
 def test_a_machine_is_spent_with_a_reason(tenancy: object, reuse: object, because: str) -> None:
-    assert why_spent(tenancy, reuse, NOW) == because  # type: ignore[arg-type]  # a table of cases
+    assert reuse_denied_reason(tenancy, reuse, NOW) == because  # type: ignore[arg-type]  # a table of cases
 
 
 def test_a_figure_that_is_left_out_spends_nothing() -> None:
     reuse = Reuse.model_validate({"opportunity": "1d", "max_age": None})
 
-    assert why_spent(used(uses=99, first_used=ago(days=9)), reuse, NOW) == ""
+    assert reuse_denied_reason(used(uses=99, first_used=ago(days=9)), reuse, NOW) == ""
 
 
 def test_a_ticket_is_work_that_waits() -> None:

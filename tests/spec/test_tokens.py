@@ -6,7 +6,7 @@ import pytest
 
 from fleet.model.facts import Unknown, Worker, WorkerState, World
 from fleet.model.plan import Delete, Drain, Reason
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.units import DEAF_GRACE, State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -36,7 +36,7 @@ LONG = DEAF_GRACE + 1
 
 
 def state_of(fleet: Fleet, world: World) -> State:
-    (unit,) = take_census(fleet, world)["builders"].units
+    (unit,) = take_inventory(fleet, world)["builders"].units
     return unit.state
 
 

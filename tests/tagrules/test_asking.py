@@ -6,7 +6,7 @@ import pytest
 
 from fleet.model.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
-from fleet.tagrules.context import Told, told_of
+from fleet.tagrules.context import QueueContext, queue_context
 from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, ask_of
 from tests.builders import NOW, a_fleet, a_request
 
@@ -22,7 +22,7 @@ def asking(
     memberships: Memberships | None = None,
 ) -> Asking:
     known: Memberships = {} if memberships is None else memberships
-    return ask_of(fleet, request, Told(stored=stored), memberships=known, today=TODAY)
+    return ask_of(fleet, request, QueueContext(stored=stored), memberships=known, today=TODAY)
 
 
 def asked_by(*askers: object, **more: object) -> Fleet:
@@ -277,7 +277,7 @@ MANY = a_fleet(
     ],
 )
 RUNS = TaskHistory(task="sbuild", package="linux", memory_mib=(2048,))
-KNOWN = told_of(Demand(read_at=NOW, history=(RUNS,)))
+KNOWN = queue_context(Demand(read_at=NOW, history=(RUNS,)))
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_request_is_judged_apart_by_what_its_queue_tells() -> None:
 
     judge.ask_of_alike(request, KNOWN)
 
-    assert judge.ask_of_alike(request, Told()) == judge.ask_of(request, Told())
+    assert judge.ask_of_alike(request, QueueContext()) == judge.ask_of(request, QueueContext())
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_what_history_says_is_part_of_what_is_asked() -> None:
 def test_what_requests_bring_counts_only_where_a_worker_looks_at_it() -> None:
     request = a_request(provided=("x",))
 
-    looked_at = Judge(a_fleet(), {}, TODAY).ask_of(request, Told())
-    ignored = Judge(a_fleet(), {}, TODAY, with_provided=False).ask_of(request, Told())
+    looked_at = Judge(a_fleet(), {}, TODAY).ask_of(request, QueueContext())
+    ignored = Judge(a_fleet(), {}, TODAY, with_provided=False).ask_of(request, QueueContext())
 
     assert (looked_at.ask.provided, ignored.ask.provided) == (frozenset({"x"}), frozenset())

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.model.facts import Request
 from fleet.schema.model import DeriveRule
-from fleet.tagrules.context import Told, find_differing_records
+from fleet.tagrules.context import QueueContext, find_differing_records
 from fleet.tagrules.derive import derive, find_circle, is_placeholder, placeholders
 from tests.builders import a_fleet, a_request
 
@@ -59,7 +59,7 @@ def test_an_environment_is_looked_up_in_the_queue_s_own_table(
     own: dict[str, dict[str, str]],
 ) -> None:
     fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups={"environments": own})
-    told = Told(environments={"5": {"architecture": "amd64"}})
+    told = QueueContext(environments={"5": {"architecture": "amd64"}})
 
     found = derive(fleet, with_data(environment_id=5), (), told)
 
@@ -68,7 +68,7 @@ def test_an_environment_is_looked_up_in_the_queue_s_own_table(
 
 def test_a_table_of_another_name_is_the_file_s_alone() -> None:
     fleet = a_fleet(derive=[BY_ENVIRONMENT | {"lookup": "images"}], lookups={"images": {}})
-    told = Told(environments={"5": {"architecture": "amd64"}})
+    told = QueueContext(environments={"5": {"architecture": "amd64"}})
 
     assert derive(fleet, with_data(environment_id=5), (), told) == ()
 
@@ -76,7 +76,9 @@ def test_a_table_of_another_name_is_the_file_s_alone() -> None:
 def test_where_file_and_queue_differ_a_request_asks_for_both_and_it_is_said() -> None:
     tables = {"environments": {"5": {"architecture": "arm64"}, "6": {"architecture": "amd64"}}}
     fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups=tables)
-    told = Told(environments={"5": {"architecture": "amd64"}, "6": {"architecture": "amd64"}})
+    told = QueueContext(
+        environments={"5": {"architecture": "amd64"}, "6": {"architecture": "amd64"}}
+    )
 
     found = derive(fleet, with_data(environment_id=5), (), told)
 
@@ -93,13 +95,16 @@ def test_what_only_one_of_file_and_queue_says_is_no_difference() -> None:
     fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups=tables)
     theirs = {"5": {"architecture": "arm64", "suite": "y"}, "8": {"a": "c"}}
 
-    assert list(find_differing_records(fleet, Told(environments=theirs))) == []
-    assert list(find_differing_records(a_fleet(derive=[BY_ENVIRONMENT]), Told(True, theirs))) == []
+    assert list(find_differing_records(fleet, QueueContext(environments=theirs))) == []
+    assert (
+        list(find_differing_records(a_fleet(derive=[BY_ENVIRONMENT]), QueueContext(True, theirs)))
+        == []
+    )
 
 
 def test_tables_that_no_rule_looks_into_may_differ() -> None:
     fleet = a_fleet(lookups={"environments": {"5": {"architecture": "arm64"}}})
-    told = Told(environments={"5": {"architecture": "amd64"}})
+    told = QueueContext(environments={"5": {"architecture": "amd64"}})
 
     assert list(find_differing_records(fleet, told)) == []
 

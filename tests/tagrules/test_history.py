@@ -4,7 +4,7 @@ import pytest
 
 from fleet.model.facts import Demand, Request, TaskHistory
 from fleet.schema.model import Fleet
-from fleet.tagrules.context import Told, told_of
+from fleet.tagrules.context import QueueContext, queue_context
 from fleet.tagrules.derive import derive
 from tests.builders import NOW, a_fleet, a_request
 
@@ -13,8 +13,8 @@ RUNS = tuple(gib * 1024 for gib in range(1, 11))
 CHROMIUM = a_request(task="sbuild", package="chromium")
 
 
-def told(*histories: TaskHistory) -> Told:
-    return told_of(Demand(read_at=NOW, history=histories))
+def told(*histories: TaskHistory) -> QueueContext:
+    return queue_context(Demand(read_at=NOW, history=histories))
 
 
 def history(**overrides: object) -> TaskHistory:
@@ -28,7 +28,9 @@ def by_history(*rules: object, **options: object) -> Fleet:
     return a_fleet(tags=NUMBERS, derive=[rule, *rules])
 
 
-def needed(fleet: Fleet, request: Request = CHROMIUM, known: Told | None = None) -> list[str]:
+def needed(
+    fleet: Fleet, request: Request = CHROMIUM, known: QueueContext | None = None
+) -> list[str]:
     return [d.tag for d in derive(fleet, request, request.required, known or told(history()))]
 
 
@@ -72,7 +74,7 @@ def test_runs_of_one_package_told_in_parts_count_together() -> None:
 def test_what_a_queue_tells_beside_its_requests_is_kept() -> None:
     environments = {"5": {"architecture": "arm64"}}
 
-    found = told_of(
+    found = queue_context(
         Demand(read_at=NOW, stored=True, environments=environments, history=(history(),))
     )
 

@@ -25,7 +25,7 @@ from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.tables import DatabaseTickets
-from tests.imports.production import pools_yaml
+from tests.migrate.production import pools_yaml
 from tests.rigs.resalloc_server import ResallocServer
 from tests.rigs.trial import Trial
 

@@ -78,7 +78,7 @@ def _utc_now() -> datetime:
 
 
 class AwsMachines(AwsAccount):
-    """What exists in one account and region: Provider and Keeper."""
+    """What exists in one account and region: Provider and MachineApi."""
 
     def __init__(
         self,

@@ -191,7 +191,7 @@ def _utc_now() -> datetime:
 
 
 class HcloudMachines:
-    """What exists in one project, by the provider's own listing: Provider and Keeper."""
+    """What exists in one project, by the provider's own listing: Provider and MachineApi."""
 
     def __init__(
         self,

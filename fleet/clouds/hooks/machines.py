@@ -74,7 +74,7 @@ class Surroundings:
 
 
 class HookMachines:
-    """One provider of kind hooks: Provider, Keeper, Lender, and what an engine changes."""
+    """One provider of kind hooks: lists, cleans, creates and deletes machines by commands."""
 
     def __init__(self, hooks: Hooks, around: Surroundings, clock: Clock) -> None:
         self._hooks = hooks

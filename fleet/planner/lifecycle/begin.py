@@ -6,7 +6,7 @@ What goes whatever waits gets no new work, so that this comes before anything is
 from fleet.model.facts import Unknown, World
 from fleet.planner.failures import find_lost, recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import take_census
+from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.failed import (
     delete_deaf,
     delete_disconnected,
@@ -17,7 +17,7 @@ from fleet.planner.lifecycle.failed import (
 from fleet.planner.lifecycle.interrupted import finish_interrupted
 from fleet.planner.lifecycle.orphans import let_go_of_orphans
 from fleet.planner.lifecycle.outdated import mark_outdated, mark_worn
-from fleet.planner.lifecycle.returned import let_go_of_returned
+from fleet.planner.lifecycle.returned import delete_returned
 from fleet.planner.lifecycle.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
 from fleet.planner.machine_inputs import (
     NOTHING_SHARED,
@@ -28,58 +28,58 @@ from fleet.planner.machine_inputs import (
     wont_make,
     worker_names,
 )
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.recognition import with_begun
 from fleet.planner.shared_stacks import shared_settings
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import offer_of_pool
 
 
-def begin(fleet: Fleet, world: World) -> dict[str, Draft]:
+def begin(fleet: Fleet, world: World) -> dict[str, PoolPlan]:
     """Return the drafts of all pools, with what goes that is not for want of work."""
-    drafts = _begin(fleet, world)
-    for draft in drafts.values():
-        finish_interrupted(draft)
-        delete_failed(world, draft)
-        delete_deaf(draft)
-        delete_stopped(draft)
-        delete_disconnected(world, draft)
-        let_go_of_failed(draft)
-        let_go_of_orphans(world, draft)
-        mark_outdated(draft)
-        mark_worn(world, draft)
-        delete_drained(draft)
-        let_go_of_returned(world, draft)
-        drain_unwanted_pool(draft)
-        drain_above_max(world, draft)
-    return drafts
+    pool_plans = _begin(fleet, world)
+    for pool_plan in pool_plans.values():
+        finish_interrupted(pool_plan)
+        delete_failed(world, pool_plan)
+        delete_deaf(pool_plan)
+        delete_stopped(pool_plan)
+        delete_disconnected(world, pool_plan)
+        let_go_of_failed(pool_plan)
+        let_go_of_orphans(world, pool_plan)
+        mark_outdated(pool_plan)
+        mark_worn(world, pool_plan)
+        delete_drained(pool_plan)
+        delete_returned(world, pool_plan)
+        drain_unwanted_pool(pool_plan)
+        drain_above_max(world, pool_plan)
+    return pool_plans
 
 
-def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
+def _begin(fleet: Fleet, world: World) -> dict[str, PoolPlan]:
     remembered = known_names(fleet, world)
-    drafts = {}
-    censuses = take_census(fleet, world)
+    pool_plans = {}
+    censuses = take_inventory(fleet, world)
     memory = recall(fleet, world, censuses)
-    for name, census in censuses.items():
+    for name, inventory in censuses.items():
         choice = choose_image(fleet, world, memory, name)
         pool = fleet.pools.get(name)
-        shared = shared_settings(fleet, world, census.provider)
+        shared = shared_settings(fleet, world, inventory.provider)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         options = options_of(fleet, memory, name, choice, known)
-        draft = Draft(
+        pool_plan = PoolPlan(
             fleet=fleet,
-            census=with_begun(fleet, census, options, choice, memory.by_pool.get(name, ())),
+            inventory=with_begun(fleet, inventory, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, remembered),
-            closed=wont_make(fleet, census, choice, shared),
+            closed=wont_make(fleet, inventory, choice, shared),
             options=options,
-            lost=find_lost(memory, census),
+            lost=find_lost(memory, inventory),
             choice=choice,
         )
-        if draft.pool is not None:
-            draft.offer = offer_of_pool(fleet, name, choice.images)
-        if not draft.closed:
-            draft.digests = digests_of(fleet, draft.options, choice)
-            draft.closed = why_closed(draft.options)
-        drafts[name] = draft
-    return drafts
+        if pool_plan.pool is not None:
+            pool_plan.offer = offer_of_pool(fleet, name, choice.images)
+        if not pool_plan.closed:
+            pool_plan.digests = digests_of(fleet, pool_plan.options, choice)
+            pool_plan.closed = why_closed(pool_plan.options)
+        pool_plans[name] = pool_plan
+    return pool_plans

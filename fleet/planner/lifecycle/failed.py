@@ -13,7 +13,7 @@ runs on a machine that is off is over.
 
 from fleet.model.facts import World
 from fleet.model.plan import Reason
-from fleet.planner.pool_plan import Draft, gives_back, is_going
+from fleet.planner.pool_plan import PoolPlan, gives_back, is_going
 from fleet.planner.units import (
     DEAF_GRACE,
     DEAF_SAID,
@@ -36,69 +36,69 @@ _LOST = (
 _NEVER_CAME = "its machine stopped before its worker registered; its token is revoked first"
 
 
-def delete_deaf(draft: Draft) -> None:
+def delete_deaf(pool_plan: PoolPlan) -> None:
     """Delete what is connected for long and can be given nothing."""
     because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
-    for unit in draft.census.having(State.DEAF):
-        draft.delete(unit, Reason.DEAF, because)
+    for unit in pool_plan.inventory.having(State.DEAF):
+        pool_plan.delete(unit, Reason.DEAF, because)
 
 
-def delete_stopped(draft: Draft) -> None:
+def delete_stopped(pool_plan: PoolPlan) -> None:
     """Delete what is off: nothing runs on it, whatever its registry still reckons with."""
-    for unit in draft.census.having(State.STOPPED):
+    for unit in pool_plan.inventory.having(State.STOPPED):
         if not unit.awaits_token:
-            draft.delete(unit, Reason.STOPPED, f"{STOPPED_SAID}{gives_back(unit)}")
-        elif draft.census.tokens is None or not draft.census.has_registry:
+            pool_plan.delete(unit, Reason.STOPPED, f"{STOPPED_SAID}{gives_back(unit)}")
+        elif pool_plan.inventory.tokens is None or not pool_plan.inventory.has_registry:
             continue
-        elif unit.name in draft.lost:
-            draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
+        elif unit.name in pool_plan.lost:
+            pool_plan.delete(unit, Reason.REGISTRATION_LOST, _LOST)
         else:
-            draft.delete(unit, Reason.BOOT_FAILED, _NEVER_CAME)
+            pool_plan.delete(unit, Reason.BOOT_FAILED, _NEVER_CAME)
 
 
-def delete_disconnected(world: World, draft: Draft) -> None:
+def delete_disconnected(world: World, pool_plan: PoolPlan) -> None:
     """Delete what is idle and was not heard for long, while its queue hears others.
 
     One that is busy stays: it may come back with what it runs.
     """
-    for unit in draft.census.having(State.DISCONNECTED):
+    for unit in pool_plan.inventory.having(State.DISCONNECTED):
         away = seconds_away(world, unit.worker)
         if away > DISCONNECTED_GRACE and hears_others(world, unit.registry or ""):
             because = (
                 f"its worker is idle, not connected, and was last heard {write_duration(away)} "
                 "ago; its queue hears others"
             )
-            draft.delete(unit, Reason.DISCONNECTED, because)
+            pool_plan.delete(unit, Reason.DISCONNECTED, because)
 
 
-def let_go_of_failed(draft: Draft) -> None:
+def let_go_of_failed(pool_plan: PoolPlan) -> None:
     """Drain what its provider found not to work, and delete what is not even connected."""
-    for unit in draft.census.units:
-        if not unit.has_failed or unit.name in draft.leaving:
+    for unit in pool_plan.inventory.units:
+        if not unit.has_failed or unit.name in pool_plan.leaving:
             continue
         said = unit.failed_said
         if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
-            draft.due[unit.name] = (Reason.LIVECHECK_FAILED, said)
+            pool_plan.due[unit.name] = (Reason.LIVECHECK_FAILED, said)
         if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
-            draft.drain(unit, Reason.LIVECHECK_FAILED, said)
+            pool_plan.drain(unit, Reason.LIVECHECK_FAILED, said)
         elif unit.state is State.DISCONNECTED:
             because = f"{said}, and its worker is not connected"
-            draft.delete(unit, Reason.LIVECHECK_FAILED, because)
+            pool_plan.delete(unit, Reason.LIVECHECK_FAILED, because)
 
 
-def delete_failed(world: World, draft: Draft) -> None:
+def delete_failed(world: World, pool_plan: PoolPlan) -> None:
     """Delete what did not register, or become ready, in time."""
-    if draft.census.tokens is None:
+    if pool_plan.inventory.tokens is None:
         return
-    lost, because = why_lost(draft.pool), why_late(draft.pool)
+    lost, because = why_lost(pool_plan.pool), why_late(pool_plan.pool)
     because += "" if lost else "; its token is revoked first"
-    for unit in draft.census.having(State.NEVER_REGISTERED):
-        if unit.name in draft.lost and lost:
-            draft.delete(unit, Reason.LIVECHECK_FAILED, lost)
-        elif unit.name in draft.lost:
-            draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
+    for unit in pool_plan.inventory.having(State.NEVER_REGISTERED):
+        if unit.name in pool_plan.lost and lost:
+            pool_plan.delete(unit, Reason.LIVECHECK_FAILED, lost)
+        elif unit.name in pool_plan.lost:
+            pool_plan.delete(unit, Reason.REGISTRATION_LOST, _LOST)
         else:
-            draft.delete(unit, Reason.BOOT_FAILED, _expired(world, unit) or because)
+            pool_plan.delete(unit, Reason.BOOT_FAILED, _expired(world, unit) or because)
 
 
 def _expired(world: World, unit: Unit) -> str:

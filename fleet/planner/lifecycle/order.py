@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from fleet.model.facts import World
 from fleet.model.prices import paid_until, tariff_of
 from fleet.planner.machine_inputs import market_of
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import Unit
 from fleet.schema.model import DebusineQueue
 from fleet.schema.units import write_duration
@@ -24,16 +24,16 @@ _LEAST = 60
 """Seconds that are allowed for at least: a run may start late."""
 
 
-def least_regretted(world: World, draft: Draft, units: Iterable[Unit]) -> list[Unit]:
+def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
     """Return units in the order in which to let go of them."""
 
     def regret(unit: Unit) -> tuple[bool, int, timedelta, str]:
-        paid = _paid_seconds(world, draft, unit)
+        paid = _paid_seconds(world, pool_plan, unit)
         return (
-            unit.name not in draft.due,
+            unit.name not in pool_plan.due,
             # What is paid for less than until the next run is at its last chance, like the others.
-            paid if paid >= draft.fleet.cadence else 0,
-            _used_last(world, draft, unit),
+            paid if paid >= pool_plan.fleet.cadence else 0,
+            _used_last(world, pool_plan, unit),
             unit.name,
         )
 
@@ -46,19 +46,19 @@ def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
     return sorted(by_name, key=lambda unit: unit.since or _NEVER, reverse=True)
 
 
-def paid_for(world: World, draft: Draft, unit: Unit, *, runs: int) -> str:
+def paid_for(world: World, pool_plan: PoolPlan, unit: Unit, *, runs: int) -> str:
     """Return why to keep a machine that is paid for anyway; empty when now is the last time.
 
     The next run would need so many runs more (a worker is drained by one and deleted by the
     next), and the last of them has to end before the next step of time is billed.
     """
-    left = _paid_seconds(world, draft, unit)
+    left = _paid_seconds(world, pool_plan, unit)
     takes = deleting_seconds(world)
-    if left < runs * draft.fleet.cadence + takes:
+    if left < runs * pool_plan.fleet.cadence + takes:
         return ""
     return (
         f"it is paid for {write_duration(left)} more, and a later run can still delete it before "
-        f"that (cadence is {write_duration(draft.fleet.cadence)}, a run needs up to "
+        f"that (cadence is {write_duration(pool_plan.fleet.cadence)}, a run needs up to "
         f"{write_duration(takes)} to delete)"
     )
 
@@ -70,20 +70,20 @@ def deleting_seconds(world: World) -> int:
     return max(_LEAST, world.delete_seconds)
 
 
-def _paid_seconds(world: World, draft: Draft, unit: Unit) -> int:
+def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> int:
     """Return for how long a unit's machine is paid for; 0 where nobody knows."""
     machine = unit.machine
-    if machine is None or draft.pool is None or machine.created_at > world.time:
+    if machine is None or pool_plan.pool is None or machine.created_at > world.time:
         return 0
-    tariff = tariff_of(draft.fleet, draft.pool, machine.type, market_of(unit.inputs))
+    tariff = tariff_of(pool_plan.fleet, pool_plan.pool, machine.type, market_of(unit.inputs))
     if tariff is None:
         return 0
     return int((paid_until(tariff, machine.created_at, world.time) - world.time).total_seconds())
 
 
-def _used_last(world: World, draft: Draft, unit: Unit) -> timedelta:
+def _used_last(world: World, pool_plan: PoolPlan, unit: Unit) -> timedelta:
     """Return what is smaller the later a unit's queue would use it."""
-    queue = draft.fleet.queues.get(unit.registry or "")
+    queue = pool_plan.fleet.queues.get(unit.registry or "")
     if isinstance(queue, DebusineQueue) and unit.machine is not None:
         return world.time - unit.machine.created_at
     return (unit.since or _NEVER) - world.time

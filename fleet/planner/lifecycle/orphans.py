@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from fleet.model.facts import World
 from fleet.model.plan import Reason
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.schema.units import write_duration
@@ -20,27 +20,27 @@ APART = timedelta(minutes=10)
 """How much later than the first listing the one is that confirms it."""
 
 
-def let_go_of_orphans(world: World, draft: Draft) -> None:
+def let_go_of_orphans(world: World, pool_plan: PoolPlan) -> None:
     """Keep tickets from orphans, and delete those that were seen twice."""
-    for unit in _orphans(draft):
+    for unit in _orphans(pool_plan):
         since = unit.worker.since if unit.worker and unit.worker.draining else None
         if unit.worker is not None and unit.may_run:
             because = f"no stack knows it: it goes once ticket {unit.worker.running} has ended"
-            draft.kept[unit.name] = (Reason.ORPHAN, because)
+            pool_plan.kept[unit.name] = (Reason.ORPHAN, because)
         elif since is None:
             again = f"it goes if a listing {_write(APART)} from now still says so"
-            told = replace(unit, registry=draft.census.tokens)
-            draft.drain(told, Reason.ORPHAN, f"{_nobody_s(unit)}; {again}")
+            told = replace(unit, registry=pool_plan.inventory.tokens)
+            pool_plan.drain(told, Reason.ORPHAN, f"{_nobody_s(unit)}; {again}")
         elif world.time < since + APART:
             wait = (
                 f"it was drained {_write(world.time - since)} ago, and goes after {_write(APART)}"
             )
-            draft.kept[unit.name] = (Reason.ORPHAN, f"{_nobody_s(unit)}; {wait}")
+            pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_nobody_s(unit)}; {wait}")
         else:
             # Since a listing said so, or since its last ticket ended: it was listed when that got
             # it, and is for no other one, so that it was to go whoever knows it.
             idle = f"it was drained {_write(world.time - since)} ago"
-            draft.delete(unit, Reason.ORPHAN, f"{_nobody_s(unit)}; {idle}")
+            pool_plan.delete(unit, Reason.ORPHAN, f"{_nobody_s(unit)}; {idle}")
 
 
 def _nobody_s(unit: Unit) -> str:
@@ -51,27 +51,27 @@ def _nobody_s(unit: Unit) -> str:
     return f"its provider lists it, but no stack knows it and {whose}"
 
 
-def _orphans(draft: Draft) -> list[Unit]:
+def _orphans(pool_plan: PoolPlan) -> list[Unit]:
     """Return the machines that only their provider knows, where tickets are all they are for."""
-    census = draft.census
-    desk = census.tokens and draft.fleet.queues.get(census.tokens)
-    serves_tickets = draft.pool is not None and isinstance(desk, TicketQueue)
-    if not serves_tickets or census.stack is None or not draft.may_remove:
+    inventory = pool_plan.inventory
+    desk = inventory.tokens and pool_plan.fleet.queues.get(inventory.tokens)
+    serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
+    if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
         return []
     # Another machine may carry the name of one that a stack knows: what is told goes by names.
-    known = census.stack.ids
+    known = inventory.stack.ids
     return [
         unit
-        for unit in census.having(State.UNRECORDED)
-        if unit.name not in known and _is_named_by_us(draft, unit)
+        for unit in inventory.having(State.UNRECORDED)
+        if unit.name not in known and _is_named_by_us(pool_plan, unit)
     ]
 
 
-def _is_named_by_us(draft: Draft, unit: Unit) -> bool:
+def _is_named_by_us(pool_plan: PoolPlan, unit: Unit) -> bool:
     """Say whether a machine is called as fleet calls those that it makes for its pool."""
     if unit.machine is None:
         return False
-    return is_named_by_fleet(draft.fleet.fleet, unit.machine.pool, unit.name)
+    return is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)
 
 
 def _write(span: timedelta) -> str:

@@ -14,57 +14,57 @@ from collections.abc import Iterator
 from fleet.model.facts import World
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.replace import replaceable
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import Unit
 from fleet.schema.model import Retire
 from fleet.schema.units import write_count, write_duration
 
 
-def mark_outdated(draft: Draft) -> None:
+def mark_outdated(pool_plan: PoolPlan) -> None:
     """Note which machines are due to be replaced because they are outdated."""
-    for unit in draft.census.units:
-        if draft.is_outdated(unit):
-            draft.due.setdefault(unit.name, (Reason.OUTDATED, _what_changed(draft, unit)))
-    because = f"a candidate of its image takes {draft.choice.share}% of the pool's workers"
-    for unit in _in_the_way(draft):
-        draft.due.setdefault(unit.name, (Reason.OUTDATED, because))
+    for unit in pool_plan.inventory.units:
+        if pool_plan.is_outdated(unit):
+            pool_plan.due.setdefault(unit.name, (Reason.OUTDATED, _what_changed(pool_plan, unit)))
+    because = f"a candidate of its image takes {pool_plan.choice.share}% of the pool's workers"
+    for unit in _in_the_way(pool_plan):
+        pool_plan.due.setdefault(unit.name, (Reason.OUTDATED, because))
 
 
-def _in_the_way(draft: Draft) -> list[Unit]:
+def _in_the_way(pool_plan: PoolPlan) -> list[Unit]:
     """Return the workers that give way to a candidate, in their turn, until it has its share.
 
     What is due anyhow is replaced in the same way, by the candidate first. Of a candidate that
     has more than its share, after the pool shrank, none is replaced.
     """
-    if not (draft.choice.candidate and draft.digests):
+    if not (pool_plan.choice.candidate and pool_plan.digests):
         return []
-    there, at_work = draft.canaries
-    others = [unit for unit in replaceable(draft) if not draft.is_canary(unit)]
-    fresh = [unit for unit in others if unit.name not in draft.due]
-    lacking = draft.choice.share_of(at_work) - there - (len(others) - len(fresh))
+    there, at_work = pool_plan.canaries
+    others = [unit for unit in replaceable(pool_plan) if not pool_plan.is_canary(unit)]
+    fresh = [unit for unit in others if unit.name not in pool_plan.due]
+    lacking = pool_plan.choice.share_of(at_work) - there - (len(others) - len(fresh))
     return fresh[: max(0, lacking)]
 
 
-def _what_changed(draft: Draft, unit: Unit) -> str:
+def _what_changed(pool_plan: PoolPlan, unit: Unit) -> str:
     """Say in which way a machine differs from those that are made today."""
-    images = sorted({option.image for option in draft.options})
+    images = sorted({option.image for option in pool_plan.options})
     if unit.machine and unit.machine.image and unit.machine.image not in images:
-        name_of = draft.choice.name_of
+        name_of = pool_plan.choice.name_of
         today = " or ".join(map(name_of, images))
         return f"it boots image {name_of(unit.machine.image)}, today's is {today}"
-    types = list(dict.fromkeys(option.type for option in draft.options))
+    types = list(dict.fromkeys(option.type for option in pool_plan.options))
     if unit.machine and unit.machine.type not in types:
         return f"its machine type is {unit.machine.type}, today's is {' or '.join(types)}"
     return "it was made from another configuration than today's"
 
 
-def mark_worn(world: World, draft: Draft) -> None:
+def mark_worn(world: World, pool_plan: PoolPlan) -> None:
     """Note which machines are due to be replaced because they are worn out."""
-    if draft.pool is None:
+    if pool_plan.pool is None:
         return
-    for unit in draft.census.units:
-        for why in _ways(world, draft.pool.retire, unit):
-            draft.due.setdefault(unit.name, why)
+    for unit in pool_plan.inventory.units:
+        for why in _ways(world, pool_plan.pool.retire, unit):
+            pool_plan.due.setdefault(unit.name, why)
 
 
 def _ways(world: World, retire: Retire, unit: Unit) -> Iterator[tuple[Reason, str]]:

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from fleet.model.facts import World
 from fleet.model.plan import Create, Delete, Reason
 from fleet.planner.lifecycle.warm import make_one
-from fleet.planner.pool_plan import Draft, Why, cause_of, is_going
+from fleet.planner.pool_plan import PoolPlan, Why, cause_of, is_going
 from fleet.planner.units import CAPACITY, State, Unit
 from fleet.schema.model import Pool, Workers
 
@@ -114,30 +114,34 @@ def _zone(name: str) -> tzinfo | None:
 _READY = (State.IDLE, State.BUSY)
 
 
-def replace_due(world: World, draft: Draft, *, turn: int) -> None:
+def replace_due(world: World, pool_plan: PoolPlan, *, turn: int) -> None:
     """Make replacements and drain what is due, as far as share, windows and limits allow."""
-    if draft.pool is None or not draft.may_remove:
+    if pool_plan.pool is None or not pool_plan.may_remove:
         return
-    due = [u for u in replaceable(draft) if u.name in draft.due and u.name not in draft.used]
+    due = [
+        u
+        for u in replaceable(pool_plan)
+        if u.name in pool_plan.due and u.name not in pool_plan.used
+    ]
     if not due:
         return
-    zone, windows = draft.fleet.money.time_zone, draft.pool.replace.windows
+    zone, windows = pool_plan.fleet.money.time_zone, pool_plan.pool.replace.windows
     closed = why_closed((parse_window(text, zone) for text in windows), world.time)
-    turns = 0 if closed else _turns(draft, draft.pool)
-    share = draft.pool.replace.at_a_time
+    turns = 0 if closed else _turns(pool_plan, pool_plan.pool)
+    share = pool_plan.pool.replace.at_a_time
     wait = closed or f"others have their turn first (replace.at_a_time is {share}%)"
-    stock = _take_stock(draft, draft.pool.workers)
+    stock = _take_stock(pool_plan, pool_plan.pool.workers)
     for number, unit in enumerate(due):
-        stays = _replace(draft, stock, unit, turn=turn) if number < turns else wait
+        stays = _replace(pool_plan, stock, unit, turn=turn) if number < turns else wait
         if stays:
-            because = f"{draft.due[unit.name][1]}; {stays}"
-            draft.kept[unit.name] = (Reason.WAITS_FOR_WINDOW, because)
+            because = f"{pool_plan.due[unit.name][1]}; {stays}"
+            pool_plan.kept[unit.name] = (Reason.WAITS_FOR_WINDOW, because)
 
 
-def replaceable(draft: Draft) -> list[Unit]:
+def replaceable(pool_plan: PoolPlan) -> list[Unit]:
     """Return the registered workers in their turn: idle before busy, the oldest machine first."""
     return sorted(
-        (unit for unit in draft.staying if unit.state in _READY and unit.registry),
+        (unit for unit in pool_plan.staying if unit.state in _READY and unit.registry),
         key=lambda u: (
             u.state is State.BUSY,
             u.machine.created_at.timestamp() if u.machine else 0,
@@ -146,10 +150,10 @@ def replaceable(draft: Draft) -> list[Unit]:
     )
 
 
-def _turns(draft: Draft, pool: Pool) -> int:
+def _turns(pool_plan: PoolPlan, pool: Pool) -> int:
     """Return how many more may be in replacement, those that go already counted."""
-    going = sum(is_going(unit) for unit in draft.census.units if unit.name in draft.due)
-    held = sum(unit.state in (*_READY, State.DRAINING) for unit in draft.census.units)
+    going = sum(is_going(unit) for unit in pool_plan.inventory.units if unit.name in pool_plan.due)
+    held = sum(unit.state in (*_READY, State.DRAINING) for unit in pool_plan.inventory.units)
     return max(0, -(-held * pool.replace.at_a_time // 100) - going)
 
 
@@ -179,32 +183,34 @@ class _Stock:
         return left >= self.min and (unit.state is State.BUSY or free >= self.spare)
 
 
-def _take_stock(draft: Draft, workers: Workers) -> _Stock:
+def _take_stock(pool_plan: PoolPlan, workers: Workers) -> _Stock:
     """Count what is ready and what comes, before anything that is due goes."""
-    staying = draft.staying
+    staying = pool_plan.staying
     made = [
-        a for a in draft.actions if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
+        a
+        for a in pool_plan.actions
+        if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
     ]
     coming = [unit for unit in staying if unit.state in CAPACITY and unit.state is not State.IDLE]
     idle = [unit for unit in staying if unit.state is State.IDLE]
     return _Stock(
-        min=0 if draft.on_demand else workers.min,
-        spare=0 if draft.on_demand else workers.spare,
+        min=0 if pool_plan.on_demand else workers.min,
+        spare=0 if pool_plan.on_demand else workers.spare,
         ready=sum(unit.state in _READY for unit in staying),
-        ready_free=sum(unit.name not in draft.used for unit in idle),
+        ready_free=sum(unit.name not in pool_plan.used for unit in idle),
         coming=len(coming) + len(made),
-        coming_free=sum(unit.name not in draft.used for unit in coming)
+        coming_free=sum(unit.name not in pool_plan.used for unit in coming)
         + sum(not action.serves for action in made),
         started=bool(coming or made),
     )
 
 
-def _replace(draft: Draft, stock: _Stock, unit: Unit, *, turn: int) -> str:
+def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit, *, turn: int) -> str:
     """Take the next step with a worker that has its turn; return why it stays, if it does."""
-    reason, because = draft.due[unit.name]
+    reason, because = pool_plan.due[unit.name]
     stock.take(unit)
     if stock.is_enough(unit):
-        draft.drain(unit, reason, because)
+        pool_plan.drain(unit, reason, because)
         return ""
     if stock.is_enough(unit, with_coming=True):
         return "the machine that takes its place boots"
@@ -214,12 +220,12 @@ def _replace(draft: Draft, stock: _Stock, unit: Unit, *, turn: int) -> str:
         f"it takes the place of {unit.name}: {because}",
         turn=turn,
     )
-    if not make_one(draft, why):
+    if not make_one(pool_plan, why):
         stock.coming += 1
         stock.coming_free += 1
         return "the machine that takes its place is made first"
-    makes_room = any(isinstance(action, Delete) for action in draft.actions)
-    if draft.is_full and not stock.started and not makes_room:
-        draft.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
+    makes_room = any(isinstance(action, Delete) for action in pool_plan.actions)
+    if pool_plan.is_full and not stock.started and not makes_room:
+        pool_plan.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
         return ""
     return "there is no room yet for the machine that takes its place"

@@ -9,32 +9,32 @@ from fleet.model.facts import Demand, World
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.order import paid_for
 from fleet.planner.lifecycle.unwanted import unwanted_because
-from fleet.planner.pool_plan import Draft
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Reuse, TicketQueue
 from fleet.schema.units import write_duration
 
 
-def let_go_of_returned(world: World, draft: Draft, *, is_staffed: bool = False) -> None:
+def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = False) -> None:
     """Delete what is kept for its sandbox for longer than `reuse.opportunity`, unless paid for.
 
     Before workers are counted for requests (`is_staffed`), all that waits may yet be served.
     """
-    reuse = draft.pool.reuse if draft.pool else None
-    if reuse is None or unwanted_because(draft):
+    reuse = pool_plan.pool.reuse if pool_plan.pool else None
+    if reuse is None or unwanted_because(pool_plan):
         return
-    for unit in draft.census.having(State.IDLE):
-        because = _why_over(world, draft, unit, reuse)
-        if not because or unit.name in draft.leaving:
+    for unit in pool_plan.inventory.having(State.IDLE):
+        because = _why_over(world, pool_plan, unit, reuse)
+        if not because or unit.name in pool_plan.leaving:
             continue
-        judged = unit.name in draft.used or unit.name in draft.kept
-        if judged if is_staffed else any(_may_have(world, draft, unit)):
+        judged = unit.name in pool_plan.used or unit.name in pool_plan.kept
+        if judged if is_staffed else any(_may_have(world, pool_plan, unit)):
             continue
-        paid = _why_paid(world, draft, unit)
+        paid = _why_paid(world, pool_plan, unit)
         if paid:
-            draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
+            pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         else:
-            draft.delete(
+            pool_plan.delete(
                 unit,
                 Reason.TICKET_RETURNED,
                 "its ticket has ended, and no other ticket may have this machine: "
@@ -42,9 +42,9 @@ def let_go_of_returned(world: World, draft: Draft, *, is_staffed: bool = False) 
             )
 
 
-def _why_over(world: World, draft: Draft, unit: Unit, reuse: Reuse) -> str:
+def _why_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
     """Return why a unit is kept for its sandbox no longer; empty for what no ticket had."""
-    is_desk = isinstance(draft.fleet.queues.get(unit.registry or ""), TicketQueue)
+    is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
         return ""
     idle = int((world.time - unit.since).total_seconds())
@@ -55,21 +55,21 @@ def _why_over(world: World, draft: Draft, unit: Unit, reuse: Reuse) -> str:
     return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
 
 
-def _why_paid(world: World, draft: Draft, unit: Unit) -> str:
+def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep it for the hour that is paid; empty where that is over or not wanted."""
-    if draft.pool is None or draft.pool.retire.at == "once":
+    if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
         return ""
     # What this plan makes is for somebody who waits: it takes nobody's room.
-    is_full = len(draft.census.units) >= draft.pool.workers.max
-    is_in_the_way = is_full and not all(_may_have(world, draft, unit))
-    return "" if is_in_the_way else paid_for(world, draft, unit, runs=1)
+    is_full = len(pool_plan.inventory.units) >= pool_plan.pool.workers.max
+    is_in_the_way = is_full and not all(_may_have(world, pool_plan, unit))
+    return "" if is_in_the_way else paid_for(world, pool_plan, unit, runs=1)
 
 
-def _may_have(world: World, draft: Draft, unit: Unit) -> list[bool]:
+def _may_have(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:
     """Return of each ticket that waits for such a machine whether it is of its sandbox."""
     reading = world.queues.get(unit.registry or "")
     if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
         return []
-    own, offered = set(unit.worker.requires), set(draft.offer.provides)
+    own, offered = set(unit.worker.requires), set(pool_plan.offer.provides)
     fitting = (each for each in reading.demand.requests if offered.issuperset(each.required))
     return [not own.isdisjoint(each.provided) for each in fitting]

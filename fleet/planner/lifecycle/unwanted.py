@@ -2,42 +2,42 @@
 
 from fleet.model.facts import World
 from fleet.model.plan import Reason
-from fleet.planner.lifecycle.order import least_regretted, youngest_first
-from fleet.planner.pool_plan import Draft, gives_back, is_going
+from fleet.planner.lifecycle.order import scale_down_order, youngest_first
+from fleet.planner.pool_plan import PoolPlan, gives_back, is_going
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue
 
 
-def delete_drained(draft: Draft) -> None:
+def delete_drained(pool_plan: PoolPlan) -> None:
     """Delete what was observed drained and idle; a busy one stays until it is done."""
-    unwanted = unwanted_because(draft)
-    for unit in draft.census.having(State.DRAINING):
-        due = draft.due.get(unit.name)
-        returned = _why_returned(draft, unit)
+    unwanted = unwanted_because(pool_plan)
+    for unit in pool_plan.inventory.having(State.DRAINING):
+        due = pool_plan.due.get(unit.name)
+        returned = _why_returned(pool_plan, unit)
         if returned and not unwanted and not due:
-            draft.delete(unit, Reason.TICKET_RETURNED, returned)
+            pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
             continue
-        idle = Reason.NOT_WANTED if draft.on_demand else Reason.IDLE_TOO_LONG
+        idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
         reason = unwanted or (due[0] if due else idle)
-        draft.delete(unit, reason, "it was drained and is idle")
-    for unit in draft.census.having(State.DISABLED):
+        pool_plan.delete(unit, reason, "it was drained and is idle")
+    for unit in pool_plan.inventory.having(State.DISABLED):
         because = f"its worker is disabled, so it can serve nothing{gives_back(unit)}"
-        draft.delete(unit, Reason.DISABLED, because)
+        pool_plan.delete(unit, Reason.DISABLED, because)
 
 
-def _why_returned(draft: Draft, unit: Unit) -> str:
+def _why_returned(pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why no ticket may have what another gave back; empty for what none had."""
-    is_desk = isinstance(draft.fleet.queues.get(unit.registry or ""), TicketQueue)
+    is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses:
         return ""
-    reuse = draft.pool.reuse if draft.pool else None
+    reuse = pool_plan.pool.reuse if pool_plan.pool else None
     rule = "`reuse` is over" if reuse else "its pool has no `reuse`"
     return f"its ticket has ended, and no other ticket may have this machine: {rule}"
 
 
-def drain_unwanted_pool(draft: Draft) -> None:
+def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
     """Empty a pool that was removed from fleet.yaml or is told to drain; what runs is finished."""
-    reason = unwanted_because(draft)
+    reason = unwanted_because(pool_plan)
     if reason is None:
         return
     because = (
@@ -45,38 +45,38 @@ def drain_unwanted_pool(draft: Draft) -> None:
         if reason is Reason.POOL_REMOVED
         else "its pool has mode: drain"
     )
-    for unit in draft.booting:
-        draft.delete(unit, reason, because)
-    for unit in draft.census.having(State.DISCONNECTED, State.IDLE, State.BUSY):
-        if unit.name not in draft.leaving and not is_going(unit):
-            draft.drain(unit, reason, because)
+    for unit in pool_plan.booting:
+        pool_plan.delete(unit, reason, because)
+    for unit in pool_plan.inventory.having(State.DISCONNECTED, State.IDLE, State.BUSY):
+        if unit.name not in pool_plan.leaving and not is_going(unit):
+            pool_plan.drain(unit, reason, because)
 
 
-def drain_above_max(world: World, draft: Draft) -> None:
+def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
     """Bring a pool down to its max: first what boots, then idle workers, then busy ones.
 
     A busy worker ends what it runs.
     """
-    if draft.pool is None:
+    if pool_plan.pool is None:
         return
     # What only one witness saw may be an error: nothing is scaled down because of it.
-    seen = [u for u in draft.staying if u.state not in (State.MISSING, State.UNRECORDED)]
-    held, limit = len(seen), draft.pool.workers.max
+    seen = [u for u in pool_plan.staying if u.state not in (State.MISSING, State.UNRECORDED)]
+    held, limit = len(seen), pool_plan.pool.workers.max
     if held <= limit:
         return
     because = f"the pool holds {held}, workers.max is {limit}"
-    booting = youngest_first(draft.booting)[: held - limit]
+    booting = youngest_first(pool_plan.booting)[: held - limit]
     for unit in booting:
-        draft.delete(unit, Reason.ABOVE_MAX, because)
-    order = least_regretted(world, draft, seen)
+        pool_plan.delete(unit, Reason.ABOVE_MAX, because)
+    order = scale_down_order(world, pool_plan, seen)
     states = (State.DISCONNECTED, State.IDLE, State.BUSY)
     ready = [unit for state in states for unit in order if unit.state is state]
     for unit in ready[: held - limit - len(booting)]:
-        draft.drain(unit, Reason.ABOVE_MAX, because)
+        pool_plan.drain(unit, Reason.ABOVE_MAX, because)
 
 
-def unwanted_because(draft: Draft) -> Reason | None:
+def unwanted_because(pool_plan: PoolPlan) -> Reason | None:
     """Return why config no longer wants a pool at all; None when it does."""
-    if draft.pool is None:
+    if pool_plan.pool is None:
         return Reason.POOL_REMOVED
-    return Reason.POOL_DRAINING if draft.pool.mode == "drain" else None
+    return Reason.POOL_DRAINING if pool_plan.pool.mode == "drain" else None

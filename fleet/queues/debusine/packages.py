@@ -24,7 +24,7 @@ from fleet.planner.durations import Run, is_about, patterns_of
 from fleet.queues.debusine import marks
 from fleet.queues.debusine.rows import PACKAGE_TAG, package_of
 from fleet.schema.model import Fleet, Pool
-from fleet.tagrules.context import ENVIRONMENTS, Told
+from fleet.tagrules.context import ENVIRONMENTS, QueueContext
 from fleet.tagrules.derive import needed
 from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, names_of
 
@@ -255,7 +255,7 @@ class Decider:
 
     def __init__(self, fleet: Fleet, today: date, history: Iterable[TaskHistory] = ()) -> None:
         self._rules = [rule for rule in fleet.derive if rule.history is not None]
-        self._told = Told(history={(each.task, each.package): (each,) for each in history})
+        self._told = QueueContext(history={(each.task, each.package): (each,) for each in history})
         self._tasks: defaultdict[str, set[str]] = defaultdict(set)
         for task, package in self._told.history:
             self._tasks[package].add(task)

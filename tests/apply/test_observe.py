@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from fleet.apply.observe import Sources, observe
-from fleet.apply.parallel import Together
+from fleet.apply.parallel import Concurrently
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.tickets import Given, Ticket
 from fleet.ports import Provider, StackRecord, StackRef
 from fleet.state.store import DatabaseStore
-from fleet.tickets.queue import TicketDesk
+from fleet.tickets.queue import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
@@ -134,7 +134,7 @@ def test_providers_are_listed_at_once_and_each_speaks_for_itself(tmp_path: Path)
         "b": MeetingProvider(meeting),
     }
     sources = Sources(
-        asking=Together,
+        asking=Concurrently,
         queues={},
         providers=providers,
         registries={},
@@ -166,7 +166,7 @@ def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path
     store.init()
     fleet = a_ticket_fleet()
     book = DatabaseTickets(store.begin, "tickets")
-    desk = TicketDesk(fleet, book, FixedClock(NOW))
+    desk = StoredTicketDesk(fleet, book, FixedClock(NOW))
     sources = Sources(
         asking=FakeAsking,
         queues={"tickets": desk},
@@ -185,7 +185,7 @@ def test_who_reads_a_desk_twice_in_one_run_is_told_the_same(tmp_path: Path) -> N
     store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     book = DatabaseTickets(store.begin, "tickets")
-    desk = TicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
+    desk = StoredTicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
 
     before = desk.read(NOW)
     opened(book)
@@ -268,7 +268,7 @@ def test_the_work_of_a_ticket_has_the_package_that_copr_tells_where_the_ticket_d
     book = DatabaseTickets(store.begin, "tickets")
     ticket = book.open(a_ticket(package=own), most=9, most_of_submitter=9)
     book.lease([Given(ticket.id, "m1", "powerful", "", NOW)], NOW)
-    desk = TicketDesk(fleet, book, FixedClock(NOW))
+    desk = StoredTicketDesk(fleet, book, FixedClock(NOW))
     sources = Sources(
         asking=FakeAsking,
         queues={"copr": NamingQueue(), "tickets": desk},

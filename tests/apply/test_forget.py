@@ -9,6 +9,7 @@ from fleet.apply.observe import Sources
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.model.facts import Unknown, World
 from fleet.state.store import DatabaseStore
+from tests.apply.test_apply import REF
 from tests.builders import (
     NOW,
     a_listing,
@@ -23,7 +24,6 @@ from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
-from tests.operate.test_apply import REF
 
 ONE, TWO = "debian-ci-builders-0001", "debian-ci-builders-0002"
 

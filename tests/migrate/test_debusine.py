@@ -5,7 +5,7 @@ import pytest
 from fleet.migrate.from_debusine import import_debusine
 from fleet.migrate.writing import Imported
 from fleet.schema.model import ExistingImage, HcloudProvider, Machine, Pool
-from tests.imports.reading import fleet_of, said, wrong
+from tests.migrate.reading import fleet_of, said, wrong
 from tests.rigs.process import ROOT
 
 RECORDED = ROOT / "tests/fixtures/debusine-0.16.2"

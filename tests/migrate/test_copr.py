@@ -9,7 +9,7 @@ from fleet.migrate.from_copr import import_copr
 from fleet.migrate.writing import Imported
 from fleet.schema.model import TicketQueue
 from fleet.tagrules.names import Recorded
-from tests.imports.reading import fleet_of, said, wrong
+from tests.migrate.reading import fleet_of, said, wrong
 
 ASAHI = "@asahi/kernel/.*(x86_64|aarch64)/kernel"
 SEED = """\

@@ -4,7 +4,7 @@ from fleet.errors import FileUnreadable, FleetError, PublicationRefused, SourceU
 from fleet.images.prune import (
     Forgotten,
     PrunedVersion,
-    Shears,
+    Pruner,
     delete_forgotten,
     list_uploads,
     prune_versions,
@@ -61,7 +61,7 @@ class Trial:
             "places": PLACES,
         }
         judged = PrunedVersion.model_validate(values | overrides)
-        shears = Shears(self.store, self.publishers.__getitem__, self._drop)
+        shears = Pruner(self.store, self.publishers.__getitem__, self._drop)
         (pruned,) = prune_versions([judged], shears)
         return pruned
 

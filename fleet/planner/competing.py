@@ -11,12 +11,12 @@ from fleet.model.facts import Demand, Listing, MachineState, Unknown, Worker, Wo
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.planner.demand import Signed
-from fleet.planner.inventory import PoolCensus
+from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_count
 from fleet.tagrules import find_doubts, serves_queue
-from fleet.tagrules.context import find_differing_records, told_of
+from fleet.tagrules.context import find_differing_records, queue_context
 from fleet.tagrules.vocabulary import Vocabulary
 
 _OFF = "its machine is off"
@@ -82,7 +82,7 @@ def find_contradictions(
     """
     for queue, reading in sorted(world.queues.items()):
         if isinstance(reading.demand, Demand):
-            for differing in find_differing_records(fleet, told_of(reading.demand)):
+            for differing in find_differing_records(fleet, queue_context(reading.demand)):
                 yield _warning(f"queue {queue}: {differing}")
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
@@ -126,17 +126,17 @@ def _warning(message: str) -> Warning_:
     return Warning_(rule="contradicting-sources", message=message)
 
 
-def unseen_workers(censuses: Iterable[PoolCensus]) -> Iterator[WorkerVerdict]:
+def unseen_workers(censuses: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
     """Yield the verdicts on machines whose provider could not be read: they are left alone."""
-    for census in censuses:
-        for unit in census.unseen:
+    for inventory in censuses:
+        for unit in inventory.unseen:
             yield WorkerVerdict(
                 worker=unit.name,
-                pool=census.pool,
+                pool=inventory.pool,
                 registry=unit.registry,
                 verdict="keep",
                 reason=Reason.NOT_KNOWN,
-                because=f"its stack knows it; {census.blind[0]}",
+                because=f"its stack knows it; {inventory.blind[0]}",
                 state=unit.state.value,
                 running=unit.worker.running if unit.worker else None,
                 since=unit.since,
@@ -172,7 +172,7 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
                 )
 
 
-def said_of_rivals(queue: str, rivals: Collection[str]) -> str:
+def format_rivals(queue: str, rivals: Collection[str]) -> str:
     """Return that a queue makes machines by itself, and what to do about it."""
     pools = ", ".join(sorted(rivals))
     return (
@@ -186,7 +186,7 @@ def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iter
     """Yield the queues that make machines by themselves too, and what their storing prevents."""
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
-            yield Warning_(rule="own-provisioner", message=said_of_rivals(queue, reading.rivals))
+            yield Warning_(rule="own-provisioner", message=format_rivals(queue, reading.rivals))
     yield from _warn_of_patience(fleet, world, demand)
 
 

@@ -13,7 +13,7 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import Stack, Unknown, World
 from fleet.model.outcome import Outcome
 from fleet.model.plan import ApprovalVerdict
-from fleet.ports import OneByOne, StackRef, Step, Task
+from fleet.ports import Sequential, StackRef, Step, Task
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 from tests.builders import (
@@ -70,7 +70,7 @@ class Bench:
             approvals=overrides.pop("approvals", ()),
         )
         edges: dict[str, Any] = {
-            name: overrides.pop(name) for name in ("is_ending", "crew") if name in overrides
+            name: overrides.pop(name) for name in ("is_ending", "executor") if name in overrides
         }
         sources = Sources(
             asking=FakeAsking,
@@ -363,7 +363,7 @@ POOLS = (a_pool_verdict(provider="desk"), a_pool_verdict(pool="other", provider=
 OTHER = a_create(pool="other", worker="debian-ci-other-0001")
 
 
-class _Backwards(OneByOne):
+class _Backwards(Sequential):
     """Begins with the last."""
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -376,7 +376,7 @@ def test_outcomes_stand_in_the_order_of_the_plan_whatever_is_done_first(bench: B
         a_create(worker=FIRST),
         OTHER,
         pools=POOLS,
-        crew=_Backwards(),
+        executor=_Backwards(),
     )
 
     assert [stack.pool for stack in outcome.stacks] == ["builders", "other"]

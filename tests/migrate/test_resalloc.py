@@ -7,8 +7,8 @@ import pytest
 from fleet.migrate.from_resalloc import OPTIONS, import_resalloc
 from fleet.migrate.writing import Imported
 from fleet.schema.model import Fleet, HooksProvider, Pool
-from tests.imports.production import pools_yaml
-from tests.imports.reading import fleet_of, said, wrong
+from tests.migrate.production import pools_yaml
+from tests.migrate.reading import fleet_of, said, wrong
 
 COMMANDS = "  cmd_new: new\n  cmd_delete: delete\n  cmd_list: list\n"
 

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from fleet.apply.observe import Sources
-from fleet.apply.selection import Order
-from fleet.apply.shared import lay_bases, lay_for_saved
+from fleet.apply.selection import Selection
+from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.errors import FleetError
 from fleet.model.facts import Base, Listing, Unknown, World
 from fleet.model.outcome import StackOutcome
@@ -41,12 +41,12 @@ def no_engine(_: str) -> Engine:
 
 
 @dataclass
-class Desk:
+class TicketDesk:
     """One provider's base, and what was said."""
 
     engine: FakeSharer = field(default_factory=FakeSharer)
     said: list[str] = field(default_factory=list)
-    order: Order | None = None
+    selection: Selection | None = None
 
     def lay(self, fleet: Fleet, **world: object) -> tuple[World, tuple[StackOutcome, ...]]:
         """Bring the base up in a world that knows what is recorded of it."""
@@ -61,7 +61,7 @@ class Desk:
             bases={"hetzner": self.engine},
         )
         seen = a_world(**({"bases": bases} | world))
-        return lay_bases(fleet, seen, sources, self.said.append, self.order)
+        return apply_shared_stacks(fleet, seen, sources, self.said.append, self.selection)
 
 
 def laid(fleet: Fleet) -> FakeSharer:
@@ -71,7 +71,7 @@ def laid(fleet: Fleet) -> FakeSharer:
 
 
 def test_a_base_is_made_and_the_world_knows_it() -> None:
-    desk = Desk()
+    desk = TicketDesk()
 
     world, troubles = desk.lay(a_sharing_fleet(**ASKED))
 
@@ -83,7 +83,7 @@ def test_a_base_is_made_and_the_world_knows_it() -> None:
 
 
 def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     desk.lay(a_sharing_fleet(**ASKED))
 
@@ -91,7 +91,7 @@ def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
 
 
 def test_a_base_in_which_a_change_failed_is_laid_again() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.fails_to_change = {"debian-ci-hetzner-network"}
     desk.lay(a_sharing_fleet(**WIDER))
     desk.engine.fails_to_change.clear()
@@ -102,7 +102,7 @@ def test_a_base_in_which_a_change_failed_is_laid_again() -> None:
 
 
 def test_where_nothing_is_shared_no_base_is_made() -> None:
-    desk = Desk()
+    desk = TicketDesk()
 
     desk.lay(a_sharing_fleet())
 
@@ -110,7 +110,7 @@ def test_where_nothing_is_shared_no_base_is_made() -> None:
 
 
 def test_what_nobody_uses_goes_with_its_key() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     world, _ = desk.lay(a_sharing_fleet())
 
@@ -120,7 +120,7 @@ def test_what_nobody_uses_goes_with_its_key() -> None:
 
 
 def test_what_machines_use_stays_without_its_key_and_that_is_said() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     world, _ = desk.lay(a_sharing_fleet(), stacks={"builders": USED})
 
@@ -130,7 +130,7 @@ def test_what_machines_use_stays_without_its_key_and_that_is_said() -> None:
 
 
 def test_what_machines_use_is_not_made_anew() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.anew = {"debian-ci-hetzner-network"}
 
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), stacks={"builders": USED})
@@ -141,7 +141,7 @@ def test_what_machines_use_is_not_made_anew() -> None:
 
 
 def test_what_is_made_beside_a_part_that_machines_use_is_not_made_anew() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.besides = [Step(worker="debian-ci-hetzner-network-subnet", operation="replace")]
 
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), stacks={"builders": USED})
@@ -152,7 +152,7 @@ def test_what_is_made_beside_a_part_that_machines_use_is_not_made_anew() -> None
 
 def test_what_instances_share_beside_their_template_is_not_made_anew() -> None:
     fleet = a_fleet(providers={"hetzner": {"kind": "aws", "region": "eu-central-1"}})
-    desk = Desk(laid(fleet))
+    desk = TicketDesk(laid(fleet))
     (template,) = parts_of(fleet, "hetzner")
     assert isinstance(desk.engine.base, Base)
     desk.engine.base = desk.engine.base.model_copy(update={"laid": False})
@@ -168,7 +168,7 @@ def test_what_instances_share_beside_their_template_is_not_made_anew() -> None:
 
 
 def test_what_somebody_else_put_into_a_base_is_not_deleted() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.besides = [Step(worker="of-anas-experiment", operation="delete")]
 
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER))
@@ -190,7 +190,7 @@ STRAY = a_machine(name="debian-ci-builders-0007", id="hcloud-7")
 def test_what_a_machine_may_use_that_no_stack_records_is_not_made_anew(
     listing: Listing | Unknown, because: str
 ) -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.anew = {"debian-ci-hetzner-network"}
 
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), providers={"hetzner": listing})
@@ -200,7 +200,7 @@ def test_what_a_machine_may_use_that_no_stack_records_is_not_made_anew(
 
 
 def test_what_a_machine_may_use_that_no_stack_records_stays_without_its_key() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     desk.lay(a_sharing_fleet(), providers={"hetzner": a_listing(STRAY)})
 
@@ -213,7 +213,7 @@ def test_what_a_machine_may_use_that_no_stack_records_stays_without_its_key() ->
 
 
 def test_what_nobody_uses_may_be_made_anew() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.anew = {"debian-ci-hetzner-network"}
 
     _, troubles = desk.lay(a_sharing_fleet(**WIDER))
@@ -223,7 +223,7 @@ def test_what_nobody_uses_may_be_made_anew() -> None:
 
 
 def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
-    desk = Desk()
+    desk = TicketDesk()
     desk.engine.fails = {"debian-ci-hetzner-network"}
 
     world, (trouble,) = desk.lay(a_sharing_fleet(**ASKED))
@@ -235,7 +235,7 @@ def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
 
 
 def test_what_a_failed_change_took_away_is_given_to_no_machine() -> None:
-    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.fails = desk.engine.anew = {"debian-ci-hetzner-network"}
 
     world, _ = desk.lay(a_sharing_fleet(**WIDER))
@@ -246,7 +246,7 @@ def test_what_a_failed_change_took_away_is_given_to_no_machine() -> None:
 
 
 def test_a_base_that_cannot_be_read_is_left_alone() -> None:
-    desk = Desk(FakeSharer(Unknown(unknown="locked")))
+    desk = TicketDesk(FakeSharer(Unknown(unknown="locked")))
 
     desk.lay(a_sharing_fleet(**ASKED))
 
@@ -257,7 +257,7 @@ LEFT = "base of hetzner: left as it is, although fleet.yaml asks for a change: "
 
 
 def test_a_base_of_whose_provider_no_ordered_pool_is_stays_as_it_is() -> None:
-    desk = Desk(order=Order(pools=frozenset({"other"})))
+    desk = TicketDesk(selection=Selection(pools=frozenset({"other"})))
     pools = {"builders": a_pool(), "other": a_pool(provider="desk")}
 
     world, troubles = desk.lay(a_sharing_fleet(pools, **ASKED))
@@ -267,7 +267,7 @@ def test_a_base_of_whose_provider_no_ordered_pool_is_stays_as_it_is() -> None:
 
 
 def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
-    desk = Desk(order=Order())
+    desk = TicketDesk(selection=Selection())
     pools = {"a": a_pool(mode="pause"), "b": a_pool(mode="observe")}
 
     desk.lay(a_sharing_fleet(pools, **ASKED))
@@ -277,7 +277,7 @@ def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
 
 
 def test_a_base_is_made_where_one_ordered_pool_may_be_changed() -> None:
-    desk = Desk(order=Order(pools=frozenset({"a", "b"})))
+    desk = TicketDesk(selection=Selection(pools=frozenset({"a", "b"})))
     pools = {"a": a_pool(mode="pause"), "b": a_pool()}
 
     desk.lay(a_sharing_fleet(pools, **ASKED))
@@ -289,15 +289,15 @@ def under_saved(before: Fleet, after: Fleet, anew: str) -> tuple[int, tuple[str,
     """Lay what a fleet wants under a plan saved of it; return how many it makes, and its drift."""
     base = sharing.a_base(before, laid=True)
     world = sharing.a_waiting_world(bases={"hetzner": base})
-    desk = Desk(FakeSharer(base))
+    desk = TicketDesk(FakeSharer(base))
     desk.engine.anew = {anew}
     saved = sharing.planned(after, world)
 
     def lay(world: World) -> tuple[World, tuple[StackOutcome, ...]]:
         return desk.lay(after, queues=world.queues)
 
-    _, troubles, drift = lay_for_saved(
-        Order(saved=saved), world, lay, partial(sharing.planned, after)
+    _, troubles, drift = apply_shared_stacks_of_saved(
+        Selection(saved=saved), world, lay, partial(sharing.planned, after)
     )
     assert (desk.engine.runs, troubles) == (1, ())
     return len(saved.actions), drift

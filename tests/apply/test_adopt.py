@@ -32,7 +32,7 @@ FLEET = a_fleet(
 )
 
 
-class Desk:
+class TicketDesk:
     """A simulated cloud with a machine that nobody owns, and an engine."""
 
     def __init__(self, rig: EmbeddedRig | PulumiRig) -> None:
@@ -64,14 +64,14 @@ class Desk:
 
 
 @pytest.fixture(params=["embedded", PULUMI])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> TicketDesk:
     if request.param == "embedded":
-        return Desk(EmbeddedRig(tmp_path))
+        return TicketDesk(EmbeddedRig(tmp_path))
     skip_without_cli()
-    return Desk(PulumiRig(tmp_path))
+    return TicketDesk(PulumiRig(tmp_path))
 
 
-def test_a_machine_is_recorded_under_its_own_id_and_none_is_made(desk: Desk) -> None:
+def test_a_machine_is_recorded_under_its_own_id_and_none_is_made(desk: TicketDesk) -> None:
     outcome = desk.adopt()
 
     assert (outcome.result, outcome.adopted) == ("applied", (NAME,))
@@ -79,7 +79,7 @@ def test_a_machine_is_recorded_under_its_own_id_and_none_is_made(desk: Desk) -> 
     assert desk.rig.machines() == [NAME]
 
 
-def test_its_inputs_are_recorded_so_that_a_preview_changes_nothing(desk: Desk) -> None:
+def test_its_inputs_are_recorded_so_that_a_preview_changes_nothing(desk: TicketDesk) -> None:
     desk.adopt()
 
     workers = read(desk.rig.engine).workers
@@ -87,7 +87,7 @@ def test_its_inputs_are_recorded_so_that_a_preview_changes_nothing(desk: Desk) -
     assert desk.rig.engine.preview(REF, workers) == ()
 
 
-def test_what_the_stack_held_stays(desk: Desk) -> None:
+def test_what_the_stack_held_stays(desk: TicketDesk) -> None:
     before = a_sim_worker("debian-builders-0001")
     desk.rig.engine.up(REF, [before], lambda _: None)
 
@@ -97,7 +97,7 @@ def test_what_the_stack_held_stays(desk: Desk) -> None:
 
 
 def test_killed_after_the_mark_it_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    desk = Desk(EmbeddedRig(tmp_path))
+    desk = TicketDesk(EmbeddedRig(tmp_path))
 
     def die(said: str) -> None:
         assert "marked" in said
@@ -110,7 +110,7 @@ def test_killed_after_the_mark_it_is_finished_by_the_same_command(tmp_path: Path
 
 
 def test_its_stack_is_remembered_so_that_its_loss_would_be_noticed(tmp_path: Path) -> None:
-    desk = Desk(EmbeddedRig(tmp_path))
+    desk = TicketDesk(EmbeddedRig(tmp_path))
 
     desk.adopt()
 
@@ -118,7 +118,7 @@ def test_its_stack_is_remembered_so_that_its_loss_would_be_noticed(tmp_path: Pat
 
 
 def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> None:
-    desk = Desk(EmbeddedRig(tmp_path))
+    desk = TicketDesk(EmbeddedRig(tmp_path))
     adoption = desk.judge()
 
     class Forgetful:
@@ -135,7 +135,7 @@ def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> Non
 
 
 def test_where_the_engine_would_do_more_nothing_is_marked(tmp_path: Path) -> None:
-    desk = Desk(EmbeddedRig(tmp_path))
+    desk = TicketDesk(EmbeddedRig(tmp_path))
     lost = a_sim_worker("debian-builders-0001")
     desk.rig.engine.up(REF, [lost], lambda _: None)
     desk.rig.die_making("debian-builders-0002", [lost, a_sim_worker("debian-builders-0002")])
@@ -158,7 +158,7 @@ class Unable(FakeEngine):
 
 
 def test_where_the_engine_cannot_record_nothing_is_marked(tmp_path: Path) -> None:
-    desk = Desk(EmbeddedRig(tmp_path))
+    desk = TicketDesk(EmbeddedRig(tmp_path))
     sources = replace(desk.sources, engine_of=lambda _: Unable())
 
     with pytest.raises(SecretMissing):
@@ -170,7 +170,7 @@ def test_where_the_engine_cannot_record_nothing_is_marked(tmp_path: Path) -> Non
 class Forestalled:
     """An engine; whatever it previews to create is deleted by somebody before it comes to it."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: TicketDesk) -> None:
         self.desk = desk
         self.engine = desk.rig.engine
         self.name = self.engine.name
@@ -184,7 +184,9 @@ class Forestalled:
             yield change
 
 
-def test_a_machine_that_is_gone_when_it_is_to_be_recorded_is_not_made_again(desk: Desk) -> None:
+def test_a_machine_that_is_gone_when_it_is_to_be_recorded_is_not_made_again(
+    desk: TicketDesk,
+) -> None:
     sources = replace(desk.sources, engine_of=lambda _: Forestalled(desk))
 
     with pytest.raises(StackFailed, match=f"{NAME} was there and is gone"):

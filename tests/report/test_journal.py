@@ -1,6 +1,6 @@
 """This module holds how the runs of a store read."""
 
-from fleet.report.outcome import run_to_text, run_to_value, said_of_begun
+from fleet.report.outcome import format_begun, run_to_text, run_to_value
 from tests.builders import a_stack_outcome, an_outcome
 
 _TIMES = {"started": "2026-11-21T08:00:00+00:00", "ended": "2026-11-21T08:00:07+00:00"}
@@ -58,10 +58,10 @@ def test_a_run_without_an_end_still_runs_while_somebody_holds_the_lock() -> None
 def test_of_a_run_that_died_the_last_step_is_said() -> None:
     died = a_run("queue q: drain a\nstack s: delete a\n") | {"ended": ""}
 
-    assert said_of_begun([died]) == "; its last of 2 steps: stack s: delete a"
+    assert format_begun([died]) == "; its last of 2 steps: stack s: delete a"
 
 
 def test_of_a_run_that_ended_or_had_begun_nothing_no_step_is_said() -> None:
     ended = a_run(an_outcome().model_dump_json())
 
-    assert [said_of_begun(runs) for runs in ([ended], [a_run("") | {"ended": ""}], [])] == [""] * 3
+    assert [format_begun(runs) for runs in ([ended], [a_run("") | {"ended": ""}], [])] == [""] * 3

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.apply.loop import Rhythm, Run, find_on_the_way, keep_applying
+from fleet.apply.loop import Run, Schedule, find_on_the_way, keep_applying
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.guard import guard
 from fleet.model.facts import World
@@ -17,7 +17,7 @@ from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
-MINUTELY = Rhythm(60)
+MINUTELY = Schedule(60)
 QUIET = Run(0)
 BUSY = Run(0, ("1 busy worker",))
 
@@ -35,7 +35,7 @@ class Loop:
         self._results = iter(results)
         self._took = took
 
-    def keep(self, rhythm: Rhythm) -> int:
+    def keep(self, rhythm: Schedule) -> int:
         """Return the exit code of the loop."""
         return keep_applying(rhythm, self._run, self.clock, self.waiter, self.said.append)
 
@@ -88,7 +88,7 @@ def test_without_an_end_it_goes_on_after_it_became_quiet() -> None:
 def test_until_quiet_ends_with_the_first_run_that_leaves_nothing_on_the_way() -> None:
     loop = Loop(BUSY, BUSY, QUIET, BUSY)
 
-    assert loop.keep(Rhythm(60, until_quiet=True)) == 0
+    assert loop.keep(Schedule(60, until_quiet=True)) == 0
     assert len(loop.began) == 3
     assert loop.said == ["quiet: nothing to do and nothing on the way, after 3 runs"]
 
@@ -96,7 +96,7 @@ def test_until_quiet_ends_with_the_first_run_that_leaves_nothing_on_the_way() ->
 def test_a_run_that_is_not_in_order_is_not_quiet() -> None:
     loop = Loop(Run(1), QUIET)
 
-    assert loop.keep(Rhythm(60, until_quiet=True)) == 0
+    assert loop.keep(Schedule(60, until_quiet=True)) == 0
     assert loop.said == [
         "quiet: nothing to do and nothing on the way, after 2 runs, 1 of them not in order"
     ]
@@ -105,7 +105,7 @@ def test_a_run_that_is_not_in_order_is_not_quiet() -> None:
 def test_no_run_begins_when_the_time_is_over() -> None:
     loop = Loop(BUSY, BUSY, BUSY, BUSY)
 
-    assert loop.keep(Rhythm(60, 180)) == 0
+    assert loop.keep(Schedule(60, 180)) == 0
     assert loop.began == [0, 60, 120]
     assert loop.clock.moment == BEGAN + timedelta(seconds=120), "nothing is left to wait for"
     assert loop.said == ["3m are over after 3 runs"]
@@ -114,7 +114,7 @@ def test_no_run_begins_when_the_time_is_over() -> None:
 def test_what_did_not_become_quiet_in_time_says_why_and_ends_with_1() -> None:
     loop = Loop(BUSY, BUSY)
 
-    assert loop.keep(Rhythm(60, 120, until_quiet=True)) == 1
+    assert loop.keep(Schedule(60, 120, until_quiet=True)) == 1
     assert loop.said == ["2m are over after 2 runs; it did not become quiet: 1 busy worker"]
 
 
@@ -185,7 +185,7 @@ def test_a_defect_in_six_runs_in_a_row_ends_the_loop() -> None:
 def test_the_last_run_that_had_the_lock_gives_the_exit_code(
     results: tuple[Run | FleetError, ...], code: int
 ) -> None:
-    assert Loop(*results).keep(Rhythm(60, 120)) == code
+    assert Loop(*results).keep(Schedule(60, 120)) == code
 
 
 def test_who_asks_to_end_gets_0_whatever_the_last_run_came_to() -> None:

@@ -10,7 +10,7 @@ from fleet.model.outcome import Outcome
 from fleet.model.plan import Release
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_create, a_sim_fleet, some_inputs
-from tests.builders.queue_desk import Desk
+from tests.builders.queue_desk import TicketDesk
 from tests.builders.queue_worlds import FIRST, QUEUE, SECOND, a_debusine_world, ours
 from tests.fakes.registry import FakeRegistry
 
@@ -25,11 +25,11 @@ class Silent(FakeRegistry):
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk.at(tmp_path)
+def desk(tmp_path: Path) -> TicketDesk:
+    return TicketDesk.at(tmp_path)
 
 
-def test_a_worker_that_is_left_behind_is_released(desk: Desk) -> None:
+def test_a_worker_that_is_left_behind_is_released(desk: TicketDesk) -> None:
     outcome = desk.apply(releases=(GONE,))
 
     assert desk.registry.released == [FIRST]
@@ -37,7 +37,7 @@ def test_a_worker_that_is_left_behind_is_released(desk: Desk) -> None:
     assert f"builders: release {FIRST}: its machine is gone" in desk.said
 
 
-def test_what_cannot_be_released_does_not_stop_the_rest(desk: Desk) -> None:
+def test_what_cannot_be_released_does_not_stop_the_rest(desk: TicketDesk) -> None:
     desk.registry = Silent()
     create = a_create(worker=SECOND, inputs=some_inputs(name=SECOND))
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_released_does_not_stop_the_rest(desk: Desk) -> None:
     assert f"{FIRST} was not released: the database does not answer" in desk.said[0]
 
 
-def test_where_a_queue_makes_machines_by_itself_nothing_is_changed(desk: Desk) -> None:
+def test_where_a_queue_makes_machines_by_itself_nothing_is_changed(desk: TicketDesk) -> None:
     create = a_create(worker=SECOND, serves=("debian/1",), inputs=some_inputs(name=SECOND))
 
     outcome = desk.apply(create, releases=(GONE,), rivals=("own-amd64", "own-arm64"))
@@ -57,7 +57,7 @@ def test_where_a_queue_makes_machines_by_itself_nothing_is_changed(desk: Desk) -
     assert (desk.engine.machines, desk.registry.released) == ({}, [])
 
 
-def vanished(desk: Desk, approved: int = 0) -> Outcome:
+def vanished(desk: TicketDesk, approved: int = 0) -> Outcome:
     """Apply what the plan says of two busy workers whose machines are gone."""
     approval = {
         "guard": "delete",
@@ -72,20 +72,20 @@ def vanished(desk: Desk, approved: int = 0) -> Outcome:
     return desk.carry_out(world, guard(desk.fleet, reconcile(desk.fleet, world)))
 
 
-def test_what_the_guard_for_deletions_refuses_is_not_released(desk: Desk) -> None:
+def test_what_the_guard_for_deletions_refuses_is_not_released(desk: TicketDesk) -> None:
     outcome = vanished(desk)
 
     assert (desk.registry.released, outcome.exit_code) == ([], 4)
 
 
-def test_an_approval_is_used_up_by_what_was_released(desk: Desk) -> None:
+def test_an_approval_is_used_up_by_what_was_released(desk: TicketDesk) -> None:
     outcome = vanished(desk, approved=1)
 
     assert (desk.registry.released, outcome.released) == ([FIRST], (FIRST,))
     assert list(desk.store.spent().values()) == [(f"builders/{FIRST}:",)]
 
 
-def test_an_approval_is_given_back_where_nothing_was_released(desk: Desk) -> None:
+def test_an_approval_is_given_back_where_nothing_was_released(desk: TicketDesk) -> None:
     desk.registry = Silent()
 
     vanished(desk, approved=2)

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.apply.observe import Sources, observe
 from fleet.apply.run import apply_plan
-from fleet.apply.shared import lay_bases
+from fleet.apply.shared import apply_shared_stacks
 from fleet.engines.pulumi_base import PulumiBase
 from fleet.guard import guard
 from fleet.model.facts import World
@@ -55,7 +55,7 @@ class Operator:
             bases={"hetzner": self.base},
         )
         world: World = observe(fleet, sources, NOW)
-        world, troubles = lay_bases(fleet, world, sources, self.said.append)
+        world, troubles = apply_shared_stacks(fleet, world, sources, self.said.append)
         plan = guard(fleet, reconcile(fleet, world))
         outcome = apply_plan(fleet, world, plan, sources, self.said.append)
         return outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})

@@ -1,7 +1,7 @@
 """The doctor of an engine: what an apply would need and does not have."""
 
+from tests.apply.test_doctor import check, of
 from tests.builders import a_fleet
-from tests.operate.test_doctor import check, of
 
 
 def test_a_real_engine_without_a_passphrase_is_wrong() -> None:

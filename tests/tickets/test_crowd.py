@@ -122,8 +122,8 @@ def test_no_ticket_is_lost_and_none_is_doubled_however_often_the_service_is_kill
         f"submitter-{number % SANDBOXES}" for number in range(clients)
     ]
     # Whose answer was lost took another: the first expires, as nobody knows of it.
-    strays = [ticket for number, ticket in kept.items() if number not in set(ids)]
-    assert all(ticket.lease for ticket in strays)
+    unrecorded_machines = [ticket for number, ticket in kept.items() if number not in set(ids)]
+    assert all(ticket.lease for ticket in unrecorded_machines)
     assert len(trial.machines()) <= most
 
 

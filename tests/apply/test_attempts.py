@@ -34,7 +34,7 @@ REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="
 NOTHING = {"providers": {"desk": a_listing(workers=())}, "stacks": {}}
 
 
-class Desk:
+class TicketDesk:
     """One fleet at the provider `desk`, over written fakes and a store."""
 
     def __init__(self, store: DatabaseStore) -> None:
@@ -63,23 +63,23 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path) -> TicketDesk:
     store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
-    return Desk(store)
+    return TicketDesk(store)
 
 
 def creation(name: str, **inputs: object) -> Create:
     return a_create(worker=name, inputs=some_inputs(name=name, **inputs))
 
 
-def remembered(desk: Desk, *attempts: Attempt) -> dict[str, object]:
+def remembered(desk: TicketDesk, *attempts: Attempt) -> dict[str, object]:
     """Write tries into the store and return the part of a world that tells them."""
     desk.sources.store.record_attempts(attempts)
     return {"attempts": attempts}
 
 
-def test_a_machine_that_was_made_is_a_try_that_has_not_ended(desk: Desk) -> None:
+def test_a_machine_that_was_made_is_a_try_that_has_not_ended(desk: TicketDesk) -> None:
     desk.apply(creation(FIRST, type="ccx63", settings={"market": "spot"}))
 
     (begun,) = desk.sources.store.attempts(10)
@@ -103,7 +103,7 @@ def test_a_machine_that_was_made_is_a_try_that_has_not_ended(desk: Desk) -> None
     ],
 )
 def test_what_the_provider_refused_is_written_down_with_its_words(
-    desk: Desk, says: str, result: str
+    desk: TicketDesk, says: str, result: str
 ) -> None:
     desk.engine.fails, desk.engine.says = {SECOND}, says
 
@@ -113,7 +113,7 @@ def test_what_the_provider_refused_is_written_down_with_its_words(
     assert desk.sources.store.attempts(10)[1].detail == says
 
 
-def test_a_try_is_written_down_before_the_engine_runs(desk: Desk) -> None:
+def test_a_try_is_written_down_before_the_engine_runs(desk: TicketDesk) -> None:
     desk.engine.dies_at = FIRST
 
     with pytest.raises(Killed):
@@ -123,7 +123,7 @@ def test_a_try_is_written_down_before_the_engine_runs(desk: Desk) -> None:
 
 
 def test_a_try_that_was_killed_before_it_made_anything_is_gone_with_the_next_apply(
-    desk: Desk,
+    desk: TicketDesk,
 ) -> None:
     world = remembered(desk, an_attempt(result="starting"))
 
@@ -132,7 +132,7 @@ def test_a_try_that_was_killed_before_it_made_anything_is_gone_with_the_next_app
     assert desk.tries == [(FIRST, "gone")]
 
 
-def test_a_creation_that_is_finished_later_is_one_try(desk: Desk) -> None:
+def test_a_creation_that_is_finished_later_is_one_try(desk: TicketDesk) -> None:
     world = remembered(desk, an_attempt(result="starting"))
     unfinished = a_stack(provider="desk", workers=(some_inputs(),), interrupted=True)
 
@@ -141,25 +141,25 @@ def test_a_creation_that_is_finished_later_is_one_try(desk: Desk) -> None:
     assert desk.tries == [(FIRST, "starting")]
 
 
-def test_where_nothing_began_no_try_is_written_down(desk: Desk) -> None:
+def test_where_nothing_began_no_try_is_written_down(desk: TicketDesk) -> None:
     desk.apply()
 
     assert desk.tries == []
 
 
-def test_what_is_observed_holds_the_tries(desk: Desk) -> None:
+def test_what_is_observed_holds_the_tries(desk: TicketDesk) -> None:
     desk.sources.store.record_attempts([an_attempt()])
 
     assert observe(a_sim_fleet(), desk.sources, NOW).attempts == (an_attempt(),)
 
 
 def test_without_a_store_no_try_is_remembered(tmp_path: Path) -> None:
-    missing = Desk(DatabaseStore(f"sqlite:///{tmp_path}/nowhere.db", "debian-ci"))
+    missing = TicketDesk(DatabaseStore(f"sqlite:///{tmp_path}/nowhere.db", "debian-ci"))
 
     assert observe(a_sim_fleet(), missing.sources, NOW).attempts == ()
 
 
-def never_registered(desk: Desk) -> World:
+def never_registered(desk: TicketDesk) -> World:
     desk.engine.up(REF, [some_inputs()], lambda _: None)
     machine = a_machine(id=f"fake-{FIRST}")
     return a_world(
@@ -168,7 +168,9 @@ def never_registered(desk: Desk) -> World:
     )
 
 
-def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(desk: Desk) -> None:
+def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(
+    desk: TicketDesk,
+) -> None:
     world = never_registered(desk)
     gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)
 
@@ -178,7 +180,7 @@ def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(desk: 
     assert desk.engine.machines == {}
 
 
-def test_a_machine_whose_worker_registered_after_all_stays(desk: Desk) -> None:
+def test_a_machine_whose_worker_registered_after_all_stays(desk: TicketDesk) -> None:
     world = never_registered(desk)
     desk.registry.running = {FIRST: "90"}
     gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)
@@ -189,7 +191,7 @@ def test_a_machine_whose_worker_registered_after_all_stays(desk: Desk) -> None:
     assert list(desk.engine.machines) == [FIRST]
 
 
-def test_the_failure_is_remembered_in_the_run_that_deletes_the_machine(desk: Desk) -> None:
+def test_the_failure_is_remembered_in_the_run_that_deletes_the_machine(desk: TicketDesk) -> None:
     world = never_registered(desk)
     tries = remembered(desk, an_attempt(result="starting"))
     gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)

@@ -1,7 +1,7 @@
 """What `fleet doctor` says of a queue that is a recording."""
 
+from tests.apply.test_doctor import check, of
 from tests.builders import a_fleet, a_reading, a_world
-from tests.operate.test_doctor import check, of
 
 
 def test_a_recording_without_workers_is_given_no_advice_about_a_server() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fleet.apply.selection import Order, ordered_part
+from fleet.apply.selection import Selection, selected_part
 from fleet.model.facts import Base, BaseChange, Unknown
 from fleet.model.plan import Plan
 from fleet.model.saved_plan import find_drift
@@ -108,5 +108,5 @@ def test_a_saved_plan_differs_where_a_base_would_change_otherwise() -> None:
 def test_an_order_holds_only_the_bases_of_its_pools() -> None:
     plan = planned(sharing(**ASKED))
 
-    assert ordered_part(Order(pools=frozenset({"other"})), plan).bases == ()
-    assert ordered_part(Order(pools=frozenset({"builders"})), plan).bases == plan.bases
+    assert selected_part(Selection(pools=frozenset({"other"})), plan).bases == ()
+    assert selected_part(Selection(pools=frozenset({"builders"})), plan).bases == plan.bases

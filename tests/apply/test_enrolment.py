@@ -13,7 +13,7 @@ from fleet.model.facts import Stack, WorkerInputs
 from fleet.planner.machine_inputs import read_user_data
 from fleet.ports import NO_USER_DATA, Change, Enrolment, Progress, StackRef, Step
 from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
-from tests.builders.queue_desk import Desk
+from tests.builders.queue_desk import TicketDesk
 from tests.builders.queue_worlds import FIRST, QUEUE, SECOND, THIRD
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.registry import FakeRegistry
@@ -71,31 +71,31 @@ class TakenMeanwhile(FakeEngine):
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk.at(tmp_path)
+def desk(tmp_path: Path) -> TicketDesk:
+    return TicketDesk.at(tmp_path)
 
 
-def test_a_new_machine_is_given_its_worker_s_token(desk: Desk) -> None:
+def test_a_new_machine_is_given_its_worker_s_token(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND)
 
     assert {name: desk.token_of(name) for name in (FIRST, SECOND)} == desk.registry.tokens
 
 
-def test_a_worker_is_told_which_server_it_belongs_to(desk: Desk) -> None:
+def test_a_worker_is_told_which_server_it_belongs_to(desk: TicketDesk) -> None:
     desk.make(FIRST)
 
     files = read_user_data(desk.engine.given[FIRST]).files
     assert any("https://debusine.example.org/api" in file.content for file in files)
 
 
-def test_workers_of_one_run_start_one_after_the_other(desk: Desk) -> None:
+def test_workers_of_one_run_start_one_after_the_other(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND, THIRD)
 
     delays = [read_user_data(desk.engine.given[name]).delay for name in (FIRST, SECOND, THIRD)]
     assert delays == [0, 2, 4]
 
 
-def test_a_token_outlives_the_time_that_its_machine_has_to_come_up(desk: Desk) -> None:
+def test_a_token_outlives_the_time_that_its_machine_has_to_come_up(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND)
 
     deadline = timedelta(minutes=10)  # boot.deadline
@@ -104,7 +104,7 @@ def test_a_token_outlives_the_time_that_its_machine_has_to_come_up(desk: Desk) -
     assert [each.expires for each in desk.registry.enrolled] == expected
 
 
-def test_a_machine_is_told_how_much_swap_its_pool_asks_for(desk: Desk) -> None:
+def test_a_machine_is_told_how_much_swap_its_pool_asks_for(desk: TicketDesk) -> None:
     pools = {"builders": a_pool(provider="desk", machine={"type": "ccx33", "swap": "2GiB"})}
     desk.fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
 
@@ -113,7 +113,7 @@ def test_a_machine_is_told_how_much_swap_its_pool_asks_for(desk: Desk) -> None:
     assert read_user_data(desk.engine.given[FIRST]).swap == 2048
 
 
-def test_a_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: Desk) -> None:
+def test_a_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: TicketDesk) -> None:
     tags = {"provides": ["worker:class:big"], "requires": ["task:scope:debian"]}
     pools = {"builders": a_pool(provider="desk", **tags)}
     desk.fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
@@ -126,7 +126,7 @@ def test_a_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: Desk) -> None:
     assert enrolment.requires == ("task:scope:debian",)
 
 
-def test_a_machine_that_is_refused_leaves_no_token(desk: Desk) -> None:
+def test_a_machine_that_is_refused_leaves_no_token(desk: TicketDesk) -> None:
     desk.engine.fails = {FIRST}
 
     outcome = desk.make(FIRST, SECOND)
@@ -135,7 +135,7 @@ def test_a_machine_that_is_refused_leaves_no_token(desk: Desk) -> None:
     assert list(desk.registry.tokens) == [SECOND]
 
 
-def test_a_machine_that_may_have_been_made_keeps_its_token(desk: Desk) -> None:
+def test_a_machine_that_may_have_been_made_keeps_its_token(desk: TicketDesk) -> None:
     desk.engine = OnAFullDisk()
 
     outcome = desk.make(FIRST)
@@ -145,7 +145,7 @@ def test_a_machine_that_may_have_been_made_keeps_its_token(desk: Desk) -> None:
 
 
 def test_where_a_worker_cannot_be_enrolled_those_before_it_are_made_and_no_token_left(
-    desk: Desk,
+    desk: TicketDesk,
 ) -> None:
     desk.registry = FailingRegistry(most=1)
 
@@ -156,7 +156,9 @@ def test_where_a_worker_cannot_be_enrolled_those_before_it_are_made_and_no_token
     assert outcome.stacks[0].error == f"{SECOND} is not made: the database does not answer"
 
 
-def test_where_what_was_held_ends_badly_when_it_is_given_up_no_token_is_left(desk: Desk) -> None:
+def test_where_what_was_held_ends_badly_when_it_is_given_up_no_token_is_left(
+    desk: TicketDesk,
+) -> None:
     desk.engine = FailingToGiveUp()
     desk.registry = FailingRegistry(most=1)
 
@@ -169,7 +171,7 @@ def test_where_what_was_held_ends_badly_when_it_is_given_up_no_token_is_left(des
 
 
 def test_where_no_worker_can_be_enrolled_those_that_go_are_deleted_all_the_same(
-    desk: Desk,
+    desk: TicketDesk,
 ) -> None:
     desk.make(FIRST)
     desk.registry = FailingRegistry(most=0)
@@ -181,7 +183,7 @@ def test_where_no_worker_can_be_enrolled_those_that_go_are_deleted_all_the_same(
     assert desk.engine.machines == {}
 
 
-def test_a_worker_is_switched_off_only_after_the_new_ones_are_enrolled(desk: Desk) -> None:
+def test_a_worker_is_switched_off_only_after_the_new_ones_are_enrolled(desk: TicketDesk) -> None:
     desk.make(FIRST)
     order: list[str] = []
 
@@ -202,7 +204,7 @@ def test_a_worker_is_switched_off_only_after_the_new_ones_are_enrolled(desk: Des
     assert order == [f"enrol {SECOND}", f"disable {FIRST}"]
 
 
-def test_where_a_registry_fails_what_it_switched_off_before_is_deleted(desk: Desk) -> None:
+def test_where_a_registry_fails_what_it_switched_off_before_is_deleted(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND, THIRD)
 
     class Failing(FakeRegistry):
@@ -221,7 +223,7 @@ def test_where_a_registry_fails_what_it_switched_off_before_is_deleted(desk: Des
     assert outcome.stacks[0].error == f"{SECOND} stays: no answer about {SECOND}"
 
 
-def test_why_a_worker_stays_is_said_where_the_others_cannot_go_either(desk: Desk) -> None:
+def test_why_a_worker_stays_is_said_where_the_others_cannot_go_either(desk: TicketDesk) -> None:
     desk.engine = TakenMeanwhile()
     desk.make(FIRST, SECOND)
     desk.registry.running = {FIRST: "90"}
@@ -233,7 +235,7 @@ def test_why_a_worker_stays_is_said_where_the_others_cannot_go_either(desk: Desk
     assert outcome.stacks[0].error == said
 
 
-def test_what_is_refused_of_one_worker_stops_no_other(desk: Desk) -> None:
+def test_what_is_refused_of_one_worker_stops_no_other(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND)
 
     class Strange(FakeRegistry):
@@ -255,7 +257,9 @@ def test_what_is_refused_of_one_worker_stops_no_other(desk: Desk) -> None:
     assert outcome.stacks[0].error.count("is not of fleet debian-ci") == 2
 
 
-def test_what_a_machine_that_is_off_held_is_given_back_before_it_is_deleted(desk: Desk) -> None:
+def test_what_a_machine_that_is_off_held_is_given_back_before_it_is_deleted(
+    desk: TicketDesk,
+) -> None:
     desk.make(FIRST)
     desk.registry.running = {FIRST: "90"}
 
@@ -264,7 +268,7 @@ def test_what_a_machine_that_is_off_held_is_given_back_before_it_is_deleted(desk
     assert (desk.registry.released, outcome.stacks[0].deleted) == ([FIRST], (FIRST,))
 
 
-def test_a_name_that_is_at_work_is_left_out_and_the_others_are_made(desk: Desk) -> None:
+def test_a_name_that_is_at_work_is_left_out_and_the_others_are_made(desk: TicketDesk) -> None:
     desk.registry.running = {FIRST: "90"}
 
     outcome = desk.make(FIRST, SECOND)
@@ -274,7 +278,7 @@ def test_a_name_that_is_at_work_is_left_out_and_the_others_are_made(desk: Desk) 
 
 
 def test_a_run_that_dies_while_it_makes_a_machine_leaves_a_token_that_the_next_replaces(
-    desk: Desk,
+    desk: TicketDesk,
 ) -> None:
     desk.engine.dies_at = FIRST
     with pytest.raises(Killed):
@@ -290,7 +294,7 @@ def test_a_run_that_dies_while_it_makes_a_machine_leaves_a_token_that_the_next_r
 
 
 def test_a_machine_that_a_killed_run_has_made_keeps_the_token_that_it_was_given(
-    desk: Desk,
+    desk: TicketDesk,
 ) -> None:
     desk.engine.dies_at = FIRST
     with pytest.raises(Killed):
@@ -303,7 +307,7 @@ def test_a_machine_that_a_killed_run_has_made_keeps_the_token_that_it_was_given(
     assert desk.registry.tokens == before
 
 
-def test_no_token_is_told_stored_or_shown(desk: Desk, tmp_path: Path) -> None:
+def test_no_token_is_told_stored_or_shown(desk: TicketDesk, tmp_path: Path) -> None:
     desk.engine.fails = {SECOND}
 
     outcome = desk.make(FIRST, SECOND)
@@ -314,13 +318,13 @@ def test_no_token_is_told_stored_or_shown(desk: Desk, tmp_path: Path) -> None:
     assert "token-of-" not in told
 
 
-def test_what_was_told_to_a_registry_is_looked_at_again_at_the_end(desk: Desk) -> None:
+def test_what_was_told_to_a_registry_is_looked_at_again_at_the_end(desk: TicketDesk) -> None:
     desk.make(FIRST)
 
     assert desk.registry.confirmed == 1
 
 
-def test_a_person_is_told_what_is_waited_for_at_the_end(desk: Desk) -> None:
+def test_a_person_is_told_what_is_waited_for_at_the_end(desk: TicketDesk) -> None:
     desk.make(FIRST)
     before = [said for said in desk.said if "looking again" in said]
 
@@ -330,7 +334,7 @@ def test_a_person_is_told_what_is_waited_for_at_the_end(desk: Desk) -> None:
     assert desk.said[-1] == "debian: looking again in 12 s at what its workers were told"
 
 
-def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: Desk) -> None:
+def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: TicketDesk) -> None:
     class Forgetful(FakeRegistry):
         def confirm(self) -> None:
             raise SourceUnreachable("worker was drained, but reading it back says otherwise")
@@ -343,7 +347,7 @@ def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: Desk) -> No
     assert "reading it back says otherwise" in desk.said[-1]
 
 
-def test_a_queue_that_takes_no_word_is_refused_before_anything_changes(desk: Desk) -> None:
+def test_a_queue_that_takes_no_word_is_refused_before_anything_changes(desk: TicketDesk) -> None:
     create = a_create(worker=FIRST, registry="elsewhere", inputs=some_inputs(name=FIRST))
 
     outcome = desk.apply(create)
@@ -353,7 +357,9 @@ def test_a_queue_that_takes_no_word_is_refused_before_anything_changes(desk: Des
     assert desk.engine.machines == {}
 
 
-def test_what_never_registered_has_its_token_revoked_before_it_is_deleted(desk: Desk) -> None:
+def test_what_never_registered_has_its_token_revoked_before_it_is_deleted(
+    desk: TicketDesk,
+) -> None:
     desk.make(FIRST)
 
     desk.apply(a_delete(worker=FIRST, registry="debian", revokes=True), listed=(FIRST,))
