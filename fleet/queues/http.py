@@ -1,6 +1,7 @@
-"""This module knows whose certificates are believed, as httpx would read it each time anew.
+"""Read and change servers over HTTP, bounded in time and size; and serve on the loopback.
 
 Redirects are never followed, so a secret header reaches only the server that fleet.yaml names.
+httpx takes 60 ms to load, so only the functions that call a server import it.
 """
 
 import os
@@ -18,13 +19,15 @@ from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from socket import SHUT_RDWR, socket
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from fleet.errors import SourceUnreachable
+
+if TYPE_CHECKING:
+    import httpx
 
 _SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
@@ -48,6 +51,8 @@ def _changed(name: str) -> object:
 
 @lru_cache(maxsize=1)
 def _read(_: object) -> ssl.SSLContext:
+    import httpx
+
     return httpx.create_ssl_context()
 
 
@@ -134,6 +139,8 @@ class Reader:
 
     def __enter__(self) -> Self:
         """Start the clock of the reading."""
+        import httpx
+
         self._until = self._clock() + self._limits.total
         # Compression would let a small answer unpack to any size.
         asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
@@ -196,6 +203,8 @@ class Reader:
             self._sockets.append(stream.get_extra_info("socket"))
 
     def _ask(self, asked: "_Asked", only: bytes) -> Reply:
+        import httpx
+
         place = asked.place
         try:
             # One that says nothing at all is noticed sooner, and told as that.
@@ -223,7 +232,9 @@ class Reader:
             self.clock_ahead = round((sent - datetime.now(UTC)) / timedelta(minutes=1))
         return Reply(place, response.status_code, kind, body, date, headers)
 
-    def _begin(self, asked: "_Asked") -> httpx.Response:
+    def _begin(self, asked: "_Asked") -> "httpx.Response":
+        import httpx
+
         place = asked.place
         request = self._client.build_request(
             asked.method,
@@ -249,7 +260,7 @@ class Reader:
             request.extensions["timeout"] = self._timeout(place).as_dict()
             return self._client.send(request, stream=True)
 
-    def _body(self, place: str, response: httpx.Response, only: bytes) -> bytes:
+    def _body(self, place: str, response: "httpx.Response", only: bytes) -> bytes:
         body, line = bytearray(), b""
         for part in response.iter_raw():
             self._timeout(place)
@@ -264,13 +275,17 @@ class Reader:
                 )
         return bytes(body) + (line if line.startswith(only) else b"")
 
-    def _timeout(self, place: str) -> httpx.Timeout:
+    def _timeout(self, place: str) -> "httpx.Timeout":
+        import httpx
+
         left = self.left()
         if left <= 0:
             raise TooSlow(f"{place} was not read within {self._limits.total:g} s")
         return httpx.Timeout(min(self._silence, left), connect=min(self._limits.connect, left))
 
-    def _translated(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
+    def _translated(self, place: str, error: "httpx.TransportError") -> SourceUnreachable:
+        import httpx
+
         match error:
             case _ if self._is_cut:
                 self._timeout(place)
@@ -290,7 +305,9 @@ class Reader:
                 because = f"could not be asked ({type(error).__name__})"
         return SourceUnreachable(f"{place} {because}; is the server up and the address right?")
 
-    def _broken_off(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
+    def _broken_off(self, place: str, error: "httpx.TransportError") -> SourceUnreachable:
+        import httpx
+
         if self._is_cut:
             return TooSlow(f"{place} was not read within {self._limits.total:g} s")
         if isinstance(error, httpx.TimeoutException):

@@ -99,7 +99,7 @@ def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
 def test_what_is_sent_is_what_this_version_says() -> None:
     for name, digest in SENT.items():
         content = (ROOT / "fleet" / "queues" / "debusine" / name).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == digest, "channels.SENT has to be told"
+        assert hashlib.sha256(content).hexdigest() == digest, "update registry.SENT"
 
 
 def test_it_can_be_sent_from_a_zip(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_it_can_be_sent_from_a_zip(tmp_path: Path) -> None:
         for path in (ROOT / "fleet").rglob("*.py"):
             packed.write(path, path.relative_to(ROOT))
     script = (
-        "import sys, fleet; from fleet.queues.debusine import changes, channels\n"
+        "import sys, fleet; from fleet.queues.debusine import changes, registry\n"
         "assert '.zip' in fleet.__file__\n"
-        "print(channels.CommandChannel(sys.argv[1:]).run([(changes.look, {})]))\n"
+        "print(registry.CommandChannel(sys.argv[1:]).run([(changes.look, {})]))\n"
     )
     admin = (
         "import re, sys; text = sys.stdin.read()\n"
