@@ -15,7 +15,7 @@ def test_the_committed_pages_are_those_that_the_parser_gives() -> None:
 def test_every_verb_has_one_module_one_page_and_one_test_file() -> None:
     verbs = {name.removesuffix(".md") for name in pages()} - {"index"}
 
-    for folder, form in (("fleet/commands", "{}.py"), ("tests/cli", "test_{}.py")):
+    for folder, form in (("fleet/cli", "{}.py"), ("tests/cli", "test_{}.py")):
         files = {
             verb: [ROOT / folder / form.format(name) for name in (verb, f"{verb}_")]
             for verb in verbs

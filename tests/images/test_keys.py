@@ -16,7 +16,7 @@ from fleet.images.ssh import new_key
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 KILLED = """
 import os, signal
-from fleet.images.keys import new_key
+from fleet.images.ssh import new_key
 with new_key("killed"):
     os.kill(os.getpid(), signal.SIGKILL)
 """
