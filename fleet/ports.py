@@ -1,16 +1,10 @@
-"""This module names what the sequences in `operate` need from the world, as protocols.
+"""What apply needs from the outside, as protocols, with the small values that they exchange.
 
-Each edge implements one; each has a written fake and a contract suite in tests/ports/.
-Errors an edge may raise are the ones of fleet.errors.
-
-As in fleet.ports: each edge implements one, has a written fake and a contract suite in
-tests/ports/, and raises the errors of fleet.errors.
-
-It has a written fake and a contract suite, as the protocols of fleet.ports have.
+Each edge implements one and raises only errors of fleet.errors; each protocol has a fake and a
+contract suite in tests/ports/.
 """
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +13,6 @@ from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pydantic import Field
 
-from fleet.errors import FleetError
 from fleet.explain.doctor import Summary
 from fleet.model.facts import (
     Attempt,
@@ -345,39 +338,6 @@ class SupportsConcurrency(Protocol):
         """Begin again what is asked for: nothing of before runs any more."""
 
 
-def each_done(
-    provider: object, steps: Sequence[T], do: Callable[[T], None]
-) -> Generator[tuple[T, FleetError | None]]:
-    """Carry out steps, and yield each when it has ended, with why it failed, or None.
-
-    Where whoever asks is interrupted or closes this, what runs is ended, and no more begun.
-    """
-
-    def tried(step: T) -> FleetError | None:
-        try:
-            do(step)
-        except FleetError as error:
-            return error
-        return None
-
-    if not isinstance(provider, SupportsConcurrency):
-        for step in steps:
-            yield step, tried(step)
-        return
-    with ThreadPoolExecutor(provider.at_once, thread_name_prefix="machine") as threads:
-        try:
-            running = {threads.submit(tried, step): step for step in steps}
-            for future in as_completed(running):
-                yield running[future], future.result()
-        except BaseException:
-            provider.cut_short()
-            try:
-                threads.shutdown(cancel_futures=True)
-            finally:
-                provider.go_on()
-            raise
-
-
 class ImageBuilder(Protocol):
     """A way to bake images."""
 
@@ -636,20 +596,3 @@ class PoolExecutor(Protocol):
 
     def ended(self) -> Sequence[StackOutcome]:
         """Return what became of the tasks that have ended, each once; also of earlier runs'."""
-
-
-class Sequential:
-    """Carries out each task to its end, in their order."""
-
-    def __init__(self) -> None:
-        self.under_way: Mapping[str, Collection[str]] = {}
-        self._ended: list[StackOutcome] = []
-
-    def run(self, tasks: Sequence[Task]) -> None:
-        """Carry out tasks."""
-        self._ended += [outcome for task in tasks if (outcome := task.work())]
-
-    def ended(self) -> Sequence[StackOutcome]:
-        """Return what became of them."""
-        ended, self._ended = self._ended, []
-        return ended

@@ -1,6 +1,6 @@
 """This module reads the stacks that a fleet has, under the names that they have."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.images import ImageVersion
-from fleet.model.outcome import Outcome
+from fleet.model.outcome import Outcome, StackOutcome
 from fleet.planner import assembly
 from fleet.planner.ledger import periods
 from fleet.planner.renames import heirs_of, stack_name
@@ -41,12 +41,12 @@ from fleet.ports import (
     Queue,
     Registry,
     RuleReader,
-    Sequential,
     SharedStackEngine,
     Since,
     StackRecord,
     StackRef,
     Store,
+    Task,
     TicketDesk,
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
@@ -266,6 +266,23 @@ _MOST_SKEW = timedelta(minutes=5)
 """So much the clocks of two computers that apply may differ."""
 _JOURNALLED = 20
 """How many runs that ended are looked through for what they deleted."""
+
+
+class Sequential:
+    """Carries out each task to its end, in their order."""
+
+    def __init__(self) -> None:
+        self.under_way: Mapping[str, Collection[str]] = {}
+        self._ended: list[StackOutcome] = []
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks."""
+        self._ended += [outcome for task in tasks if (outcome := task.work())]
+
+    def ended(self) -> Sequence[StackOutcome]:
+        """Return what became of them."""
+        ended, self._ended = self._ended, []
+        return ended
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import Literal, NamedTuple
 
 from fleet.apply.observe import Sources
 from fleet.apply.pool import is_orphan, let_go
+from fleet.engines.parallel import each_done
 from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.model.facts import Listing, Machine, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, Delete, Drain, Plan
-from fleet.ports import MachineApi, Registry, Tell, each_done
+from fleet.ports import MachineApi, Registry, Tell
 
 _Result = Literal["failed", "refused", "applied", "unchanged"]
 _WORST_FIRST: tuple[_Result, ...] = ("failed", "refused", "applied", "unchanged")

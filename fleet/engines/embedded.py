@@ -24,11 +24,12 @@ from fleet.engines.ownership import (
     check_provider,
     previewed,
 )
+from fleet.engines.parallel import each_done
 from fleet.engines.projects import Project, Resource, evaluate, load_project
 from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, StoreFailed
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
-from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step, each_done
+from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 from fleet.state.files import make_private
 from fleet.state.places import sqlite_url
 

@@ -14,10 +14,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, TypeVar, assert_never
 
 from fleet.engines.ownership import previewed
 from fleet.errors import FleetError, StackFailed
@@ -31,7 +32,10 @@ from fleet.ports import (
     Progress,
     StackRef,
     Step,
+    SupportsConcurrency,
 )
+
+T = TypeVar("T")
 
 _SETTLE_STEPS = 600
 _SETTLE_SECONDS = 0.1
@@ -418,6 +422,39 @@ def _leave_only_with_whoever_started_it(asked: threading.Event) -> None:
 
 def _cause(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def each_done(
+    provider: object, steps: Sequence[T], do: Callable[[T], None]
+) -> Generator[tuple[T, FleetError | None]]:
+    """Carry out steps, and yield each when it has ended, with why it failed, or None.
+
+    Where whoever asks is interrupted or closes this, what runs is ended, and no more begun.
+    """
+
+    def tried(step: T) -> FleetError | None:
+        try:
+            do(step)
+        except FleetError as error:
+            return error
+        return None
+
+    if not isinstance(provider, SupportsConcurrency):
+        for step in steps:
+            yield step, tried(step)
+        return
+    with ThreadPoolExecutor(provider.at_once, thread_name_prefix="machine") as threads:
+        try:
+            running = {threads.submit(tried, step): step for step in steps}
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            provider.cut_short()
+            try:
+                threads.shutdown(cancel_futures=True)
+            finally:
+                provider.go_on()
+            raise
 
 
 class EngineAside:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fleet.apply.observe import Sources
+from fleet.apply.observe import Sequential, Sources
 from fleet.apply.run import apply_plan
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Stack, Unknown, World
 from fleet.model.outcome import Outcome
 from fleet.model.plan import ApprovalVerdict
-from fleet.ports import Sequential, StackRef, Step, Task
+from fleet.ports import StackRef, Step, Task
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 from tests.builders import (

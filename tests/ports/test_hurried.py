@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.embedded import EmbeddedEngine
+from fleet.engines.parallel import each_done
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Stack
-from fleet.ports import StackRef, Step, each_done
+from fleet.ports import StackRef, Step
 from tests.fakes.hurried import FakeHurried
 from tests.ports.engines import a_sim_worker, quiet
 from tests.rigs.hook_machines import a_hook_cloud, hooks_over, write_hooks
