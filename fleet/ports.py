@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pydantic import Field
 
-from fleet.explain.doctor import Summary
+from fleet.model.doctor import Summary
 from fleet.model.facts import (
     Attempt,
     Base,

@@ -6,16 +6,15 @@ from datetime import datetime
 
 from fleet.apply.observe import Sources
 from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
-from fleet.explain.doctor import (
+from fleet.explain.doctor import find_waits, judge_demand
+from fleet.explain.reasons import Case
+from fleet.model.doctor import (
     Diagnosis,
     Finding,
     Summary,
-    find_waits,
     judge_clock,
-    judge_demand,
     wrong,
 )
-from fleet.explain.reasons import Case
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.ports import Secrets, Server
 from fleet.schema.base import CommandSecret, EnvSecret, FileSecret

@@ -14,8 +14,8 @@ from fleet.apply.doctor import Asked, examine
 from fleet.apply.wire import look, plan_for, priced, wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.errors import SecretMissing
-from fleet.explain.doctor import Finding
 from fleet.explain.reasons import Case
+from fleet.model.doctor import Finding
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.report.answers import diagnosis_to_text

@@ -20,9 +20,9 @@ from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
 from fleet.images.publish import remember_publication
 from fleet.images.role import role_digest
-from fleet.images.text import BuildResult, built_to_text, step_to_text
 from fleet.model.images import BuildOrder, BuildStep, Manifest, recipe_digest
 from fleet.ports import Console
+from fleet.report.images import BuildResult, built_to_text, step_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import SERVER_PATTERN, ImageRecipe

@@ -13,10 +13,10 @@ from fleet.images.due import News, Source, find_due, find_updates, latest_built,
 from fleet.images.folder import find_build
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
-from fleet.images.text import due_to_text, to_child_pipeline
 from fleet.model.facts import Unknown
 from fleet.model.images import Manifest, Version
 from fleet.ports import Console
+from fleet.report.images import due_to_text, to_child_pipeline
 from fleet.report.json import value_to_json
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.state.files import LocalFiles

@@ -5,8 +5,8 @@ import argparse
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.images.promote import list_images
-from fleet.images.text import list_to_text
 from fleet.ports import Console
+from fleet.report.images import list_to_text
 from fleet.report.json import value_to_json
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore

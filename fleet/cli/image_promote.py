@@ -9,9 +9,9 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.wire import look, priced, wire
 from fleet.errors import FleetError, PromotionRefused
 from fleet.images.promote import declared_version, foresee, newest_promotable, promote
-from fleet.images.text import promotion_to_text
 from fleet.model.images import Move, Version
 from fleet.ports import Console
+from fleet.report.images import promotion_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import ExistingImage
 from fleet.schema.pools import Image

@@ -26,9 +26,9 @@ from fleet.images.prune import (
     places_of,
     prune_versions,
 )
-from fleet.images.text import pruning_to_text
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
+from fleet.report.images import pruning_to_text
 from fleet.report.json import value_to_json
 from fleet.state.files import LocalFiles
 from fleet.state.places import Places, find_places

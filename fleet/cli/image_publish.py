@@ -14,9 +14,9 @@ from fleet.apply.signals import Signals
 from fleet.errors import FleetError, PublicationRefused, WrongUsage
 from fleet.images.folder import find_build, verify
 from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
-from fleet.images.text import phase_to_text, publishing_to_text, transfer_to_text
 from fleet.model.images import Publishing, Transfer
 from fleet.ports import Console, Publisher
+from fleet.report.images import phase_to_text, publishing_to_text, transfer_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import (
     AwsProvider,

@@ -20,9 +20,9 @@ from fleet.images.contents import open_disk
 from fleet.images.fake_debusine import Backend, PassOn, Stage, StandIn
 from fleet.images.folder import QCOW2, find_build, list_builds, measure, verify, write_manifest
 from fleet.images.promote import change_version, find_version
-from fleet.images.text import tested_to_text
 from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
 from fleet.ports import Console, Enrolment, Registry
+from fleet.report.images import tested_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
 from fleet.state.places import find_places

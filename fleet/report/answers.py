@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from fleet.explain import Everything, ExplainedReason, Explanation, Group
-from fleet.explain.doctor import Diagnosis, Result, Wait
 from fleet.explain.enforcement import WORDS, EnforcedClaim, ListedTag, TagList
 from fleet.explain.tags import ExplainedTag, TagsExplanation
 from fleet.explain.unblock import Suggestion
+from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
 from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 from fleet.schema.units import write_duration

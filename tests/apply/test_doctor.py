@@ -9,8 +9,13 @@ import pytest
 from fleet.apply.doctor import Asked, examine
 from fleet.apply.observe import Sources
 from fleet.errors import EngineAbsent, SourceUnreachable, StoreMissing
-from fleet.explain.doctor import Diagnosis, Finding, Machinery, Wait
 from fleet.explain.reasons import Case
+from fleet.model.doctor import (
+    Diagnosis,
+    Finding,
+    Machinery,
+    Wait,
+)
 from fleet.model.facts import Demand, QueueReading, Sample, Unknown, World
 from fleet.ports import Engine, Server, Store
 from fleet.reconcile import reconcile

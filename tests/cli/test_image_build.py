@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.images.text import BuildResult, built_to_text, step_to_text
 from fleet.model import images
 from fleet.model.images import BuildStep
+from fleet.report.images import BuildResult, built_to_text, step_to_text
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest
 from tests.rigs.trial import Trial, fleet_yaml

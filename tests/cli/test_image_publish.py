@@ -10,7 +10,7 @@ import yaml
 from fleet.errors import SourceUnreachable
 from fleet.images.due import DueImage, DueReport
 from fleet.images.stores import Directory, StorePublisher
-from fleet.images.text import to_child_pipeline
+from fleet.report.images import to_child_pipeline
 from tests.builders import NOW, ago
 from tests.builders.versioning import a_version
 from tests.rigs.process import ROOT, clean_environment, run_process

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from fleet.errors import SourceUnreachable
-from fleet.explain.doctor import Machinery, Summary
+from fleet.model.doctor import Machinery, Summary
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AMD64 = Machinery(registered=4, connected=4, busy=4, running=2, pending=2)

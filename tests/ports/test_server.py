@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.explain.doctor import Machinery
+from fleet.model.doctor import Machinery
 from fleet.ports import Server
 from fleet.queues.debusine.checkup import DebusineServer
 from fleet.schema.model import DebusineQueue

@@ -8,7 +8,7 @@ import yaml
 
 from fleet.images.due import DueImage, DueReport
 from fleet.images.publish import LEFT_AFTER
-from fleet.images.text import to_child_pipeline
+from fleet.report.images import to_child_pipeline
 from tests.builders import NOW
 from tests.rigs.process import ROOT, clean_environment, run_process
 

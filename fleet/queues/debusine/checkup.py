@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from fleet.explain.doctor import Finding, Machinery, Summary, judge_clock
+from fleet.model.doctor import (
+    Finding,
+    Machinery,
+    Summary,
+    judge_clock,
+)
 from fleet.schema.model import DebusineQueue
 
 if TYPE_CHECKING:

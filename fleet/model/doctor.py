@@ -1,0 +1,92 @@
+"""What a check-up finds: of each thing that was asked, whether it works.
+
+What cannot be asked is `unchecked`, which is not `ok`.
+"""
+
+import re
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.model.values import Moment, Value
+from fleet.schema.units import write_duration
+
+_MOST_SKEW = 60
+"""Seconds that two clocks may differ; what is read from further ahead is unknown."""
+_COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
+
+Result = Literal["ok", "wrong", "notice", "unchecked"]
+
+
+class Finding(Value):
+    """What was found of one thing."""
+
+    about: str = Field(description="What was looked at, as `queue debian, token`.")
+    result: Result = Field(description="`notice`: it works, and there is something to know.")
+    said: str
+    fix: str = Field("", description="The command, or the edit, that mends it; empty: none is.")
+
+
+class Machinery(Value):
+    """What a server counts of one architecture: its workers, and their work; None: it does not."""
+
+    registered: int | None = None
+    connected: int | None = None
+    busy: int | None = None
+    running: int | None = None
+    pending: int | None = None
+
+
+class Summary(Value):
+    """What a server tells anyone of itself."""
+
+    server_time: Moment | None = Field(description="By its clock; None where it told none.")
+    asked_at: Moment = Field(description="By our clock.")
+    architectures: dict[str, Machinery] = Field(
+        description="Architecture to its external workers; `any`: work that names none."
+    )
+
+
+class Wait(Value):
+    """How long requests of one queue and architecture wait."""
+
+    queue: str
+    architecture: str
+    waiting: int
+    oldest_seconds: int | None
+    median_seconds: int | None
+    machinery: Machinery | None = Field(description="None where the server did not tell.")
+
+
+class Diagnosis(Value):
+    """What `fleet doctor` found."""
+
+    format: Literal["fleet-doctor-1"] = "fleet-doctor-1"
+    fleet: str
+    time: Moment
+    findings: tuple[Finding, ...]
+    waits: tuple[Wait, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 where something is wrong; what is only to be known, or not checked, is not."""
+        return int(any(finding.result == "wrong" for finding in self.findings))
+
+
+def wrong(about: str, said: str, fix: str) -> Finding:
+    """Return that something does not work; a command in the sentence is what mends it."""
+    commands = _COMMAND.findall(said)
+    return Finding(about=about, result="wrong", said=said, fix=commands[-1] if commands else fix)
+
+
+def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> Finding:
+    """Return whether another computer's clock and ours agree."""
+    if theirs is None:
+        return Finding(about=about, result="unchecked", said="it tells no time")
+    skew = int((theirs - ours).total_seconds())
+    if abs(skew) <= _MOST_SKEW:
+        return Finding(about=about, result="ok", said=f"within {_MOST_SKEW} s of ours")
+    ahead = "ahead of" if skew > 0 else "behind"
+    said = f"its clock is {write_duration(abs(skew))} {ahead} this computer's"
+    return wrong(about, said, "timedatectl set-ntp true, on the one that is wrong")
