@@ -8,7 +8,10 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("startup", "tags", "reconcile", "debusine", "stacks", "apply", "tickets", "images")
+NAMES = (
+    *("startup", "tags", "reconcile", "debusine", "stacks", "apply", "tickets", "images"),
+    "contrib",
+)
 
 
 def main() -> int:

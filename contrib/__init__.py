@@ -1,1 +1,1 @@
-"""This module holds what the developers of queues can use of fleet."""
+"""Pieces for other systems; no command of fleet uses them."""

@@ -1,1 +1,1 @@
-"""simulators."""
+"""Simulated clouds for tests, the demo and trials without an account."""

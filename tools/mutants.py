@@ -89,7 +89,7 @@ def settings(target: Mapping[str, Any]) -> Iterator[str]:
     yield "[tool.mutmut]"
     yield 'source_paths = ["fleet"]'
     yield f"only_mutate = {target['modules']}"
-    yield 'also_copy = ["fleet", "stacks", "bench", "contrib", "docs"]\n'
+    yield 'also_copy = ["fleet", "stacks", "bench", "contrib", "simulators", "docs"]\n'
 
 
 def results(folder: Path) -> Iterator[Mutant]:

@@ -1,1 +1,1 @@
-"""This module lets Debusine use the rule of fleet; `matching` has it as Django `Q`."""
+"""Debusine matching in SQL and Django `Q`, for its developers: see README.md."""

@@ -1,4 +1,4 @@
-"""This module writes the rule of `offers` as a value, from which SQL and `Q` can be made.
+"""Write the rule of fleet as a value, from which SQL and `Q` can be made.
 
 A condition compares sets that are either written out or fields of a request or a worker. `RULE`
 holds for any request and any worker; binding one side leaves a condition on the other.

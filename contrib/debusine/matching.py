@@ -1,4 +1,4 @@
-"""This module writes the rule as Django `Q` objects, in place of a `can_run_on` per task.
+"""Write the rule as Django `Q` objects, in place of a `can_run_on` per task.
 
 `requests_for` filters work requests for one worker, `workers_for` workers for one request; both
 leave the work to the database. See README.md beside this file.

@@ -1,4 +1,4 @@
-"""This module compiles the rule to SQL for PostgreSQL; `debusine_sql` makes statements of it.
+"""Compile the rule to SQL for PostgreSQL; `statements` makes whole statements of it.
 
 What comes out is a text with `%s` for every value, and the values beside it: no value is ever
 part of the text. Numbers stand in tags (`memory_gib=128`, `memory_gib>=64`), as everywhere.

@@ -1,6 +1,6 @@
-"""This module asks Debusine's database in one statement each: who can run this, what can it run.
+"""Statements for Debusine's database: who can run this request, what can this worker run.
 
-It reads the tables of Debusine 0.16; what counts as a worker's tags is said in `debusine`.
+They read the tables of Debusine 0.16; `fleet.tagrules.debusine` says which tags a worker has.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""This package holds what listens: programs of fleet that others ask over the network."""
+"""Hetzner Cloud's API on the loopback: `server` listens, `api` answers, `project` holds it."""

@@ -1,4 +1,4 @@
-"""This module answers each request to the simulated Hetzner API from what its project holds.
+"""Answer each request to the simulated Hetzner API from what its project holds.
 
 It holds what fleet, the official clients and Pulumi's provider ask; the rest is "not found".
 """

@@ -1,4 +1,4 @@
-"""This module is what the simulated Hetzner sells, and where: locations, types, system images.
+"""What the simulated Hetzner sells, and where: locations, types, system images.
 
 Types and prices are those of the shipped catalogue, in the shape of the real API.
 """

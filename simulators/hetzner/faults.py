@@ -1,4 +1,4 @@
-"""This module says when the simulated Hetzner API fails, and how."""
+"""Decide when the simulated Hetzner API fails, and how."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

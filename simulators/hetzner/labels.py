@@ -1,4 +1,4 @@
-"""This module checks labels and evaluates label selectors as Hetzner's API does."""
+"""Check labels and evaluate label selectors as Hetzner's API does."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""This module holds everything that exists in one simulated Hetzner project.
+"""Everything that exists in one simulated Hetzner project.
 
 Resources are kept in the API's own form. User data is kept in memory only: the API never tells
 it, and a file of it would hold activation tokens.

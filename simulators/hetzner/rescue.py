@@ -1,4 +1,4 @@
-"""This module boots the servers of a simulated Hetzner project, from their disk or into rescue."""
+"""Boot simulated servers, from their disk or into the rescue system."""
 
 import secrets
 from collections.abc import Callable, Mapping

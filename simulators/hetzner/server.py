@@ -1,4 +1,4 @@
-"""This module is a simulated Hetzner Cloud: its API on the loopback, that fails when told to.
+"""Serve a simulated Hetzner Cloud on the loopback, with faults on request.
 
 It is for tests and for trials without an account. It makes no machine: nothing boots, and no
 worker registers by itself.
@@ -58,7 +58,7 @@ class SimulatedHetzner(BackgroundServer):
         self.endpoint = self.url + _VERSION
 
     def __exit__(self, *reason: object) -> None:
-        """End, and let go of whoever waits for a late answer."""
+        """Stop, and release requests that wait for a late answer."""
         self._closed.set()
         super().__exit__(*reason)
 
@@ -87,7 +87,7 @@ class SimulatedHetzner(BackgroundServer):
         return refusal or (halve(reply) if fault.half_page else reply), fault
 
     def control(self, request: Request) -> Reply:
-        """Obey whoever tries things out: faults, stock and limits, over HTTP."""
+        """Set faults, stock and limits over HTTP."""
         body = dict(request.body)
         match request.method, request.path.removeprefix(_CONTROL):
             case "POST", "faults":
@@ -136,7 +136,7 @@ def _handler(api: SimulatedHetzner) -> type[BaseHTTPRequestHandler]:
         do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - http.server's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - same
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
@@ -169,11 +169,11 @@ def _respond(api: SimulatedHetzner, handler: BaseHTTPRequestHandler) -> None:
 
 
 def _read(api: SimulatedHetzner, handler: BaseHTTPRequestHandler) -> Request:
-    said = handler.headers.get("Content-Length") or "0"
-    if not said.isdecimal():
+    announced = handler.headers.get("Content-Length") or "0"
+    if not announced.isdecimal():
         handler.close_connection = True
         raise Refused(400, "json_error", "Content-Length is no number")
-    length = int(said)
+    length = int(announced)
     if length > _MOST_BYTES:
         handler.close_connection = True
         raise Refused(413, "request_entity_too_large", "the body is too long")

@@ -1,4 +1,4 @@
-"""This module makes, changes and deletes the servers of a simulated Hetzner project."""
+"""Create, change and delete simulated servers."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""This module makes, changes and deletes what servers share in a simulated Hetzner project."""
+"""Create, change and delete what simulated servers share: keys, networks, firewalls, groups."""
 
 import base64
 import binascii

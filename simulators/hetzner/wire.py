@@ -1,4 +1,4 @@
-"""This module holds what goes over the wire to and from the simulated Hetzner API."""
+"""Requests, replies and errors of the simulated Hetzner API."""
 
 import json
 from collections.abc import Mapping, Sequence

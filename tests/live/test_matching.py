@@ -1,6 +1,6 @@
 """contrib/debusine does with the real server's own models what its README says.
 
-tests/tagrules/test_contrib_debusine.py asks the same of models that imitate these.
+tests/contrib/test_debusine_matching.py asks the same of models that imitate these.
 """
 
 import json

@@ -4,7 +4,6 @@ from decimal import Decimal
 
 import pytest
 
-from contrib.debusine.expression import Subset, holds
 from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies, serves_queue
 from fleet.tagrules.bulk import match
 from tests.builders import a_pool
@@ -63,10 +62,6 @@ def test_a_minimum_of_a_number_that_no_worker_states_fits_none() -> None:
 
     assert match([ask, ask], offers) == {ask: ()}
     assert not any(satisfies(ask, offer) for offer in offers.values())
-
-
-def test_a_set_is_a_subset_of_itself() -> None:
-    assert holds(Subset(frozenset("ab"), frozenset("ab")))
 
 
 @pytest.mark.parametrize(

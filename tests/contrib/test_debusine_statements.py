@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from contrib.debusine.expression import Subset, holds
 from contrib.debusine.sql import Sql, Terms, terms_of
 from contrib.debusine.statements import (
     PoolOffer,
@@ -101,3 +102,7 @@ def test_what_requests_bring_is_compared_only_where_a_pool_requires_something() 
 
     assert "r.scheduler_tags_provided" not in count_waiting({"x": PoolOffer(bare)}, TERMS).text
     assert "r.scheduler_tags_provided" in count_waiting({"x": PoolOffer(asking)}, TERMS).text
+
+
+def test_a_set_is_a_subset_of_itself() -> None:
+    assert holds(Subset(frozenset("ab"), frozenset("ab")))
