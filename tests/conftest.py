@@ -32,6 +32,7 @@ settings.register_profile("laws", max_examples=2000, deadline=None, print_blob=T
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let an author rewrite what the program says; the review reads the difference."""
     parser.addoption("--update-plans", action="store_true", help="rewrite tests/plans/*")
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/report/golden/*")
     parser.addoption("--update-docs", action="store_true", help="rewrite README and tutorial")
     parser.addoption(
         "--every-suite",

@@ -361,7 +361,7 @@ def _teller(plan: Plan, console: Console) -> Callable[[str], None]:
 
     def tell(text: str) -> None:
         console.note(text)
-        progress.hear(text)
+        progress.report(text)
         show()
 
     def show() -> None:

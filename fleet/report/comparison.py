@@ -1,7 +1,4 @@
-"""This module renders what a change of fleet.yaml does, in a terminal and in a merge request.
-
-Both say the same rows in the same words; only their layout differs.
-"""
+"""Render what a change of fleet.yaml does: the same rows as text and as Markdown."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +24,7 @@ from fleet.report.markdown import code, sentence, table
 from fleet.report.terminal import Line, Span, Style, line, title
 
 _MOST_ROWS = 40
-_REST = "Below is the whole plan: also what is due without this change."
+_REST = "The full plan follows; it includes what is due without this change."
 _NAMES = {"max": "max", "type": "machine type"}
 _GUARDS = {"refused": "refuses", "throttled": "throttles"}
 
@@ -95,29 +92,28 @@ def comparison_blocks(change: Comparison | None, included: Mapping[str, str]) ->
 
 def _headline(change: Comparison, *, arrow: str = "->") -> str:
     if isinstance(change, Unknown):
-        return "What this change does is not known"
+        return "Effect of this change: unknown"
     if change.same_config:
-        return "The change makes no difference to machines now: only comments or order differ"
+        return "No effect: only comments or order differ"
     if change.is_quiet:
-        unsure = ", as far as is known" if change.unknown else ""
+        unsure = " (some facts are unknown)" if change.unknown else ""
         due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
-        return f"The change makes no difference to machines now{unsure}{due}"
+        return f"No effect on machines now{unsure}{due}"
     replacing = any(each.outdated for each in change.outdated)
-    return f"Because of this change{', while replacing' if replacing else ''}: " + _money(
-        change, arrow
-    )
+    while_replacing = " (while replacing)" if replacing else ""
+    return f"Effect of this change{while_replacing}: {_money(change, arrow)}"
 
 
 def _at_rest(change: Changes) -> str:
-    """Return what the change costs for good: nothing waits, nothing is replaced any more."""
+    """Return what the change costs once nothing waits and nothing is being replaced."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
-        return "at rest: not known: a price is not known, or the currency changes"
+        return "steady state: unknown (a price is unknown, or the currency changes)"
     hour, month = after.hour - before.hour, after.month - before.month
     if not hour and not month:
-        return f"at rest: no difference ({words.rate(after.hour)} {change.currency}/h)"
+        return f"steady state: no difference ({words.rate(after.hour)} {change.currency}/h)"
     return (
-        f"at rest: {words.rate(hour, sign=True)} {change.currency}/h, about {month:+,.0f} "
+        f"steady state: {words.rate(hour, sign=True)} {change.currency}/h, about {month:+,.0f} "
         f"{change.currency} per month ({before.month:,.0f} without it, {after.month:,.0f} with it)"
     )
 
@@ -127,14 +123,14 @@ def _money(change: Changes, arrow: str) -> str:
     if change.currency != change.currency_before:
         return f"{before} {change.currency_before}/h {arrow} {after} {change.currency}/h"
     if change.cost_before == change.cost_after:
-        return f"{after} {change.currency}/h with it and without it"
+        return f"{after} {change.currency}/h with and without it"
     sign = "" if amount.startswith("-") else "+"
-    figures = f"{before} without it, {after} with it"
+    figures = f"{before} without, {after} with"
     return f"{sign}{amount} {change.currency}/h ({figures})"
 
 
 def _amounts(change: Changes) -> list[Decimal]:
-    """Return every amount that is told of a change: all with as many places."""
+    """Return every amount that is shown of a change: all with as many places."""
     difference = change.cost_after - change.cost_before
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
@@ -157,7 +153,7 @@ def _shown(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], in
         *(_requests(each, included) for each in change.requests),
         *(_guard(each, included) for each in change.guards),
         *(row for row in config if row.where != "pool"),
-        *(_Row("needs a person", "", "!", text, "") for text in change.attention),
+        *(_Row("action required", "", "!", text, "") for text in change.attention),
     ]
     return rows[:_MOST_ROWS], len(rows[_MOST_ROWS:])
 
@@ -188,7 +184,7 @@ def _actions(change: ActionsChange, cost: str) -> _Row:
     if change.before and change.after:
         parts.append(f"{change.after:,} instead of {change.before:,}")
     if change.withheld:
-        parts.append("kept back by a guard")
+        parts.append("withheld by a guard")
     if change.type:
         parts.append(change.type)
     if change.workers:
@@ -203,15 +199,15 @@ def _actions(change: ActionsChange, cost: str) -> _Row:
 
 
 def _image(change: ImageChange) -> _Row:
-    due = {"added": "it is new", "recipe changed": "its recipe changed"}[change.change]
+    due = {"added": "new image", "recipe changed": "recipe changed"}[change.change]
     machines = words.replaced(change.replaces) or "no machine"
     why = f"{change.build}; once promoted ({change.promotion}) it replaces {machines}"
-    return _Row("image", change.image, "*", f"becomes due: {due}", why)
+    return _Row("image", change.image, "*", f"needs a build: {due}", why)
 
 
 def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Row:
     many = words.many(len(change.requests), "request")
-    fate = "served" if change.served else "not served any more"
+    fate = "served" if change.served else "no longer served"
     place = f"; see {words.cited([change.path], included)}" if change.path else ""
     return _Row(
         *("queue", change.queue, "+" if change.served else "!"),
@@ -226,7 +222,7 @@ def _guard(change: GuardChange, included: Mapping[str, str]) -> _Row:
     else:
         what = f"newly {_GUARDS[change.after]}"
     place = f"; limit: {words.cited([change.path], included)}" if change.path else ""
-    why = change.because + place + (f"; way out: {change.way_out}" if change.way_out else "")
+    why = change.because + place + (f"; to proceed: {change.way_out}" if change.way_out else "")
     where = "guard of pool" if change.pool else "guard of"
     return _Row(where, change.pool or "the whole fleet", "!", what, why, change.guard)
 
@@ -241,9 +237,9 @@ def _config(change: ConfigChange) -> _Row:
 
 def _edit(change: ConfigChange) -> str:
     if not change.before:
-        return f"{_value(change.after)} is new"
+        return f"{_value(change.after)} added"
     if not change.after:
-        return f"{_value(change.before)} is gone"
+        return f"{_value(change.before)} removed"
     return f"{_value(change.before)} -> {_value(change.after)}"
 
 

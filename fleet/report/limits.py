@@ -1,6 +1,6 @@
-"""This module says how far budgets are used up, in the words that every surface shares.
+"""Tables of budgets and limits, the same for text, Markdown and HTML.
 
-Of a budget the current period is always told, the next one only where its limit is passed.
+The current period of a budget is always shown, the next one only where its limit is exceeded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _MOST = 12
 
 
 class ShownBudget(NamedTuple):
-    """One budget in one period, in words."""
+    """One budget in one period as the cells of a row."""
 
     budget: str
     when: str
@@ -26,19 +26,14 @@ class ShownBudget(NamedTuple):
     left: str
     limit: str
     note: str
-    """What a reader has to know of it; empty where nothing is wrong."""
-
-
-def told(budgets: Sequence[BudgetVerdict]) -> list[BudgetVerdict]:
-    """Return the verdicts that are told, in their order."""
-    return [each for each in budgets if not each.coming or each.exceeded]
+    """What is wrong; empty where nothing is."""
 
 
 def shown_budgets(
     budgets: Sequence[BudgetVerdict], most: int = _MOST
 ) -> tuple[list[ShownBudget], int]:
-    """Return the budgets that are told, and of how many nothing is said: the least used ones."""
-    wanted = told(budgets)
+    """Return the most used budgets, and how many are left out."""
+    wanted = [each for each in budgets if not each.coming or each.exceeded]
     tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
     kept = sorted(tight[:most])
     return [_format_budget(wanted[nth]) for nth in kept], len(wanted) - len(kept)
@@ -84,23 +79,23 @@ def _format_budget(budget: BudgetVerdict) -> ShownBudget:
 
 
 def _figure(amount: Decimal | None) -> str:
-    return words.NOT_KNOWN if amount is None else f"{amount:.2f}"
+    return words.UNKNOWN if amount is None else f"{amount:.2f}"
 
 
 def _note(budget: BudgetVerdict) -> str:
     if not budget.known:
-        return "what was spent is not known, so nothing more is bought under this budget"
+        return "spending unknown: no new machines under this budget"
     if budget.exceeded:
-        return "passed already: nothing is bought that adds to it, and what runs is left to end"
+        return "exceeded: no new machines under this budget, running work ends normally"
     return ""
 
 
-LIMIT_HEADINGS = ("Limit", "Whose", "In use", "Given now", "Waiting", "At most")
+LIMIT_HEADINGS = ("Limit", "For", "In use", "New", "Waiting", "Max")
 _MOST_LIMITS = 12
 
 
 class ShownLimit(NamedTuple):
-    """One limit of somebody, in words."""
+    """One limit as the cells of a row."""
 
     limit: str
     whose: str
@@ -113,7 +108,7 @@ class ShownLimit(NamedTuple):
 def shown_limits(
     limits: Sequence[LimitVerdict], most: int = _MOST_LIMITS
 ) -> tuple[list[ShownLimit], int]:
-    """Return the limits that are told, and of how many nothing is said: the least used ones."""
+    """Return the most used limits, and how many are left out."""
     tight = sorted(range(len(limits)), key=lambda nth: (_left(limits[nth]), nth))
     return [_format_limit(limits[nth]) for nth in sorted(tight[:most])], len(limits[most:])
 
@@ -132,7 +127,7 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
 
 
 def _left(limit: LimitVerdict) -> tuple[bool, int]:
-    """Return what sorts a limit: those that somebody waits for first, then what is left."""
+    """Return the sort key: limits with waiting requests first, then the least left."""
     return not limit.waiting, limit.limit - limit.in_use - limit.given
 
 
@@ -140,7 +135,7 @@ def _format_limit(limit: LimitVerdict) -> ShownLimit:
     is_of_all = limit.path[-1] == "total"
     return ShownLimit(
         limit=words.place(limit.path),
-        whose="all" if is_of_all else limit.who or words.NOT_KNOWN,
+        whose="all" if is_of_all else limit.who or words.UNKNOWN,
         in_use=str(limit.in_use),
         given=str(limit.given),
         waiting=str(limit.waiting),

@@ -1,4 +1,4 @@
-"""This module renders what an apply did: per pool, what failed and what to do next."""
+"""Render what an apply did per pool, what failed, and what to do next."""
 
 import json
 from collections import Counter
@@ -31,8 +31,8 @@ def outcome_to_text(
         _headline(outcome, plan),
         *(text for stack in _changed(outcome) for text in _stack(stack)),
         *_named("unchanged", _unchanged(outcome), "unchanged"),
-        *_named("under way", outcome.under_way, "applied"),
-        *_named("not begun", outcome.left, "refused"),
+        *_named("in progress", outcome.under_way, "applied"),
+        *_named("not started", outcome.left, "refused"),
         *_refused(outcome),
         *_outdated(outcome),
         *_next(outcome, plan, command),
@@ -97,10 +97,12 @@ def _refused(outcome: Outcome) -> Iterator[Line]:
 
 
 def _outdated(outcome: Outcome) -> Iterator[Line]:
-    """Yield how the plan of now, which stands above, differs from the saved one."""
+    """Yield how the current plan, shown above, differs from the saved one."""
     if not outcome.outdated:
         return
-    yield line("  ", Span("refused", _STYLES["refused"]), ": the saved plan is not that of now")
+    yield line(
+        "  ", Span("refused", _STYLES["refused"]), ": the saved plan differs from the current plan"
+    )
     for difference in outcome.outdated[:_MOST_DIFFERENCES]:
         yield line(f"    {difference}")
     hidden = len(outcome.outdated) - _MOST_DIFFERENCES
@@ -119,18 +121,18 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
     results = {stack.result for stack in outcome.stacks}
     if "failed" in results:
         recorded = any(stack.is_touched for stack in outcome.stacks)
-        said = "what was done is recorded; " if recorded else ""
-        yield f"{said}mend the cause above, then run `{command}` again"
+        done = "completed steps are recorded; " if recorded else ""
+        yield f"{done}fix the cause above, then run `{command}` again"
     if outcome.outdated:
-        yield "look at the plan above; save one again with `fleet plan --out` and apply that"
+        yield "review the plan above, save it again with `fleet plan --out FILE`, then apply FILE"
     if outcome.refused:
-        yield "the plan above says for each refusal its limit and the way out"
+        yield "the plan above shows each refusal with its limit and how to proceed"
     if plan.unknown or plan.attention:
-        yield "look at what the plan above does not know or asks a person for: exit code 1"
+        yield "resolve what is unknown or requires action in the plan above (exit code 1)"
     if any(stack.drained for stack in outcome.stacks):
         yield f"drained workers finish their work; a later `{command}` deletes them"
     if words.withheld(plan) and not plan.is_refused:
-        yield f"guards kept back {words.withheld(plan)}; the next `{command}` goes on with them"
+        yield f"guards withheld {words.withheld(plan)}; the next `{command}` continues"
 
 
 _MOST_STEPS = 5
@@ -138,14 +140,10 @@ _WORST_FIRST = ("failed", "refused", "applied", "unchanged")
 
 
 def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
-    """Return a run as a line; `running` says that it may be the one that holds the lock."""
+    """Return a run as a line; `running`: it may be the one that holds the lock."""
     if not run["ended"]:
-        unended = (
-            "still running"
-            if running
-            else "no end recorded: interrupted, or failed before its outcome"
-        )
-        lines = [f"run      {run['started']}, {unended}"]
+        state = "still running" if running else "no end recorded (interrupted or crashed)"
+        lines = [f"run      {run['started']}, {state}"]
         steps = _format_steps(run)
         if len(steps) > _MOST_STEPS:
             lines.append(f"           … {words.many(len(steps) - _MOST_STEPS, 'step')} before")
@@ -156,7 +154,7 @@ def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
 
 
 def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
-    """Return a run as a JSON value; what is not known is null."""
+    """Return a run as a JSON value; what is unknown is null."""
     outcome = _outcome(run)
     return {
         "started": run["started"],
@@ -169,7 +167,7 @@ def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
 
 
 def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
-    """Return the last step of the latest run, where that has no end, as a part of a sentence."""
+    """Return the last step of the latest run if that has no end, as part of a sentence."""
     steps = _format_steps(latest[0]) if latest else ()
     if not steps:
         return ""
@@ -177,14 +175,14 @@ def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
 
 
 def _format_steps(run: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what a run without an end had begun to change, in its order."""
+    """Return the steps that a run without an end had started, in order."""
     return () if run["ended"] else tuple(run["outcome"].splitlines())
 
 
 def _results(run: Mapping[str, str]) -> str:
     outcome = _outcome(run)
     if outcome is None:
-        return "outcome not known"
+        return "outcome unknown"
     forgotten = [name for stack in outcome.stacks for name in stack.forgotten]
     if forgotten:
         return f"forgot {', '.join(forgotten)}"
@@ -221,15 +219,15 @@ _WIDTH = 20
 
 
 class Progress:
-    """Counts the steps of a plan as they are told."""
+    """Counts the steps of a plan as they are reported."""
 
     def __init__(self, plan: Plan) -> None:
         self._left = {f"{a.pool}: {a.action} {a.worker}": a.pool for a in plan.actions}
         self._planned = Counter(self._left.values())
 
-    def hear(self, told: str) -> None:
-        """Count a step that was told, once; anything else is no step."""
-        self._left.pop(told, None)
+    def report(self, step: str) -> None:
+        """Count a step once; ignore anything else."""
+        self._left.pop(step, None)
 
     def __str__(self) -> str:
         """Return the bar, empty where nothing was planned."""

@@ -1,4 +1,4 @@
-"""This module renders a plan as Markdown for a merge request.
+"""Render a plan as Markdown for a merge request.
 
 No value can leave its cell, mention a person, or point at an issue: see `fleet.report.markdown`.
 """
@@ -25,6 +25,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_headline(plan),
         *comparison_blocks(change, plan.included),
         *_unsure(plan),
+        *_unserved(plan),
         *_creates(plan),
         *_drains(plan),
         *_deletes(plan),
@@ -34,7 +35,6 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_pools(plan),
         *_budgets(plan),
         *_limits(plan),
-        *_unserved(plan),
         *_tags(plan),
         *_rules(plan),
         *_guards(plan),
@@ -42,19 +42,17 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_notes(plan),
         _digests(plan),
     ]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def _headline(plan: Plan) -> Iterator[str]:
     money = words.plan_cost(plan, arrow="→")
     yield f"### Plan of {code(plan.fleet)}: {words.changes(plan)}"
     yield f"**{money}**, as of {words.time(plan.time)}"
-    for said in (words.waiting(plan), words.proof(plan)):
-        if said:
-            yield sentence(said)
-    kept_back = words.withheld(plan)
-    if kept_back:
-        yield f"**Guards keep back: {kept_back}**"
+    withheld = words.withheld(plan)
+    if withheld:
+        yield f"**Withheld by guards: {withheld}**"
+    yield from map(sentence, (*words.new_machines(plan), words.waiting(plan)))
 
 
 def _creates(plan: Plan) -> Iterator[str]:
@@ -108,7 +106,7 @@ def _bases(plan: Plan) -> Iterator[str]:
         if step
     ]
     yield from _section(
-        f"{words.many(count, 'change')} to what machines share", ("Provider", "Change"), rows
+        f"{words.many(count, 'change')} to shared resources", ("Provider", "Change"), rows
     )
 
 
@@ -222,7 +220,7 @@ def _rules(plan: Plan) -> Iterator[str]:
         )
         for verdict in plan.rules
     ]
-    yield from _section("Rules at the queues", ("Queue", "Place", "State"), rows)
+    yield from _section("Rules in the queues", ("Queue", "Place", "State"), rows)
 
 
 def _guards(plan: Plan) -> Iterator[str]:
@@ -238,7 +236,7 @@ def _guards(plan: Plan) -> Iterator[str]:
         for guard in plan.guards
         if guard.is_worth_saying
     ]
-    headings = ("Result", "Guard", "Where", "Why", "In fleet.yaml", "Way out")
+    headings = ("Result", "Guard", "Where", "Why", "In fleet.yaml", "To proceed")
     yield from _section("Guards", headings, rows)
 
 
@@ -247,8 +245,7 @@ def _approvals(plan: Plan) -> Iterator[str]:
         (
             code(each.guard),
             code(each.pool),
-            words.used(each)
-            + (f"; lets nothing pass: {sentence(each.inert)}" if each.inert else ""),
+            words.used(each) + (f"; no effect: {sentence(each.inert)}" if each.inert else ""),
             str(each.expires),
             sentence(each.reason),
         )
@@ -259,12 +256,9 @@ def _approvals(plan: Plan) -> Iterator[str]:
 
 def _unsure(plan: Plan) -> Iterator[str]:
     for heading, sentences in (
-        ("Not known, and unknown is not zero", plan.unknown),
-        (
-            "Only sampled: more waits, and nothing is let go for want of work",
-            tuple(map(words.estimated, plan.estimates)),
-        ),
-        ("Needs a person", plan.attention),
+        (words.UNKNOWN_HEADING, plan.unknown),
+        (words.PARTLY_READ_HEADING, tuple(map(words.estimated, plan.estimates))),
+        (words.ATTENTION_HEADING, plan.attention),
     ):
         if sentences:
             yield f"#### {heading}"

@@ -1,6 +1,6 @@
-"""This module renders the actions of a plan: grouped by pool, like ones shortened to a count.
+"""Render a plan as text for a terminal or a log.
 
-Long lists are shortened with their count; the JSON form holds everything.
+Long lists are cut to a count; the JSON form holds everything.
 """
 
 from collections import defaultdict
@@ -78,7 +78,7 @@ def changes_section(plan: Plan) -> Iterator[Line]:
             yield from _group(group, rows, plan.currency)
     yield from _releases(plan)
     for base in plan.bases:
-        yield line("  ", Span(f"what machines of {base.provider} share", Style.BOLD))
+        yield line("  ", Span(f"shared resources of {base.provider}", Style.BOLD))
         yield from (line(f"    {step}") for step in (*base.said, base.outdating) if step)
     for each in plan.promotions:
         yield line("  ", Span(f"image {each.image}", Style.BOLD))
@@ -95,7 +95,7 @@ def _releases(plan: Plan) -> Iterator[Line]:
         yield line("    ", Span("! release", Style.YELLOW), f" {each.worker}")
         yield line("        ", each.because, " ", Span("[machine-gone]", Style.CYAN))
     if len(shown) < len(plan.releases):
-        yield line(f"    … and {len(plan.releases) - len(shown):,} more to release alike")
+        yield line(f"    … and {len(plan.releases) - len(shown):,} more to release")
 
 
 def _pools_in_order(actions: tuple[Action, ...]) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def _group(group: _Alike, rows: dict[int, Line], currency: str) -> Iterator[Line
 def _hidden(group: _Alike, currency: str) -> Line:
     money = sum((_difference(action) for action in group.hidden), Decimal(0))
     figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
-    text = f" {len(group.hidden):,} more to {group.action} alike{figures}"
+    text = f" {len(group.hidden):,} more to {group.action}{figures}"
     return line(_mark(group.action, "… and"), text)
 
 
@@ -183,7 +183,7 @@ _MOST_TAGS = 10
 
 @dataclass(frozen=True)
 class TagNote:
-    """What is said about one tag, and of how many requests."""
+    """Why a tag was added, denied or dropped, and for which requests."""
 
     tag: str
     because: str
@@ -191,21 +191,21 @@ class TagNote:
     count: int
     requests: tuple[str, ...]
     is_wrong: bool = True
-    """Whether somebody does not get what was meant."""
+    """Whether the request loses a tag that was asked for."""
 
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
-    """Yield headings, each with its notes; nothing where there is nothing to say."""
+    """Yield headings, each with its notes."""
     ruled = _ruled(plan)
     if ruled:
-        yield "Tags that rules of fleet.yaml give to tickets", ruled
+        yield "Tags added to tickets by rules", ruled
     refused = _grouped(plan, "refused")
     if refused:
-        yield "Tags that do not count: asked for without permission", refused
+        yield "Tags denied: no permission to ask for them", refused
     dropped = tuple(
         TagNote(
             tag,
-            f"it waited so long for {tag} that it may run without it",
+            f"waited longer than `otherwise.after` of tag {tag}, so it may run without it",
             (),
             len(signature.requests),
             signature.requests,
@@ -214,10 +214,10 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
         for tag in signature.dropped
     )
     if dropped:
-        yield "Tags that requests may do without by now: `otherwise` of the tag", dropped
+        yield "Tags dropped after waiting (`otherwise`)", dropped
     differences = _grouped(plan, "differences")
     if differences:
-        yield "Rules that the queue did not apply to requests that wait", differences
+        yield "Rules that the queue has not applied to waiting requests", differences
 
 
 def tags_section(plan: Plan) -> Iterator[Line]:
@@ -272,7 +272,7 @@ _MOST = 5
 def rules_section(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
     """Yield a line for each place, with what differs there."""
     if verdicts:
-        yield title("Rules at the queues")
+        yield title("Rules in the queues")
     for verdict in verdicts:
         style = Style.GREEN if verdict.state == "in-force" else Style.YELLOW
         sign = "+" if verdict.state == "in-force" else "!"
@@ -290,7 +290,7 @@ def rules_details(verdict: RulesVerdict) -> Iterator[str]:
     for each in verdict.missing[:_MOST]:
         yield f"missing: {words.place(each.path)}: {each.entry}"
     for entry in verdict.extra[:_MOST]:
-        yield f"superfluous: {entry}"
+        yield f"extra: {entry}"
     hidden = max(0, len(verdict.missing) - _MOST) + max(0, len(verdict.extra) - _MOST)
     if hidden:
         yield f"… and {words.many(hidden, 'more rule')}"
@@ -309,12 +309,12 @@ def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None
         _unknown(plan),
         _estimates(plan),
         _attention(plan),
+        _unserved(plan),
         _pools(plan),
         budgets_section(plan.budgets),
         limits_section(plan.limits),
         changes_section(plan),
         _waiting_versions(plan),
-        _unserved(plan),
         tags_section(plan),
         rules_section(plan.rules),
         _guards(plan),
@@ -345,12 +345,13 @@ def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
 def _headline(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
-    for said in (words.waiting(plan), words.proof(plan)):
-        if said:
-            yield line(said)
-    kept_back = words.withheld(plan)
-    if kept_back:
-        yield line(Span(f"Guards keep back: {kept_back}", Style.YELLOW))
+    withheld = words.withheld(plan)
+    if withheld:
+        yield line(Span(f"Withheld by guards: {withheld}", Style.YELLOW))
+    yield from (line(text) for text in words.new_machines(plan))
+    waiting = words.waiting(plan)
+    if waiting:
+        yield line(waiting)
 
 
 def _pools(plan: Plan) -> Iterator[Line]:
@@ -363,7 +364,7 @@ def _pools(plan: Plan) -> Iterator[Line]:
     hidden = len(plan.pools) - len(shown)
     if hidden:
         unread = sum(bool(pool.not_known) for pool in quiet)
-        more = f", as far as is known ({unread:,} could not be read)" if unread else ""
+        more = f" ({unread:,} could not be read)" if unread else ""
         yield line(f"  … and {words.many(hidden, 'pool')} without machines or changes{more}")
 
 
@@ -458,7 +459,7 @@ def _guard(guard: GuardResult, included: Mapping[str, str]) -> Iterator[Line]:
         place = words.cited([guard.path], included)
         yield line(Span(f"      limit: {place}", Style.DIM))
     if guard.way_out:
-        yield line("      way out: ", guard.way_out)
+        yield line("      to proceed: ", guard.way_out)
 
 
 def _approvals(plan: Plan) -> Iterator[Line]:
@@ -467,27 +468,27 @@ def _approvals(plan: Plan) -> Iterator[Line]:
     for each in plan.approvals:
         yield line(f"  {each.guard}, pool {each.pool}: {words.used(each)}, until {each.expires}")
         if each.inert:
-            yield line("      ", Span(f"lets nothing pass: {each.inert}", Style.YELLOW))
-        yield line(Span(f"      because: {each.reason}", Style.DIM))
+            yield line("      ", Span(f"no effect: {each.inert}", Style.YELLOW))
+        yield line(Span(f"      reason: {each.reason}", Style.DIM))
 
 
 def _unknown(plan: Plan) -> Iterator[Line]:
     if plan.unknown:
-        yield title("Not known, and unknown is not zero")
+        yield title(words.UNKNOWN_HEADING)
     for reading in plan.unknown:
         yield line("  ", Span("? ", Style.YELLOW), reading)
 
 
 def _estimates(plan: Plan) -> Iterator[Line]:
     if plan.estimates:
-        yield title("Only sampled: more waits, and nothing is let go for want of work")
+        yield title(words.PARTLY_READ_HEADING)
     for estimate in plan.estimates:
         yield line("  ", Span("~ ", Style.YELLOW), words.estimated(estimate))
 
 
 def _attention(plan: Plan) -> Iterator[Line]:
     if plan.attention:
-        yield title("Needs a person")
+        yield title(words.ATTENTION_HEADING)
     for sentence in plan.attention[:_MOST_WARNINGS]:
         yield line("  ", Span("! ", Style.RED), sentence)
     hidden = len(plan.attention) - _MOST_WARNINGS

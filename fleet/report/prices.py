@@ -1,6 +1,6 @@
-"""This module compares the price catalogue with what a provider says today, type by type.
+"""Compare the price catalogue with a provider's prices of today.
 
-Compared is what this fleet uses: the machine types that its pools name, their address, their disk.
+Compares what this fleet uses: the machine types of its pools, their address, their disk.
 """
 
 from collections.abc import Iterator
@@ -111,29 +111,30 @@ def _differences(
     known: MachineType, quote: Quote | None, currency: str, billing: Billing
 ) -> Iterator[str]:
     if quote is None:
-        yield "it is not sold there"
+        yield "not sold there"
         return
     if (quote.price, currency) != (known.price, known.currency):
-        yield f"it costs {_plain(quote.price)} {currency}/h"
+        yield f"{_plain(quote.price)} {currency}/h"
     most = known.price * billing.month if known.price and billing.month else None
     if most is not None and abs(quote.month - most) > _SLACK * most:
-        yield f"it costs at most {_plain(quote.month)} {currency} a month, not {_plain(most)}"
+        yield f"at most {_plain(quote.month)} {currency}/month, not {_plain(most)}"
     for name in ("cores", "memory", "disk"):
-        told, ours = getattr(quote, name), getattr(known, name)
-        if told != ours:
-            yield f"its {name} is {told}, not {ours}" + ("" if name == "cores" else " MiB")
+        theirs, ours = getattr(quote, name), getattr(known, name)
+        if theirs != ours:
+            yield f"{name} {theirs}, not {ours}" + ("" if name == "cores" else " MiB")
     if quote.architecture != known.architecture:
-        yield f"its architecture is {quote.architecture}, not {known.architecture}"
+        yield f"architecture {quote.architecture}, not {known.architecture}"
 
 
 def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPrice]:
     if billing.address is not None:
-        told = prices.address
         ours = (billing.address.amount, billing.address.currency)
         yield ComparedPrice(
             what="IPv4 address",
             catalogue=f"{billing.address}/h",
-            differences=() if (told, prices.currency) == ours else (_said(told, prices, "h"),),
+            differences=()
+            if (prices.address, prices.currency) == ours
+            else (_format_price(prices.address, prices, "h"),),
         )
     if billing.disk is not None and billing.month:
         hourly = (
@@ -145,12 +146,12 @@ def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPr
             catalogue=f"{billing.disk}/h",
             differences=()
             if (hourly, prices.currency) == ours
-            else (_said(prices.disk, prices, "month"),),
+            else (_format_price(prices.disk, prices, "month"),),
         )
 
 
-def _said(told: Decimal | None, prices: PriceList, per: str) -> str:
-    return "it is not sold" if told is None else f"it costs {_plain(told)} {prices.currency}/{per}"
+def _format_price(amount: Decimal | None, prices: PriceList, per: str) -> str:
+    return "not sold" if amount is None else f"{_plain(amount)} {prices.currency}/{per}"
 
 
 def _plain(amount: Decimal) -> str:
@@ -158,7 +159,7 @@ def _plain(amount: Decimal) -> str:
 
 
 def prices_to_text(report: PriceReport, *, colour: bool) -> str:
-    """Return provider by provider what is the same, what differs, and what nobody asked."""
+    """Return for each provider what is the same, what differs, and what was not checked."""
     lines = [each for check in report.checks for each in _check(check)]
     return lines_to_text(lines, colour=colour)
 
@@ -176,7 +177,7 @@ def _check(check: PriceCheck) -> Iterator[Line]:
     for price in check.prices:
         known = f"  {price.what}  {price.catalogue}"
         if price.differences:
-            said = "; ".join(price.differences)
-            yield line("  ", Span("! differs", Style.RED), f"{known}; at the provider {said}")
+            provider = "; ".join(price.differences)
+            yield line("  ", Span("! differs", Style.RED), f"{known}; at the provider: {provider}")
         else:
             yield line("  ", Span("same", Style.GREEN), known)

@@ -1,9 +1,8 @@
-"""This module says the four figures above the overview: workers, work, money, changes.
+"""Render the status site: an overview, and a page for each pool and worker.
 
 Two names never share a part, no part leads upwards, and none is as long as a file name may be.
 
-It works from a file, a web server or any path below one. Names become path parts through
-`fleet.report.site`, and text only through templates that escape it.
+It works from a file, a web server or any path below one. Text passes templates that escape it.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class Tile(NamedTuple):
 
 
 def tiles(status: Status, plan: Plan) -> tuple[Tile, ...]:
-    """Return the tiles; what could not be read is never counted as nothing."""
-    kept_back = words.withheld(plan)
-    changes = f"in this plan{f'; guards keep back {kept_back}' if kept_back else ''}"
+    """Return the tiles; what could not be read is never counted as zero."""
+    withheld = words.withheld(plan)
+    changes = f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
     return (
         _workers(status),
         _waiting(status),
@@ -55,13 +54,13 @@ def _workers(status: Status) -> Tile:
     count = len(status.workers)
     noun = "worker" if count == 1 else "workers"
     states = Counter(words.state(worker) for worker in status.workers)
-    kinds = ["busy", "idle", "starting", *([words.NOT_KNOWN] if states[words.NOT_KNOWN] else [])]
+    kinds = ["busy", "idle", "starting", *([words.UNKNOWN] if states[words.UNKNOWN] else [])]
     counted = ", ".join(f"{states[kind]:,} {kind}" for kind in kinds)
     if not status.unlisted:
         return Tile(f"{count:,}", f"{noun}: {counted}")
     where = words.named("pool", status.unlisted)
     if not count:
-        return Tile(words.NOT_KNOWN, f"workers: {where} could not be read", wordy=True)
+        return Tile(words.UNKNOWN, f"workers: {where} could not be read", wordy=True)
     return Tile(f"at least {count:,}", f"{noun}: {counted}; {where} could not be read", wordy=True)
 
 
@@ -69,23 +68,23 @@ def _waiting(status: Status) -> Tile:
     total = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
     noun = "request waits" if total == 1 else "requests wait"
-    parts = [f"{served:,} with a machine there or coming", f"{total - served:,} without"]
+    parts = [f"{served:,} {words.HAVE_A_MACHINE}", f"{total - served:,} do not"]
     text = f"{noun}: {', '.join(parts)}" if total else noun
     where = list(_not_whole(status))
     if not where:
         return Tile(f"{total:,}", text)
     if not total:
-        return Tile(words.NOT_KNOWN, f"what waits: {'; '.join(where)}", wordy=True)
+        return Tile(words.UNKNOWN, f"waiting requests: {'; '.join(where)}", wordy=True)
     return Tile(f"at least {total:,}", f"{text}; {'; '.join(where)}", wordy=True)
 
 
 def _not_whole(status: Status) -> Iterator[str]:
-    """Yield of which queues not everything is known that waits, and why."""
+    """Yield the queues that were not read, or only partly."""
     if status.unread:
         yield f"{words.named('queue', status.unread)} could not be read"
     sampled = [estimate.queue for estimate in status.estimates]
     if sampled:
-        yield f"{words.named('queue', sampled)} only sampled"
+        yield f"{words.named('queue', sampled)} only partly read"
 
 
 def _money(status: Status) -> Tile:
@@ -93,7 +92,7 @@ def _money(status: Status) -> Tile:
     now, after = status.cost_per_hour, status.cost_per_hour_after
     if now is None or after is None:
         least = status.cost_per_hour_at_least
-        figure = f"at least {least:.2f}" if least else words.NOT_KNOWN
+        figure = f"at least {least:.2f}" if least else words.UNKNOWN
         return Tile(figure, text, wordy=True)
     return Tile(f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text)
 
@@ -208,7 +207,7 @@ class _Place:
         return self.to(path) if path else None
 
     def is_at(self, path: str) -> bool:
-        """Say whether this page is the one named."""
+        """Return whether this page has this path."""
         return self._path == path
 
 
@@ -257,7 +256,7 @@ def _environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Write invisible characters out; markup made by templates passes, as does their layout."""
+    """Escape invisible characters; markup made by templates passes."""
     return clean(value) if type(value) is str else value
 
 

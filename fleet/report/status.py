@@ -1,7 +1,7 @@
-"""This module takes from a plan what a status page shows: pools, workers, waiting work, money.
+"""Status of a fleet, as a value and as text: pools, workers, waiting work, money.
 
-Workers that are inactive (machine gone, token disabled) are only counted. What could not be
-read is null here, never zero.
+Inactive workers (machine gone, token disabled) are only counted. What could not be read is null,
+never zero.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,7 +57,7 @@ class Waiting(Value):
 
 
 class PoolStatus(Value):
-    """A pool and what it holds; null stands for a figure that nobody knows."""
+    """A pool and what it holds; null stands for an unknown figure."""
 
     pool: str
     mode: str
@@ -107,7 +107,7 @@ class WorkerStatus(WorkerVerdict, WorkerFacts):
 
 
 class Status(Value):
-    """What exists and what waits, as of one plan; null stands for what nobody knows."""
+    """What exists and what waits, as of one plan; null stands for what is unknown."""
 
     format: Literal["fleet-status-1"] = "fleet-status-1"
     fleet: str
@@ -118,11 +118,11 @@ class Status(Value):
     cost_per_hour_at_least: Rate = Field(description="What is known of it.")
     pools: tuple[PoolStatus, ...]
     workers: tuple[WorkerStatus, ...]
-    unlisted: tuple[str, ...] = Field(description="Pools whose machines are not known.")
+    unlisted: tuple[str, ...] = Field(description="Pools whose machines are unknown.")
     budgets: tuple[BudgetStatus, ...] = Field(description="Each in its current and next period.")
     hidden: int = Field(description="Inactive workers that are left out.")
     waiting: tuple[Waiting, ...]
-    unread: tuple[str, ...] = Field(description="Queues of which nobody knows what waits.")
+    unread: tuple[str, ...] = Field(description="Queues that could not be read.")
     estimates: tuple[Estimate, ...] = Field(description="Queues that were only sampled.")
     unknown: tuple[str, ...]
     attention: tuple[str, ...]
@@ -139,9 +139,9 @@ class Status(Value):
 
 
 def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
-    """Return the status that a plan tells of: workers sorted by pool and name.
+    """Return the status as of a plan: workers sorted by pool and name.
 
-    `facts` holds by name what is known of workers beside what becomes of them.
+    `facts` adds by name what is known of each worker and its machine.
     """
     exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
     active = [verdict for verdict in exists if not verdict.inactive]
@@ -176,7 +176,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
 
 
 def pool_status(verdict: PoolVerdict) -> PoolStatus:
-    """Return a pool's verdict with nothing in the place of what is not known."""
+    """Return a pool's verdict with null for each unknown figure."""
     figures = verdict.model_dump()
     figures["machines"] = verdict.busy + verdict.idle + verdict.starting + verdict.other
     for missing in verdict.not_known:
@@ -249,7 +249,9 @@ def _cost(status: Status) -> str:
     least = status.cost_per_hour_at_least
     if status.cost_per_hour is not None:
         return f"{words.rate(status.cost_per_hour)} {status.currency}/h"
-    return f"at least {words.rate(least)} {status.currency}/h" if least else "cost not known"
+    return (
+        f"at least {words.rate(least)} {status.currency}/h" if least else f"cost {words.UNKNOWN}"
+    )
 
 
 def _demand(status: Status) -> str:
@@ -298,11 +300,11 @@ def _workers(status: Status) -> Iterator[Line]:
     if status.workers:
         yield from worker_table(status)
     elif not status.unlisted:
-        unread = "No workers are known of; what could not be read may have some."
-        yield line(unread if status.unknown else "No workers.")
+        more = "No workers known; what could not be read may hold some."
+        yield line(more if status.unknown else "No workers.")
     if status.unlisted:
         which = words.named("pool", status.unlisted)
-        yield line(Span(f"The workers of {which} are not known.", Style.YELLOW))
+        yield line(Span(f"Workers of {which}: {words.UNKNOWN}", Style.YELLOW))
     if status.hidden:
         yield line(
             Span(
@@ -326,7 +328,7 @@ def worker_table(status: Status) -> Iterator[Line]:
             Span(worker.worker),
             Span(worker.pool),
             Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),
-            Span(worker.running or (words.NOT_KNOWN if worker.state == "assumed" else "-")),
+            Span(worker.running or (words.UNKNOWN if worker.state == "assumed" else "-")),
             Span(words.since(worker.since, status.time)),
             Span(worker.image or "-"),
             Span(worker.type or "-"),
@@ -348,15 +350,15 @@ def _headings(*names: str) -> list[Span]:
 
 def _unknown(status: Status) -> Iterator[Line]:
     for reading in status.unknown:
-        yield line(Span("not known: ", Style.YELLOW), reading)
+        yield line(Span("unknown: ", Style.YELLOW), reading)
     for sentence in status.attention:
-        yield line(Span("needs a person: ", Style.YELLOW), sentence)
+        yield line(Span("action required: ", Style.YELLOW), sentence)
     if status.cadence:
         yield line(Span("late: ", Style.YELLOW), status.cadence)
     for moving in status.promotions:
         yield line(
             Span(f"image {moving.image}: ", Style.YELLOW),
-            f"the next fleet apply does: {moving.verb} {moving.version}",
+            f"next `fleet apply`: {moving.verb} {moving.version}",
         )
     for each in status.waiting_versions:
         yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; {each.command}")

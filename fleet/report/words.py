@@ -1,4 +1,4 @@
-"""This module says figures the way people do: money, durations, counts, places."""
+"""Format figures for people: money, durations, counts, places in fleet.yaml."""
 
 import re
 from collections import Counter
@@ -13,7 +13,6 @@ from fleet.model.plan import (
     Action,
     ApprovalVerdict,
     Estimate,
-    Optimum,
     Plan,
     Promotion,
     Replaced,
@@ -23,8 +22,13 @@ from fleet.model.prices import PriceSource
 from fleet.planner.machine_inputs import market_of
 from fleet.schema.units import write_count
 
-NOT_KNOWN = "not known"
-"""What stands where a figure would, had it been read: never a zero."""
+UNKNOWN = "unknown"
+"""Shown in place of a figure that could not be read: never a zero."""
+
+HAVE_A_MACHINE = "have or will get a machine"
+UNKNOWN_HEADING = "Unknown (never counted as zero)"
+PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
+ATTENTION_HEADING = "Action required"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
@@ -32,7 +36,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
     """Return amounts of money with as many places as the finest of them needs, at least two."""
     known = iter(plan.rates([each for each in amounts if each is not None], sign=sign))
-    return [NOT_KNOWN if amount is None else next(known) for amount in amounts]
+    return [UNKNOWN if amount is None else next(known) for amount in amounts]
 
 
 def rate(amount: Decimal | None, *, sign: bool = False) -> str:
@@ -45,14 +49,14 @@ def before_after(
 ) -> str:
     """Return what an hour costs before and after, once where it stays the same."""
     if before is None and after is None:
-        return NOT_KNOWN
+        return UNKNOWN
     first, second = rates([before, after])
     figures = first if before == after else f"{first} {arrow} {second}"
     return f"{figures} {currency}/h"
 
 
 def market(inputs: WorkerInputs) -> str:
-    """Return on which market a machine is bought, to stand after its type; on demand is silent."""
+    """Return the market of a machine, to follow its type; empty for on-demand."""
     bought = market_of(inputs)
     return "" if bought == "on-demand" else f" ({bought})"
 
@@ -62,14 +66,14 @@ def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
     if plan.is_cost_known:
         return before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
     if not plan.cost_before and not plan.cost_after:
-        return f"cost {NOT_KNOWN}"
+        return f"cost {UNKNOWN}"
     known = before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
     return f"at least {known}"
 
 
 def figure(count: int | None) -> str:
-    """Return a count; words where nobody knows it."""
-    return NOT_KNOWN if count is None else str(count)
+    """Return a count, or `unknown`."""
+    return UNKNOWN if count is None else str(count)
 
 
 def cost_of(worker: WorkerVerdict) -> Decimal | None:
@@ -78,7 +82,7 @@ def cost_of(worker: WorkerVerdict) -> Decimal | None:
 
 
 def size_of(facts: WorkerFacts) -> str:
-    """Return what a machine is made of; empty where nobody knows."""
+    """Return the size of a machine; empty where it is unknown."""
     parts = [] if facts.cores is None else [f"{many(facts.cores, 'core')}"]
     sizes = ((facts.memory, "memory"), (facts.disk, "disk"), (facts.swap, "swap"))
     parts += [f"{size / 1024:g} GiB {of}" for size, of in sizes if size]
@@ -88,8 +92,8 @@ def size_of(facts: WorkerFacts) -> str:
 
 
 def state(worker: WorkerVerdict) -> str:
-    """Return what a worker does; of one that no registry tells of nobody knows."""
-    return NOT_KNOWN if worker.state in ("assumed", "unknown") else worker.state
+    """Return the state of a worker; unknown where no registry lists it."""
+    return UNKNOWN if worker.state in ("assumed", "unknown") else worker.state
 
 
 def duration(length: timedelta) -> str:
@@ -106,7 +110,7 @@ def duration(length: timedelta) -> str:
 
 
 def since(moment: datetime | None, now: datetime) -> str:
-    """Return how long ago something began; a dash where nobody knows."""
+    """Return how long ago something began; a dash where that is unknown."""
     return "-" if moment is None else duration(now - moment)
 
 
@@ -116,9 +120,9 @@ def time(moment: datetime) -> str:
 
 
 def price_source(source: PriceSource) -> str:
-    """Return which prices of a provider count, of when, and why no newer ones do."""
-    which = "its own list" if source.own else "the table shipped with fleet"
-    dated = f", of {source.as_of}" if source.as_of else ", which has none there"
+    """Return which price list is used for a provider, its date, and why no newer one is."""
+    which = "provider's own list" if source.own else "table shipped with fleet"
+    dated = f" of {source.as_of}" if source.as_of else " (has no prices for it)"
     is_old = source.age_seconds is not None and (source.because or not source.own)
     age = f", {duration(timedelta(seconds=source.age_seconds or 0))} old" if is_old else ""
     why = f" ({source.because})" if source.because else ""
@@ -143,7 +147,7 @@ def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -
 
 
 def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> str:
-    """Return keys with the file that each stands in: pools.arm.image in fleet.d/arm.yaml."""
+    """Return keys with their files: pools.arm.image in fleet.d/arm.yaml."""
     files: dict[str, list[str]] = {}
     for path in paths:
         files.setdefault(included.get(place(path[:2]), "fleet.yaml"), []).append(place(path))
@@ -151,12 +155,12 @@ def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> 
 
 
 def named(noun: str, names: Sequence[str]) -> str:
-    """Return names with what they are, in the right number: pools arm, big and 2 more."""
+    """Return names after their noun: pools arm, big and 2 more."""
     return f"{noun}{'s' if names[1:] else ''} {some_of(names)}"
 
 
 def estimated(estimate: Estimate) -> str:
-    """Return what is known of a queue that was only sampled."""
+    """Return what is known of a queue that was only partly read."""
     return f"queue {estimate.queue}: {estimate.because}"
 
 
@@ -164,10 +168,10 @@ def changes(plan: Plan) -> str:
     """Return how many workers are to be created, drained and deleted."""
     if plan.is_quiet:
         unsure = plan.unknown or plan.estimates
-        return "nothing to change, as far as is known" if unsure else "nothing to change"
+        return "nothing to change (some facts are unknown)" if unsure else "nothing to change"
     released = f", {len(plan.releases):,} to release" if plan.releases else ""
     parts = sum(len(each.said) for each in plan.bases)
-    shared = f", {many(parts, 'change')} to what machines share" if parts else ""
+    shared = f", {many(parts, 'change')} to shared resources" if parts else ""
     moved = len(plan.promotions)
     images = f", {many(moved, 'image version')} to move" if moved else ""
     return _counts(plan.actions, always=True) + released + shared + images
@@ -178,9 +182,9 @@ def replacement(promotion: Promotion, currency: str) -> str:
     if not promotion.replaces:
         return "replaces no machine"
     cost = promotion.cost
-    plan = f"cost {NOT_KNOWN}" if cost is None else f"at most {rate(cost)} {currency}"
+    most = f"cost {UNKNOWN}" if cost is None else f"at most {rate(cost)} {currency}"
     pools = replaced(promotion.replaces)
-    return f"later runs replace {pools}; {plan} for new machines beside old ones"
+    return f"later runs replace {pools}; running old and new machines together: {most}"
 
 
 def replaced(pools: Sequence[Replaced]) -> str:
@@ -194,48 +198,47 @@ def replaced(pools: Sequence[Replaced]) -> str:
 
 
 def demand(waiting: int, served: int, *, unsure: object) -> str:
-    """Return how many requests wait, and how many of them have a machine."""
+    """Return how many requests wait, and how many of them have or will get a machine."""
     if not waiting:
-        return "what waits is not known" if unsure else "nothing waits"
+        return f"waiting requests: {UNKNOWN}" if unsure else "no requests wait"
     requests = f"{'at least ' if unsure else ''}{many(waiting, 'request')}"
     verb = "waits" if waiting == 1 else "wait"
-    return f"{requests} {verb}, {served:,} with a machine there or coming"
+    return f"{requests} {verb}: {served:,} {HAVE_A_MACHINE}"
 
 
 def waiting(plan: Plan) -> str:
-    """Return how much waits and has a machine by a plan; empty where nothing is known to wait."""
+    """Return how many requests wait in a plan; empty where none is known to wait."""
     count = sum(signature.count for signature in plan.signatures)
     unserved = sum(each.count for each in plan.unserved)
     unsure = plan.unread or plan.estimates
     return demand(count, count - unserved, unsure=unsure) if count else ""
 
 
-def proof(plan: Plan) -> str:
-    """Return what the machines for what waits cost, and whether that is the least; or nothing."""
-    proven = plan.optimum
-    if proven is None:
-        return ""
-    said = f"New machines: about {rate(proven.cost)} {plan.currency} until idle time-out"
-    if proven.is_optimal:
-        said += " (optimal)"
-    elif proven.is_about_cost:
-        said += f" (at most {proven.gap:.2%} could be saved: {proven.because})"
-    return "; ".join((said, *_assumptions(proven)))
-
-
-def _assumptions(proven: Optimum) -> Iterator[str]:
-    """Yield what a cost rests on that nobody knows, and what is not in it."""
-    if proven.assumed:
-        count = "1h" if proven.assumed == 1 else "1h each"
-        yield f"{many(proven.assumed, 'request')} of unknown duration counted as {count}"
-    if proven.unpriced:
-        yield f"{many(proven.unpriced, 'machine')} of unknown price counted as 0"
-    if proven.withheld:
-        yield f"{many(proven.withheld, 'machine')} withheld by a guard not counted"
+def new_machines(plan: Plan) -> Iterator[str]:
+    """Yield what new machines cost and whether that is optimal, then what the figure assumes."""
+    optimum = plan.optimum
+    if optimum is None:
+        return
+    cost = f"New machines: about {rate(optimum.cost)} {plan.currency} until idle time-out"
+    if optimum.is_optimal:
+        yield f"{cost} (optimal)"
+    elif optimum.is_about_cost:
+        yield f"{cost} (at most {optimum.gap:.2%} above optimal: {optimum.because})"
+    else:
+        yield cost
+    assumed = []
+    if optimum.assumed:
+        assumed.append(f"{many(optimum.assumed, 'request')} of unknown duration take 1h each")
+    if optimum.unpriced:
+        assumed.append(f"{many(optimum.unpriced, 'machine')} of unknown price cost 0")
+    if assumed:
+        yield f"Assumed: {'; '.join(assumed)}"
+    if optimum.withheld:
+        yield f"Not included: {many(optimum.withheld, 'machine')} withheld by a guard"
 
 
 def withheld(plan: Plan) -> str:
-    """Return what guards keep back, empty where they keep back nothing."""
+    """Return what guards withhold; empty where they withhold nothing."""
     released = f"{len(plan.unreleased):,} to release" if plan.unreleased else ""
     return ", ".join(filter(None, (_counts(plan.withheld, always=False), released)))
 

@@ -66,7 +66,7 @@ def test_machines_that_were_made_without_what_is_new_are_counted_and_said() -> N
     )
     assert alone.outdating == ""
     assert f"\n    {change.outdating}\n" in plan_to_text(plan, colour=False)
-    assert "1 change to what machines share" in plan_to_markdown(plan)
+    assert "1 change to shared resources" in plan_to_markdown(plan)
     assert "outdates 2 machines: replaced after it" in plan_to_markdown(plan)
 
 
@@ -91,8 +91,8 @@ def test_every_form_of_the_plan_shows_it_and_the_plan_is_not_quiet() -> None:
 
     text = plan_to_text(plan, colour=False)
     assert not plan.is_quiet
-    assert "1 change to what machines share" in text
-    assert f"what machines of hetzner share\n    create {NETWORK}" in text
+    assert "1 change to shared resources" in text
+    assert f"shared resources of hetzner\n    create {NETWORK}" in text
     assert "create network/debian" in plan_to_markdown(plan)
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
 

@@ -272,7 +272,7 @@ def test_who_asks_to_end_in_a_step_has_it_finished_and_no_other_begun(trial: Tri
     code, said = struck(trial, signals, times=1)
 
     assert code == 0
-    assert "  not begun: builders\n" in said
+    assert "  not started: builders\n" in said
     assert said.endswith("ended as asked, after 1 run\n")
     assert trial.machines() == ["trial-big-0001"]
     assert trial.recorded() == ["trial-big-0001"]

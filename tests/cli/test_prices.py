@@ -90,7 +90,7 @@ def test_a_price_that_differs_is_told_and_fails(
     code, text = said(capsys)
 
     assert code == 1
-    assert "  ! differs  ccx33  0.2219 EUR/h; at the provider it costs 0.4438 EUR/h\n" in text
+    assert "  ! differs  ccx33  0.2219 EUR/h; at the provider: 0.4438 EUR/h\n" in text
 
 
 def test_as_json_it_is_the_same_report(

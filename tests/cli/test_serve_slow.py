@@ -175,7 +175,7 @@ def test_who_asks_to_end_waits_for_what_was_begun(tmp_path: Path) -> None:
     def script(client: OldClient, console: Heard) -> None:
         client.take("one")
         seconds_until(lambda: bool(slow.calls("new")))
-        console.hear("under way: one")
+        console.hear("in progress: one")
         letting_go.start()
 
     code, console = served(slow.trial, script)
@@ -194,7 +194,7 @@ def test_another_apply_is_refused_while_something_goes_on(
 
     def script(client: OldClient, console: Heard) -> None:
         number = client.take("one")
-        console.hear("under way: one")
+        console.hear("in progress: one")
         told.append(run_fleet("apply", cwd=slow.folder))
         go()
         client.wait(number)

@@ -76,9 +76,7 @@ def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -
     shown = run_fleet("state", "show")
     as_json = json.loads(run_fleet("state", "show", "--json").stdout)
 
-    assert shown.stdout.splitlines()[-1] == (
-        f"run      {NOW.isoformat()}, no end recorded: interrupted, or failed before its outcome"
-    )
+    assert shown.stdout.splitlines()[-1].startswith(f"run      {NOW.isoformat()}, no end ")
     run = {"started": NOW.isoformat(), "ended": None, "plan": None, "outcome": None}
     assert as_json["runs"] == [run | {"results": None, "begun": []}]
 

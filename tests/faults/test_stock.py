@@ -24,7 +24,7 @@ def test_where_nothing_could_be_made_apply_failed(trial: Trial, run_fleet: RunFl
         "(faults.create is out-of-stock); the next apply tries again\n"
         "  unchanged: big\n"
         "Next:\n"
-        "  mend the cause above, then run `fleet apply` again\n"
+        "  fix the cause above, then run `fleet apply` again\n"
     )
 
 

@@ -205,7 +205,7 @@ def test_the_plan_job_says_what_the_change_does(kept: Pipeline) -> None:
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
-    assert "#### Because of this change: " in plan
+    assert "#### Effect of this change: " in plan
     assert "| pool `builders` | 1 more to create, 2 instead of 1, ccx33, " in plan
 
 
@@ -217,7 +217,7 @@ def test_the_plan_job_plans_also_where_the_target_branch_cannot_be_had(kept: Pip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "the target branch cannot be fetched" in ran.stdout
     plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
-    assert "#### What this change does is not known" in plan
+    assert "#### Effect of this change: unknown" in plan
 
 
 def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> None:

@@ -1,5 +1,6 @@
-"""This module holds how a comparison of two plans reads, and that its JSON loses nothing."""
+"""How a comparison of two plans reads, and that its JSON loses nothing."""
 
+import re
 from decimal import Decimal
 
 from fleet.explain.changes import (
@@ -20,63 +21,7 @@ from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from tests.builders import a_plan
-
-TEXT = """\
-Because of this change, while replacing: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
-  at rest: +0.0777 EUR/h, about +57 EUR per month (170 without it, 227 with it)
-  pool builders
-    * max 3 -> 8; machine type ccx23 -> ccx33
-    * workers.spare 1 -> 2
-    ~ 2 machines outdated, replaced in turn: debian-ci-builders-0001, debian-ci-builders-0002
-    + 2 more to create, 5 instead of 3, ccx33, +0.1554 EUR/h
-        request debian/16 waits and no free worker fits it [requests-wait]
-  pool old
-    * is removed
-    ~ 2 more to drain, kept back by a guard, debian-ci-old-0001, debian-ci-old-0002
-        its pool is no longer in fleet.yaml [pool-removed]
-  queue debian
-    + 2 requests served: debian/16, debian/17
-        pool builders makes machines for them
-    ! 1 request not served any more: debian/3
-        no pool fits; see pools.builders.provides in fleet.yaml
-  guard of pool old
-    ! newly refuses
-        2 of 2 would go; limit: guards.refuse.delete in fleet.yaml; way out: raise it [delete]
-  needs a person
-    ! debian-ci-builders-0009: it costs money
-  ? queue old is only in the base and was not read
-Below is the whole plan: also what is due without this change.
-"""
-MARKDOWN = """\
-#### Because of this change, while replacing: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
-
-**at rest: +0.0777 EUR/h, about +57 EUR per month (170 without it, 227 with it)**
-
-| Where | What this change does | Why |
-| --- | --- | --- |
-| pool `builders` | max 3 → 8; machine type ccx23 → ccx33 |  |
-| pool `builders` | workers.spare 1 → 2 |  |
-| pool `builders` | 2 machines outdated, replaced in turn: debian-ci-builders-0001, \
-debian-ci-builders-0002 |  |
-| pool `builders` | 2 more to create, 5 instead of 3, ccx33, `+0.1554` EUR/h | request debian/16 \
-waits and no free worker fits it (`requests-wait`) |
-| pool `old` | is removed |  |
-| pool `old` | 2 more to drain, kept back by a guard, debian-ci-old-0001, debian-ci-old-0002 | \
-its pool is no longer in fleet.yaml (`pool-removed`) |
-| queue `debian` | 2 requests served: debian/16, debian/17 | pool builders makes machines for \
-them |
-| queue `debian` | 1 request not served any more: debian/3 | no pool fits; see \
-pools.builders.provides in fleet.yaml |
-| guard of pool `old` | newly refuses | 2 of 2 would go; limit: guards.refuse.delete in \
-fleet.yaml; way out: raise it (`delete`) |
-| needs a person | debian-ci-builders-0009: it costs money |  |
-
-- queue old is only in the base and was not read
-
-Below is the whole plan: also what is due without this change.
-"""
-QUIET = "The change makes no difference to machines now"
-
+from tests.report.conftest import Golden
 
 AFTER = Rest(hour=Decimal("0.3108"), month=Decimal("226.884"))
 
@@ -185,18 +130,14 @@ def headline(**overrides: object) -> str:
     return in_text(a_change(**overrides)).splitlines()[0]
 
 
-def test_a_change_reads_well_in_a_terminal() -> None:
-    assert in_text(a_telling_change()) == TEXT
+def test_a_change_reads_well_in_a_terminal(golden: Golden) -> None:
+    golden("change.txt", in_text(a_telling_change()))
 
 
-def test_a_change_reads_well_in_a_merge_request_between_headline_and_plan() -> None:
-    plan = plan_to_markdown(a_plan())
-
-    compared = plan_to_markdown(a_plan(), a_telling_change())
-
-    head, section, rest = compared.partition(MARKDOWN)
-    assert section
-    assert head + rest.removeprefix("\n") == plan
+def test_a_change_reads_well_in_a_merge_request_between_headline_and_plan(
+    golden: Golden,
+) -> None:
+    golden("change.md", plan_to_markdown(a_plan(), a_telling_change()))
 
 
 def test_without_a_base_nothing_is_said_of_a_change() -> None:
@@ -204,39 +145,37 @@ def test_without_a_base_nothing_is_said_of_a_change() -> None:
     assert "#### " not in plan_to_markdown(a_plan())
 
 
-def test_a_change_without_effect_says_so() -> None:
-    assert headline() == QUIET
+def test_a_change_without_effect_has_a_headline_of_its_own(golden: Golden) -> None:
+    headlines = [
+        headline(),
+        headline(same_config=True),
+        headline(unknown=("queue old was not read",)),
+    ]
+
+    golden("change-without-effect.txt", "\n".join(headlines) + "\n")
+    assert len(set(headlines)) == 3
 
 
 def test_a_change_without_effect_has_no_table() -> None:
-    at_rest = "**at rest: no difference (0.2331 EUR/h)**"
-    assert f"#### {QUIET}\n\n{at_rest}\n\nBelow is" in plan_to_markdown(a_plan(), a_change())
-
-
-def test_a_change_of_comments_says_so() -> None:
-    assert headline(same_config=True) == f"{QUIET}: only comments or order differ"
-
-
-def test_a_change_without_effect_says_when_not_all_is_known() -> None:
-    assert headline(unknown=("queue old was not read",)) == f"{QUIET}, as far as is known"
+    assert "| Where |" not in plan_to_markdown(a_plan(), a_change())
 
 
 def test_a_change_that_saves_money_says_how_much() -> None:
     first = headline(cost_after=Decimal("0.1554"))
 
-    assert first == "Because of this change: -0.0777 EUR/h (0.2331 without it, 0.1554 with it)"
+    assert first.endswith(": -0.0777 EUR/h (0.2331 without, 0.1554 with)")
 
 
 def test_a_change_that_costs_nothing_says_so() -> None:
     first = headline(attention=("look",))
 
-    assert first == "Because of this change: 0.2331 EUR/h with it and without it"
+    assert re.findall(r"[\d.]+ EUR/h", first) == ["0.2331 EUR/h"]
 
 
 def test_money_in_two_currencies_is_shown_side_by_side() -> None:
     first = headline(currency="USD")
 
-    assert first == "Because of this change: 0.2331 EUR/h -> 0.2331 USD/h"
+    assert first.endswith(": 0.2331 EUR/h -> 0.2331 USD/h")
 
 
 def test_fewer_actions_are_counted_from_both_sides() -> None:
@@ -279,13 +218,8 @@ def test_a_long_comparison_is_cut_with_its_count() -> None:
 def test_what_could_not_be_compared_is_said_in_every_form() -> None:
     reason = Unknown(unknown="base.yaml: cannot be read: there is no such file or directory")
 
-    assert in_text(reason).splitlines()[:2] == [
-        "What this change does is not known",
-        f"  ? {reason.unknown}",
-    ]
-    assert "#### What this change does is not known\n\n- base.yaml: cannot" in plan_to_markdown(
-        a_plan(), reason
-    )
+    assert in_text(reason).splitlines()[1] == f"  ? {reason.unknown}"
+    assert "\n\n- base.yaml: cannot" in plan_to_markdown(a_plan(), reason)
 
 
 def test_a_compared_plan_survives_json() -> None:
@@ -324,16 +258,17 @@ def test_other_keys_that_a_change_edits_are_named_in_both_surfaces() -> None:
     markdown = plan_to_markdown(a_plan(), change)
 
     assert "    * budgets.x.per_day: 4 EUR -> 5 EUR\n" in text
-    assert "    * durations.any: 40m is new\n" in text
-    assert "    * powerful[0]: `{match: a}` is gone\n" in text
+    assert "    * durations.any: 40m added\n" in text
+    assert "    * powerful[0]: `{match: a}` removed\n" in text
     assert "| fleet.yaml | `budgets.x.per_day`: 4 EUR → 5 EUR |  |" in markdown
-    assert "| fleet.yaml | `powerful[0]`: `{match: a}` is gone |  |" in markdown
+    assert "| fleet.yaml | `powerful[0]`: `{match: a}` removed |  |" in markdown
 
 
-def test_what_a_change_costs_at_rest_is_not_known_where_a_price_is_not() -> None:
-    text = in_text(a_change(rest_after=None))
+def test_what_a_change_costs_at_rest_is_unknown_where_a_price_is() -> None:
+    at_rest = in_text(a_change(rest_after=None)).splitlines()[1]
 
-    assert "  at rest: not known: a price is not known, or the currency changes\n" in text
+    assert "unknown" in at_rest
+    assert "EUR" not in at_rest
 
 
 def test_lists_and_maps_of_a_rule_are_one_piece_of_code_in_a_merge_request() -> None:
@@ -343,5 +278,5 @@ def test_lists_and_maps_of_a_rule_are_one_piece_of_code_in_a_merge_request() -> 
 
     markdown = plan_to_markdown(a_plan(), a_change(config=(edit, allowed)))
 
-    assert f"| fleet.yaml | `powerful[0]`: `{rule}` is new |  |" in markdown
+    assert f"| fleet.yaml | `powerful[0]`: `{rule}` added |  |" in markdown
     assert '| fleet.yaml | guards.x: `["a", "b c"]` → `["a"]` |  |' in markdown

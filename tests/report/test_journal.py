@@ -40,10 +40,10 @@ def test_a_machine_that_was_forgotten_is_named_and_has_no_plan() -> None:
     )
 
 
-def test_an_outcome_of_another_version_is_not_known_and_still_shown_as_json() -> None:
+def test_an_outcome_of_another_version_is_unknown_and_still_shown_as_json() -> None:
     run = a_run('{"format": "x"}')
 
-    assert run_to_text(run, running=False).endswith("plan 0123456789ab: outcome not known")
+    assert run_to_text(run, running=False).endswith("plan 0123456789ab: outcome unknown")
     assert run_to_value(run)["outcome"] == {"format": "x"}
     assert run_to_value(run)["results"] is None
     assert run_to_value(a_run("not JSON"))["outcome"] is None

@@ -26,7 +26,7 @@ def test_the_text_of_a_plan_tells_how_many_machines_a_user_may_have() -> None:
 
     told = plan_to_text(both, colour=False).split("\n\n")[-2]
     assert [row.split() for row in told.splitlines()] == [
-        ["Limits", "whose", "in", "use", "given", "now", "waiting", "at", "most"],
+        ["Limits", "for", "in", "use", "new", "waiting", "max"],
         ["tags.extra_powerful.limits.total", "all", "1", "0", "3", "10"],
         ["tags.extra_powerful.limits.per.submitter", "ada", "1", "1", "0", "2"],
     ]
@@ -54,7 +54,7 @@ def test_of_many_those_are_told_that_somebody_waits_for_and_then_the_tightest() 
     assert ([row.whose for row in rows], hidden) == (["tight", "tightest", "waited-for"], 1)
 
 
-def test_whoever_is_not_known_is_called_so() -> None:
+def test_the_holder_of_a_limit_may_be_unknown() -> None:
     (row,) = shown_limits([a_limit(None)])[0]
 
-    assert row.whose == "not known"
+    assert row.whose == "unknown"

@@ -1,10 +1,13 @@
-"""This module holds how the outcome of an apply reads."""
+"""How the outcome of an apply reads."""
 
 from fleet.report.outcome import outcome_to_text
 from tests.builders import a_create, a_guard_result, a_plan, a_stack_outcome, an_outcome
+from tests.report.conftest import Golden
 
 
-def test_a_partial_outcome_says_what_was_done_what_failed_and_what_next() -> None:
+def test_a_partial_outcome_says_what_was_done_what_failed_and_what_next(
+    golden: Golden,
+) -> None:
     outcome = an_outcome(
         a_stack_outcome(
             created=("ci-builders-0001", "ci-builders-0002"), drained=("ci-builders-0007",)
@@ -13,31 +16,14 @@ def test_a_partial_outcome_says_what_was_done_what_failed_and_what_next() -> Non
         a_stack_outcome(pool="big", result="unchanged", created=()),
     )
 
-    assert outcome_to_text(outcome, a_plan(), colour=False) == (
-        "Partly applied: 2 created, 1 drained, 0 deleted (fleet debian-ci)\n"
-        "  builders: applied\n"
-        "    + created 2: ci-builders-0001, ci-builders-0002\n"
-        "    ~ drained 1: ci-builders-0007\n"
-        "  arm: failed\n"
-        "    | out of stock\n"
-        "    | cax41\n"
-        "  unchanged: big\n"
-        "Next:\n"
-        "  what was done is recorded; mend the cause above, then run `fleet apply` again\n"
-        "  drained workers finish their work; a later `fleet apply` deletes them\n"
-    )
+    golden("outcome-partly-applied.txt", outcome_to_text(outcome, a_plan(), colour=False))
 
 
-def test_a_refused_outcome_points_at_the_way_out() -> None:
+def test_a_refused_outcome_points_at_the_way_out(golden: Golden) -> None:
     outcome = an_outcome(refused=("guards.refuse.delete: 12 of 14",))
     plan = a_plan(guards=(a_guard_result(),))
 
-    assert outcome_to_text(outcome, plan, colour=False) == (
-        "Refused: nothing changed (fleet debian-ci)\n"
-        "  refused: guards.refuse.delete: 12 of 14\n"
-        "Next:\n"
-        "  the plan above says for each refusal its limit and the way out\n"
-    )
+    golden("outcome-refused.txt", outcome_to_text(outcome, plan, colour=False))
 
 
 def test_a_quiet_outcome_is_one_line() -> None:
@@ -49,7 +35,7 @@ def test_a_quiet_outcome_is_one_line() -> None:
 def test_what_was_throttled_goes_on_next_time() -> None:
     text = outcome_to_text(an_outcome(), a_plan(withheld=(a_create(),)), colour=False)
 
-    assert "guards kept back 1 to create; the next `fleet apply` goes on with them\n" in text
+    assert "1 to create; the next `fleet apply`" in text
 
 
 def test_many_names_are_counted() -> None:

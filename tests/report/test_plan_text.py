@@ -1,6 +1,10 @@
-"""This module holds how a plan reads in a terminal and in a log."""
+"""How a plan reads in a terminal and in a log."""
 
+import re
 from decimal import Decimal
+from pathlib import Path
+
+import pytest
 
 from fleet.report.plan_text import plan_to_text
 from tests.builders import (
@@ -13,62 +17,33 @@ from tests.builders import (
     an_unserved,
 )
 from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
+from tests.report.conftest import Golden
 
-TELLING = """\
-Fleet debian-ci at 2026-11-21 08:00 UTC
-Plan: 2 to create, 1 to drain, 1 to delete; 0.8215 -> 0.4800 EUR/h
-2 requests wait, 0 with a machine there or coming
-Guards keep back: 1 to delete
-
-Not known, and unknown is not zero
-  ? queue copr: no answer; pools that serve it delete nothing
-
-Pools               busy  idle  starting  other  max   EUR/h   after
-  builders             1     1         0      0   20  0.2400  0.4800
-      2 of 4 waiting requests fit no worker that exists
-  powerful (drain)     0     0         0      1    2  0.5815  0.0000
-      its pool has mode: drain
-
-Changes
-  builders
-    + create  debian-ci-builders-0003  ccx33  +0.1200 EUR/h  for 101
-    + create  debian-ci-builders-0004  ccx33  +0.1200 EUR/h  for 102, 103, 104
-        1 request waits and no idle worker fits it [requests-wait]
-    ~ drain   debian-ci-builders-0002  ccx33
-        idle for 20 min; 15 min are allowed [idle-too-long]
-  powerful
-    - delete  debian-ci-powerful-0001  ccx63  -0.5815 EUR/h
-        drained, and idle for 25 min; 15 min are allowed [idle-too-long]
-
-Not served in this run: 2 requests
-  ! 2 requests: 107, 108
-      no pool provides worker:build-arch:riscv64
-      queue debian, asks for worker:build-arch:riscv64
-      see pools in fleet.yaml
-
-Guards
-  refused, pool old: 12 of 14 workers would be deleted (86 %); at most 30 % and 10 are allowed [delete]
-      limit: guards.refuse.delete.share in fleet.yaml
-      way out: add an approval for guard delete, pool builders, count 12
-
-Warnings
-  fleet.yaml:18:5: warning[expires-soon] this rule expires in 7 days
-
-Digests: plan eeeeeeeeeeee, config cccccccccccc, world dddddddddddd
-"""  # noqa: E501 - a sentence of the plan is one line
+PLANS = sorted((Path(__file__).parents[1] / "plans").glob("*/plan.txt"))
 
 
-def test_a_plan_says_what_changes_why_and_what_not() -> None:
-    assert plan_to_text(a_telling_plan(), colour=False) == TELLING
+def test_a_plan_says_what_changes_why_and_what_not(golden: Golden) -> None:
+    golden("plan.txt", plan_to_text(a_telling_plan(), colour=False))
 
 
-def test_a_quiet_plan_is_short() -> None:
-    assert plan_to_text(a_plan(cost_before=Decimal(1), cost_after=Decimal(1)), colour=False) == (
-        "Fleet debian-ci at 2026-11-21 08:00 UTC\n"
-        "Plan: nothing to change; 1.00 EUR/h\n"
-        "\n"
-        "Digests: plan eeeeeeeeeeee, config cccccccccccc, world dddddddddddd\n"
-    )
+def test_a_quiet_plan_is_short(golden: Golden) -> None:
+    plan = a_plan(cost_before=Decimal(1), cost_after=Decimal(1))
+
+    golden("plan-quiet.txt", plan_to_text(plan, colour=False))
+
+
+def test_what_waits_and_why_comes_before_pools_and_changes() -> None:
+    text = plan_to_text(a_telling_plan(), colour=False)
+
+    waits = text.index("no pool provides worker:build-arch:riscv64")
+    assert waits < text.index("\nPools ") < text.index("\nChanges\n")
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.parent.name)
+def test_the_summary_of_a_plan_fits_a_screen(plan: Path) -> None:
+    summary = plan.read_text(encoding="utf-8").partition("\n\n")[0]
+
+    assert [line for line in summary.splitlines() if len(line) > 100] == []
 
 
 def test_two_hundred_alike_are_three_and_a_count() -> None:
@@ -81,7 +56,7 @@ def test_two_hundred_alike_are_three_and_a_count() -> None:
         "    + create  debian-ci-builders-0001  ccx33  +0.12 EUR/h  for 101\n"
         "    + create  debian-ci-builders-0002  ccx33  +0.12 EUR/h  for 101\n"
         "    + create  debian-ci-builders-0003  ccx33  +0.12 EUR/h  for 101\n"
-        "    + … and 197 more to create alike, +23.64 EUR/h\n"
+        "    + … and 197 more to create, +23.64 EUR/h\n"
         "        1 request waits and no idle worker fits it [requests-wait]\n"
     ) in text
 
@@ -101,7 +76,7 @@ def test_alike_for_different_figures_each_say_their_own() -> None:
         "        idle for 3 h [idle-too-long]\n"
         "    ~ drain  debian-ci-builders-0004\n"
         "        idle for 4 h [idle-too-long]\n"
-        "    ~ … and 4 more to drain alike [idle-too-long]\n"
+        "    ~ … and 4 more to drain [idle-too-long]\n"
     ) in text
 
 
@@ -125,9 +100,9 @@ def test_many_pools_that_hold_nothing_are_a_count() -> None:
 def test_what_was_not_read_is_not_known_and_never_zero() -> None:
     text = plan_to_text(a_blind_plan(), colour=False)
 
-    assert "; cost not known\n" in text
+    assert "; cost unknown\n" in text
     (row,) = [line.split() for line in text.splitlines() if line.startswith("  builders ")]
-    assert row == ["builders", *["not", "known"] * 3, "3", *["not", "known"] * 2]
+    assert row == ["builders", *["unknown"] * 3, "3", *["unknown"] * 2]
 
 
 def test_what_was_read_is_the_least_of_what_it_costs() -> None:
@@ -144,9 +119,7 @@ def test_many_pools_that_were_not_read_are_counted() -> None:
 
     text = plan_to_text(a_plan(pools=pools), colour=False)
 
-    assert (
-        "  … and 20 pools without machines or changes, as far as is known (20 could not be read)"
-    ) in text
+    assert re.search(r"^  … and 20 pools .*\(20 ", text, re.MULTILINE)
 
 
 def test_many_kinds_of_unserved_requests_are_a_count() -> None:

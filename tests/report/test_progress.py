@@ -17,8 +17,8 @@ def test_a_bar_grows_with_the_steps_that_are_told() -> None:
     progress = Progress(PLAN)
     begun = str(progress)
 
-    progress.hear("builders: create a")
-    progress.hear("old: drain d")
+    progress.report("builders: create a")
+    progress.report("old: drain d")
 
     assert begun == "[....................] 0 of 4 steps; builders 0/3, old 0/1"
     assert str(progress) == "[##########..........] 2 of 4 steps; builders 1/3"
@@ -33,7 +33,7 @@ def test_a_step_counts_once_and_what_is_no_step_not_at_all() -> None:
         "old: release z",
         "a note",
     ):
-        progress.hear(told)
+        progress.report(told)
 
     assert str(progress).startswith("[#####...............] 1 of 4 steps")
 
@@ -41,7 +41,7 @@ def test_a_step_counts_once_and_what_is_no_step_not_at_all() -> None:
 def test_once_all_steps_are_done_the_rest_is_recording() -> None:
     progress = Progress(a_plan(actions=(a_create(worker="a"),)))
 
-    progress.hear("builders: create a")
+    progress.report("builders: create a")
 
     assert str(progress) == "[####################] 1 of 1 steps; recording"
 
