@@ -30,7 +30,7 @@ from fleet.ports import Engine
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 from fleet.state.tables import TENANCIES, TICKETS
-from fleet.tickets.queue import StoredTicketDesk
+from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.fakes.asking import FakeAsking
 from tests.rigs import postgres

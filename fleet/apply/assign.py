@@ -5,6 +5,7 @@ store, which gives nothing to a ticket that no longer waits. A machine that a ti
 cleaned first, whatever becomes of it; one that livechecks found to be broken fails its ticket.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from fleet.apply.observe import Sources
 from fleet.model.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
-from fleet.model.tickets import Given, Ticket, fill
+from fleet.model.tickets import Given, Ticket
 from fleet.planner.competing import known_machines
 from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
@@ -240,3 +241,13 @@ def _without(reading: QueueReading, ids: Collection[str]) -> QueueReading:
     return reading.model_copy(
         update={"demand": reading.demand.model_copy(update={"requests": left})}
     )
+
+
+_FIELD = re.compile(r"\{(\w+)\}")
+_SSH = "22"
+
+
+def fill(template: str, particulars: Mapping[str, str]) -> str:
+    """Return an answer, filled in one go: nothing that is told is looked at again."""
+    known = {"port": _SSH, **{key: text for key, text in particulars.items() if text}}
+    return _FIELD.sub(lambda found: known.get(found[1], ""), template).strip()

@@ -80,7 +80,7 @@ from fleet.state.places import Places, find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import places_of
-from fleet.tickets.queue import StoredTicketDesk
+from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 
 if TYPE_CHECKING:

@@ -7,22 +7,20 @@ same sandbox may reuse it, and only as far as the pool's `reuse` goes.
 What a machine has nothing of is empty, but for its port, which is that of ssh.
 """
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from fleet.model.facts import Request
 from fleet.model.values import digest
-from fleet.schema.pools import Reuse
 from fleet.schema.rules import SOURCE_CHROOT
 from fleet.schema.units import write_duration
 
 SANDBOX = "sandbox:"
 """What a tag begins with that keeps the machines of one sandbox for its tickets."""
-_ALONE = " ticket "
+ALONE = " ticket "
 """What the sandbox of a ticket that names none begins with: no name begins with a blank."""
 
 
@@ -101,36 +99,13 @@ class Ticket:
     @property
     def place(self) -> str:
         """Return its sandbox; one of its own where it names none."""
-        return self.sandbox or f"{_ALONE}{self.id}"
+        return self.sandbox or f"{ALONE}{self.id}"
 
     @property
     def build(self) -> str:
         """Return the name of its build as `powerful` matches it; empty where that is not told."""
         parts = (self.owner, self.project, self.chroot, self.package)
         return "/".join(parts) if self.chroot else ""
-
-
-def client_name(client: str) -> str:
-    """Return the name of a client: without its address where it has no token."""
-    return client.partition(" ")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Tenancy:
-    """What is remembered of a machine that had tickets, or that is to get no more."""
-
-    machine: str
-    since: datetime
-    """When it was last given out, released, drained or switched off: never before it was made."""
-    pool: str = ""
-    sandbox: str = ""
-    uses: int = 0
-    """Tickets it had, the present one among them."""
-    first_used: datetime | None = None
-    draining: bool = False
-    disabled: bool = False
-    dirty: bool = False
-    """It had a ticket, and was not cleaned since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,84 +194,6 @@ def give(ticket: Ticket, given: Given) -> Ticket:
     )
 
 
-def is_older(since: datetime, created_at: datetime) -> bool:
-    """Say whether what was done then was done to an older machine than one that was made then.
-
-    Of a machine with a ticket it is not asked: nobody makes another of its name.
-    """
-    return since < created_at
-
-
-def admit(
-    given: Given, ticket: Ticket, known: Tenancy | None, holder: int | None, now: datetime
-) -> Tenancy:
-    """Return what is remembered of a machine once a ticket has it; nothing of an older one.
-
-    Raises ValueError where another ticket holds it, or it must not have this one.
-    """
-    if holder is not None:
-        raise ValueError(f"machine {given.machine} has ticket {holder}")
-    if known is None or is_older(known.since, given.created_at):
-        # The provider's clock may be ahead of this one.
-        known = Tenancy(given.machine, max(now, given.created_at))
-    return replace(occupy(known, ticket, now), pool=given.pool)
-
-
-def touch(tenancy: Tenancy, now: datetime) -> Tenancy:
-    """Return what is remembered of a machine to which something was done now."""
-    return replace(tenancy, since=max(now, tenancy.since))
-
-
-def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
-    """Return what is remembered of a machine once a ticket has it.
-
-    Raises ValueError where it is in another sandbox, or gets no tickets any more.
-    """
-    if tenancy.draining or tenancy.disabled:
-        raise ValueError(f"machine {tenancy.machine} gets no tickets any more")
-    if tenancy.uses and tenancy.sandbox != ticket.place:
-        raise ValueError(f"machine {tenancy.machine} is in sandbox {tenancy.sandbox.strip()}")
-    return replace(
-        touch(tenancy, now),
-        sandbox=ticket.place,
-        uses=tenancy.uses + 1,
-        first_used=tenancy.first_used or now,
-        dirty=True,
-    )
-
-
-def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
-    """Return what is remembered of a machine once it was cleaned; in trouble it gets no ticket."""
-    return replace(tenancy, dirty=bool(trouble), draining=tenancy.draining or bool(trouble))
-
-
-def reuse_denied_reason(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> str:
-    """Return why a machine without a ticket gets no other; empty where it may get one.
-
-    How long it is kept for that, a plan says: its hour may be paid for.
-    """
-    if tenancy.disabled or tenancy.draining:
-        return "it is switched off" if tenancy.disabled else "it is drained"
-    if not tenancy.uses:
-        return ""
-    if reuse is None:
-        return "its pool has no `reuse`: a machine is for one ticket"
-    if tenancy.sandbox.startswith(_ALONE):
-        return "its ticket named no sandbox, so that no other may have it"
-    return _why_worn(tenancy, reuse, now)
-
-
-def _why_worn(tenancy: Tenancy, reuse: Reuse, now: datetime) -> str:
-    """Return which figure of `reuse` a machine has reached; empty where it has none."""
-    if reuse.max_uses is not None and tenancy.uses >= reuse.max_uses:
-        return f"it had {tenancy.uses} tickets, reuse.max_uses is {reuse.max_uses}"
-    age = _seconds(tenancy.first_used, now)
-    if reuse.max_age is not None and age >= reuse.max_age:
-        since, most = write_duration(age), write_duration(reuse.max_age)
-        return f"it had its first ticket {since} ago, reuse.max_age is {most}"
-    return ""
-
-
 def task_in(chroot: str) -> str:
     """Return the task of a build in a chroot, as Copr's queue calls it; empty: nobody knows."""
     if not chroot:
@@ -353,10 +250,6 @@ def _end(ticket: Ticket, state: TicketState, now: datetime, because: str = "") -
     return replace(ticket, state=state, because=because, ended_at=now)
 
 
-def _seconds(since: datetime | None, now: datetime) -> int:
-    return int((now - since) / timedelta(seconds=1)) if since else 0
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     """How many machines tickets may have at once: each of somebody's, or all together."""
@@ -379,9 +272,6 @@ class Limit:
         return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
 
 
-_SHOWN = 40
-
-
 class Sandbox(NamedTuple):
     """What Copr writes into the name of a sandbox: OWNER/PROJECT--SUBMITTER."""
 
@@ -397,6 +287,9 @@ def read_sandbox(sandbox: str) -> Sandbox | None:
     return Sandbox(owner, name, submitter) if owner and name and submitter else None
 
 
+_SHOWN = 40
+
+
 def bounded(name: str) -> str:
     """Return a name as a ticket may have it: one that is too long is known by its digest.
 
@@ -406,30 +299,3 @@ def bounded(name: str) -> str:
         return name
     begin = "".join(letter for letter in name[:_SHOWN] if letter.isprintable())
     return f"{begin.strip()}…{digest(name)[:32]}"
-
-
-def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
-    """Return what `collectTicket` answers; None stands for a ticket that nobody took."""
-    if ticket is None:
-        return {"ready": None, "output": None, "closed": None, "failed": None}
-    return {
-        "ready": bool(ticket.machine),
-        "output": output(ticket) or None,
-        "closed": ticket.state is TicketState.CLOSED,
-        "failed": ticket.state in (TicketState.FAILED, TicketState.EXPIRED),
-    }
-
-
-def output(ticket: Ticket) -> str:
-    """Return what is told of a ticket's machine, as a command would print it; else nothing."""
-    return f"{ticket.answer.removesuffix(chr(10))}\n" if ticket.machine else ""
-
-
-_FIELD = re.compile(r"\{(\w+)\}")
-_SSH = "22"
-
-
-def fill(template: str, particulars: Mapping[str, str]) -> str:
-    """Return an answer, filled in one go: nothing that is told is looked at again."""
-    known = {"port": _SSH, **{key: text for key, text in particulars.items() if text}}
-    return _FIELD.sub(lambda found: known.get(found[1], ""), template).strip()

@@ -19,13 +19,10 @@ from fleet.model.tickets import (
     TicketState,
     bounded,
     claim,
-    client_name,
     close,
-    collected,
     expire,
     fail,
     find_fault,
-    output,
     read_sandbox,
 )
 from fleet.ports import Clock
@@ -40,7 +37,7 @@ _CALLS = "takeTicket(tags[, sandbox]), collectTicket(id), waitTicket(id), closeT
 
 
 class Book(Protocol):
-    """Where tickets of a queue are kept; each change of one is whole, or was not made."""
+    """Where the tickets of a queue are kept; each change is atomic."""
 
     def open(
         self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int
@@ -247,3 +244,25 @@ def read_number(said: int | str) -> int | None:
     """Return a ticket's id, which the `resalloc` command sends as text; None where it is none."""
     number = str(said) if not isinstance(said, bool) else ""
     return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - more digits no id has
+
+
+def client_name(client: str) -> str:
+    """Return the name of a client: without its address where it has no token."""
+    return client.partition(" ")[0]
+
+
+def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
+    """Return what `collectTicket` answers; None stands for a ticket that nobody took."""
+    if ticket is None:
+        return {"ready": None, "output": None, "closed": None, "failed": None}
+    return {
+        "ready": bool(ticket.machine),
+        "output": output(ticket) or None,
+        "closed": ticket.state is TicketState.CLOSED,
+        "failed": ticket.state in (TicketState.FAILED, TicketState.EXPIRED),
+    }
+
+
+def output(ticket: Ticket) -> str:
+    """Return what is told of a ticket's machine, as a command would print it; else nothing."""
+    return f"{ticket.answer.removesuffix(chr(10))}\n" if ticket.machine else ""

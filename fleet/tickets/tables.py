@@ -15,20 +15,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from fleet.errors import TicketRefused
-from fleet.model.tickets import (
-    OPEN,
-    Given,
-    Leased,
-    Tenancy,
-    Ticket,
-    TicketState,
-    admit,
-    task_in,
-    touch,
-)
+from fleet.model.tickets import OPEN, Given, Leased, Ticket, TicketState, task_in
 from fleet.model.values import in_utc
 from fleet.planner.durations import Run
 from fleet.state.tables import TENANCIES, TICKETS, make_tables, rows_of
+from fleet.tickets.tenancy import Tenancy, admit, touch
 
 _KEPT = timedelta(days=30)
 """How long a ticket that has ended can be asked about."""

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 
 from pydantic import TypeAdapter
 
-from fleet.model.tickets import Limit, Tenancy, Ticket
+from fleet.model.tickets import Limit, Ticket
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Suitable
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, ago
 
 _TICKET = TypeAdapter(Ticket)

@@ -14,9 +14,9 @@ import yaml
 
 from fleet.clouds.hooks.interface import Listed, parse
 from fleet.model.facts import MachineState, World
-from fleet.planner.desk import read_desk
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
+from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
 from tests.builders.ticketing import a_ticket
 from tests.rigs.ticket_service import TicketService

@@ -5,20 +5,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleet.model.facts import QueueReading, Worker
-from fleet.model.tickets import (
-    Given,
-    Leased,
-    Tenancy,
-    Ticket,
-    TicketState,
-    admit,
-    clean,
-    give,
-    settled,
-    touch,
-)
-from fleet.planner.desk import read_desk, workers_of
+from fleet.model.tickets import Given, Leased, Ticket, TicketState, give, settled
 from fleet.schema.model import Fleet
+from fleet.tickets.desk import read_desk, workers_of
+from fleet.tickets.tenancy import Tenancy, admit, clean, touch
 
 
 class FakeDesk:

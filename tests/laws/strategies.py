@@ -16,8 +16,8 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.planner.desk import read_desk
 from fleet.schema.model import Fleet
+from fleet.tickets.desk import read_desk
 from tests.builders import (
     NOW,
     a_listing,

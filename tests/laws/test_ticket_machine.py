@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fleet.errors import StoreFailed
 from fleet.model.plan import Plan
-from fleet.model.tickets import TicketState, close, collected, hear
+from fleet.model.tickets import TicketState, close, hear
+from fleet.tickets.service import collected
 from tests.builders.ticketing import a_ticket_fleet
 from tests.laws.ticket_clients import Service
 from tests.laws.ticket_demand import Demand

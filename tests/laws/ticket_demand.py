@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fleet.model.tickets import expire, is_older
+from fleet.model.tickets import expire
 from tests.laws.machine import Made
 from tests.laws.ticket_farm import TicketFarm
 
@@ -57,7 +57,7 @@ class Demand:
 
     def _is_used(self, made: Made) -> bool:
         known = self._farm.desk.known.get(made.name)
-        return bool(known and known.uses and not is_older(known.since, made.created_at))
+        return bool(known and known.uses and known.since >= made.created_at)
 
     def _is_over(self, each: _Unwanted) -> bool:
         if not self._is_used(each.made):

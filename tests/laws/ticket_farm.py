@@ -9,8 +9,9 @@ from fleet.apply.observe import Sources
 from fleet.errors import StoreFailed, WorkerBusy
 from fleet.model.facts import Listing, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
-from fleet.model.tickets import Given, Leased, Tenancy, Ticket, fail, is_older, touch
+from fleet.model.tickets import Given, Leased, Ticket, fail
 from fleet.schema.model import Fleet
+from fleet.tickets.tenancy import Tenancy, touch
 from tests.builders.ticketing import a_ticket
 from tests.fakes.asking import FakeAsking
 from tests.fakes.desk import FakeDesk
@@ -55,9 +56,8 @@ class FarmDesk(FakeDesk):
                 key = next(n for n, other in enumerate(self._served) if other is made)
                 self.places.setdefault(key, set()).add(self.all[each.ticket].place)
                 self.leases.append((each.ticket, each.machine))
-                if each.machine in dirty and not is_older(
-                    self.known[each.machine].since, made.created_at
-                ):
+                own = self.known.get(each.machine)
+                if each.machine in dirty and own and own.since >= made.created_at:
                     self.given_dirty.append(each.machine)
         return got
 

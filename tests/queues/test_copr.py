@@ -15,7 +15,7 @@ from fleet.queues.copr import BUILD, LIST, CoprFrontend
 from fleet.schema.model import CoprQueue
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.names import names_of
-from fleet.tickets.queue import StoredTicketDesk
+from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FixedClock

@@ -13,7 +13,7 @@ from fleet.model.facts import Attempt, Demand
 from fleet.model.tickets import Given, Ticket, close
 from fleet.schema.rules import SOURCE_CHROOT
 from fleet.state.store import DatabaseStore
-from fleet.tickets.queue import StoredTicketDesk
+from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet

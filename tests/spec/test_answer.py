@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.model.tickets import fill
+from fleet.apply.assign import fill
 
 TOLD = {"name": "m-1", "host": "192.0.2.1", "pool": "powerful", "data": "user: ci"}
 

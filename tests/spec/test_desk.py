@@ -14,13 +14,15 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.plan import Drain, Reason
-from fleet.model.tickets import Tenancy, Ticket
-from fleet.planner.desk import attend, read_desk
+from fleet.model.tickets import Ticket
+from fleet.planner.desk import attend
 from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
+from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import hand_out
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from fleet.explain import explain_pool, explain_request, explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Machine, World
-from fleet.model.tickets import Tenancy, Ticket
-from fleet.planner.desk import read_desk
+from fleet.model.tickets import Ticket
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
+from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import find_held
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 

@@ -10,10 +10,11 @@ from fleet.explain import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Machine, MachineState, Stack, Unknown, World
 from fleet.model.plan import Delete, Plan, Reason
-from fleet.model.tickets import Tenancy, Ticket, TicketState
-from fleet.planner.desk import read_desk
+from fleet.model.tickets import Ticket, TicketState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
+from fleet.tickets.desk import read_desk
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
 from tests.builders.deciding import actions_of, reason_of, sentence_of
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet

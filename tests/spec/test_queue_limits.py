@@ -6,8 +6,8 @@ from dataclasses import replace
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan
 from fleet.model.tickets import Ticket
-from fleet.planner.desk import read_desk
 from fleet.reconcile import reconcile
+from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 

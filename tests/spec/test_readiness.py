@@ -4,14 +4,15 @@ import pytest
 
 from fleet.model.facts import Machine, MachineState, World
 from fleet.model.plan import Create, Delete, Drain, Reason
-from fleet.model.tickets import Tenancy, Ticket
-from fleet.planner.desk import read_desk
+from fleet.model.tickets import Ticket
 from fleet.planner.failures import settle
 from fleet.planner.inventory import take_inventory
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
+from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import hand_out
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, an_attempt, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 

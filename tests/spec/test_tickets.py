@@ -16,11 +16,10 @@ from fleet.model.tickets import (
     find_fault,
     give,
     hear,
-    occupy,
-    reuse_denied_reason,
     to_request,
 )
 from fleet.schema.model import Reuse
+from fleet.tickets.tenancy import occupy, reuse_denied_reason
 from tests.builders import NOW, ago
 from tests.builders.ticketing import a_tenancy, a_ticket, used
 

@@ -1,20 +1,32 @@
-"""This module is a queue of tickets: what is open is demand, and who has a ticket works.
+"""A queue of tickets: open tickets are demand, machines with a ticket are busy workers.
 
-It is also where the workers of its machines are told to stop: they get no ticket any more.
+A released machine is idle while its pool's `reuse` lasts, and requires its sandbox of whatever is
+to run there; after that it drains.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
-from fleet.model.facts import QueueReading, Unknown, Work, Worker
-from fleet.model.tickets import Given, Leased, Tenancy, Ticket, clean, fail, settled, touch
-from fleet.planner.desk import read_desk, to_work, workers_of
+from fleet.model.facts import Demand, Ended, QueueReading, Unknown, Work, Worker, WorkerState
+from fleet.model.tickets import (
+    SANDBOX,
+    Given,
+    Leased,
+    Ticket,
+    TicketState,
+    expire,
+    fail,
+    settled,
+    to_request,
+)
 from fleet.planner.durations import Made, by_type
 from fleet.ports import Clock
-from fleet.schema.model import CoprQueue, Fleet
+from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse
+from fleet.tagrules.names import names_of
 from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.tenancy import Tenancy, clean, reuse_denied_reason, touch
 
 
 class StoredTicketDesk:
@@ -144,3 +156,92 @@ class StoredTicketDesk:
 
     def confirm(self) -> None:
         """See that what was told stands: here nothing undoes it."""
+
+
+def read_desk(
+    fleet: Fleet,
+    tickets: Iterable[Ticket],
+    tenancies: Iterable[Tenancy],
+    now: datetime,
+    ended: Iterable[Ticket] = (),
+) -> QueueReading:
+    """Return the demand and the workers of a queue, from its open tickets and all machines.
+
+    `ended` are the tickets that gave machines back which no ticket has had since.
+    """
+    current = [expire(ticket, now) for ticket in sorted(tickets, key=lambda ticket: ticket.id)]
+    waiting = tuple(to_request(t) for t in current if t.state is TicketState.WAITING)
+    return QueueReading(
+        demand=Demand(read_at=now, requests=waiting),
+        workers=workers_of(fleet, (*current, *ended), tenancies, now),
+    )
+
+
+def workers_of(
+    fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
+) -> tuple[Worker, ...]:
+    """Return who has a ticket or had one; tickets that wait do not matter.
+
+    Of tickets that have ended, those matter that gave a machine back which nobody has had since.
+    """
+    had = [expire(ticket, now) for ticket in tickets if ticket.machine]
+    holding = {ticket.machine: ticket for ticket in had if ticket.is_open}
+    last = {ticket.machine: ticket for ticket in had if ticket.ended_at}
+    lapsed = {ticket.machine for ticket in last.values() if ticket.ended_at == now}
+    workers = []
+    for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
+        ticket = holding.get(tenancy.machine)
+        # Where its ticket has just expired it is released now, and looked at from now on.
+        current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
+        spent = bool(reuse_denied_reason(current, _reuse(fleet, current), now))
+        draining = spent if ticket is None else current.draining
+        worker = _worker(current, ticket, draining=draining)
+        ended = _ended(last.get(tenancy.machine))
+        workers.append(worker.model_copy(update={"ended": ended}) if ended else worker)
+    return tuple(workers)
+
+
+def _ended(ticket: Ticket | None) -> Ended | None:
+    if ticket is None or ticket.ended_at is None:
+        return None
+    return Ended(work=to_work(ticket), at=ticket.ended_at)
+
+
+def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
+    """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
+    request = to_request(ticket)
+    return Work(
+        task=request.task,
+        required=ticket.counting,
+        started_at=since,
+        requester=ticket.submitter or None,
+        owner=ticket.owner or None,
+        package=request.package,
+        names=names_of(request),
+        team=ticket.team or None,
+        sandbox=ticket.place,
+    )
+
+
+def _reuse(fleet: Fleet, tenancy: Tenancy) -> Reuse | None:
+    pool = fleet.pools.get(tenancy.pool)
+    return pool.reuse if isinstance(pool, Pool) else None
+
+
+def _worker(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
+    return Worker(
+        name=tenancy.machine,
+        machine=tenancy.machine,
+        pool=tenancy.pool or None,
+        state=WorkerState.BUSY
+        if ticket
+        else WorkerState.DISABLED
+        if tenancy.disabled
+        else WorkerState.IDLE,
+        draining=draining,
+        running=str(ticket.id) if ticket else None,
+        work=to_work(ticket, tenancy.since) if ticket else None,
+        uses=tenancy.uses,
+        requires=(SANDBOX + tenancy.sandbox,) if tenancy.uses else (),
+        since=tenancy.since,
+    )
