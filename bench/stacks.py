@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from bench.report import Report
 from fleet.clouds.sim.file import Menu, load
 from fleet.clouds.sim.machines import SimCloud
+from fleet.engines.account import Account
 from fleet.engines.projects import load_project
-from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_automation import Home
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import FleetError

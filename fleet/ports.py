@@ -93,6 +93,7 @@ class RuleReader(Protocol):
         """Return the rules of each place that fleet.yaml names; what cannot be read is Unknown."""
 
 
+@runtime_checkable
 class Registry(Protocol):
     """Where a queue's workers can be told to stop; only some queues have one."""
 
@@ -157,6 +158,7 @@ class Prober(Protocol):
         """
 
 
+@runtime_checkable
 class MachineApi(Protocol):
     """Where a machine can be looked after without its stack; only some providers have one."""
 
@@ -553,6 +555,7 @@ class Cleaned(NamedTuple):
     begun: bool = True
 
 
+@runtime_checkable
 class MachineCleaner(Protocol):
     """A provider that looks at its machines, cleans them between tickets, and tells of them."""
 

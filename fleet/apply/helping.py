@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleet.apply.clocks import SystemClock
-from fleet.apply.wire import engines_of, find_clouds
+from fleet.apply.wire import engines_of
+from fleet.clouds.kinds import clouds_of
 from fleet.engines.parallel import serve
 from fleet.engines.pulumi_cli import known_cli
 from fleet.errors import EngineAbsent
@@ -20,9 +21,9 @@ from fleet.state.secrets import HostSecrets
 def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
     """Return the engines of a fleet, wired as in the process that asks, and nothing else."""
     fleet, file = setting
-    base, places, clock = Path(file).resolve().parent, find_places(fleet, file), SystemClock()
-    clouds = find_clouds(fleet, places, base, clock)
-    return engines_of(fleet, places, clouds, HostSecrets(os.environ, base), clock.now())
+    clock, secrets = SystemClock(), HostSecrets(os.environ, Path(file).resolve().parent)
+    clouds = clouds_of(fleet, file, clock)
+    return engines_of(fleet, find_places(fleet, file), clouds, secrets, clock.now())
 
 
 def run(descriptor: int) -> None:

@@ -316,6 +316,8 @@ class Sources:
     """Providers that can be asked what they charge."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
+    prepare: Callable[[], None] = lambda: None
+    """Does what comes before the first change of an apply."""
     is_ending: Callable[[], bool] = lambda: False
     """Whether somebody asked to end: then no further pool is begun."""
     executor: PoolExecutor = field(default_factory=Sequential)

@@ -43,7 +43,7 @@ from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.signals import Signals
 from fleet.apply.spending import charge_ledger, refund, spend, undone
 from fleet.apply.unrecorded import both, with_orphans
-from fleet.apply.wire import configure_sims, lock_owner, look, plan_for, priced, wire
+from fleet.apply.wire import lock_owner, look, plan_for, priced, wire
 from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
@@ -304,7 +304,7 @@ def _begin(fleet: Fleet, sources: Sources, options: RunOptions, started: datetim
     if not options.trusts_clock:
         check_clock(sources.store, started)
     sources.store.begin_run(started=started)
-    configure_sims(fleet, sources)
+    sources.prepare()
 
 
 def _format_takeover(died: str, store: Store) -> str:

@@ -1,4 +1,4 @@
-"""This module wires the registries of queues whose workers fleet makes."""
+"""Make the edges that fleet.yaml names: queues, providers, engines, store."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, check_file, load_config
@@ -17,30 +17,25 @@ from fleet.apply.observe import Sources, observe, with_rules
 from fleet.apply.parallel import Background, Concurrently
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, unknown_machine_type
-from fleet.clouds.aws.machines import AwsMachines, AwsShared
-from fleet.clouds.hcloud.machines import HcloudMachines, write_moment
-from fleet.clouds.hcloud.prices import HcloudPrices
-from fleet.clouds.hcloud.shared import HcloudShared
-from fleet.clouds.hooks.machines import HookMachines, Surroundings
-from fleet.clouds.local.machines import LocalMachines, LocalWorkers
+from fleet.clouds.cloud import AnyCloud
+from fleet.clouds.hcloud.machines import write_moment
+from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
-from fleet.clouds.sim.machines import SimCloud, menu_of
 from fleet.errors import EngineAbsent, SecretMissing, StoreFailed, StoreMissing, WrongUsage
 from fleet.guard import guard
 from fleet.migrate.copr_rules import CoprAllowList
 from fleet.migrate.delivery import path_of
-from fleet.model.facts import Attempt, HeldRules, Listing, QueueReading, Unknown, World
+from fleet.model.facts import Attempt, HeldRules, QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.prices import with_price_lists
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended
 from fleet.ports import (
-    Clock,
     Console,
     Engine,
     MachineApi,
+    MachineCleaner,
     PriceReader,
-    Provider,
     Queue,
     Registry,
     RuleReader,
@@ -55,22 +50,13 @@ from fleet.queues.debusine.task_rules import TaskRules
 from fleet.queues.recorded import WorldQueue, read_world
 from fleet.reconcile import reconcile
 from fleet.report import words
-from fleet.schema.base import EnvSecret
 from fleet.schema.model import (
-    AwsProvider,
     CoprQueue,
     CoprRulesFile,
     DebusineQueue,
     Fleet,
-    HcloudProvider,
-    HooksProvider,
-    LocalProvider,
-    Pool,
-    SimProvider,
     TicketQueue,
-    secrets_in,
 )
-from fleet.schema.model import Provider as ProviderModel
 from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.state.connecting import name_process
@@ -82,9 +68,6 @@ from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import places_of
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
-
-if TYPE_CHECKING:
-    from fleet.engines.pulumi import Account
 
 
 def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegistry]:
@@ -104,155 +87,38 @@ def _channel(queue: DebusineQueue, secrets: HostSecrets) -> Channel:
     return SqlChannel(cache(partial(secrets.read, dsn)))
 
 
-_OF_ENGINES = re.compile(r"(AWS|AZURE|GOOGLE|PULUMI)_.*")
-"""Credentials that providers, backends and engines look for by themselves."""
-_OF_ALL = re.compile(
-    r"HOME|LANG|LANGUAGE|LC_.*|LOGNAME|PATH|SHELL|SSL_CERT_.*|TMPDIR|TZ|USER|XDG_.*"
-    r"|(?i:(all|ftp|http|https|no)_proxy)"
-)
-"""What any program may need to run at all."""
-
-
-def withheld(fleet: Fleet, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of this environment that are secret and no engine's own, emptied.
-
-    They are those that hold a secret of fleet.yaml, and those that a provider's commands get:
-    nobody says which of these are secret. A child of fleet inherits the others; a provider's own
-    token is added by its own name.
-    """
-    names = {secret.env for _, secret in secrets_in(fleet) if isinstance(secret, EnvSecret)}
-    for provider in fleet.providers.values():
-        if isinstance(provider, HooksProvider):
-            names |= {name for name in provider.environment if not _OF_ALL.fullmatch(name)}
-    return {
-        name: "" for name in sorted(names & environment.keys()) if not _OF_ENGINES.fullmatch(name)
-    }
-
-
-@dataclass(frozen=True)
-class Clouds:
-    """The providers that the embedded engine can change, by name."""
-
-    simulated: Mapping[str, SimCloud]
-    processes: Mapping[str, LocalMachines]
-    hooked: Mapping[str, HookMachines]
-
-    @property
-    def registries(self) -> dict[str, Registry]:
-        """Return those at which workers register, and nowhere else."""
-        own = {k: each for k, each in self.processes.items() if isinstance(each, LocalWorkers)}
-        return {**self.simulated, **own}
-
-    @property
-    def here(self) -> dict[str, SimCloud | LocalMachines | HookMachines]:
-        """Return all of them: what the embedded engine can change."""
-        return {**self.simulated, **self.processes, **self.hooked}
-
-
-def find_clouds(
+def engines_of(
     fleet: Fleet,
     places: Places,
-    base: Path,
-    clock: Clock,
-    slots: Slots | None = None,
-) -> Clouds:
-    """Return the clouds on this computer; relative paths are relative to fleet.yaml's folder.
-
-    `slots` bound what is done at once; without them machines are only read, and no livecheck is
-    run.
-    """
-    at_queue = any(isinstance(queue, DebusineQueue) for queue in fleet.queues.values())
-    kind = LocalMachines if at_queue else LocalWorkers
-    # Of our own environment, which holds secrets, processes get nothing else.
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-    return Clouds(
-        simulated={
-            name: SimCloud(_sim_path(provider, name, places, base), clock)
-            for name, provider in fleet.providers.items()
-            if isinstance(provider, SimProvider)
-        },
-        processes={
-            name: kind(
-                _local_path(provider, name, places, base), clock, provider.faults, environment
-            )
-            for name, provider in fleet.providers.items()
-            if isinstance(provider, LocalProvider)
-        },
-        hooked={
-            name: HookMachines(
-                provider,
-                Surroundings(
-                    provider=name,
-                    fleet=fleet.fleet,
-                    folder=base,
-                    state=places.folder / f"hooks-{name}",
-                    environment=environment,
-                    ours=os.environ,
-                    pools=_pools_at(fleet, name),
-                    looks=slots is not None,
-                    slots=slots or Slots(),
-                ),
-                clock,
-            )
-            for name, provider in fleet.providers.items()
-            if isinstance(provider, HooksProvider)
-        },
-    )
-
-
-def provider_of(provider: ProviderModel, secrets: HostSecrets) -> Provider:
-    """Return what lists a provider's machines, where they are not on this computer."""
-    match provider:
-        case HcloudProvider():
-            try:
-                return HcloudMachines(provider, secrets.read(provider.token))
-            except SecretMissing as error:
-                return _UnreadableProvider(str(error))
-        case AwsProvider():
-            return AwsMachines(provider)
-        case LocalProvider() | HooksProvider() | SimProvider():
-            return _UnreadableProvider(f"providers of kind {provider.kind} cannot be listed yet")
-    assert_never(provider)
-
-
-def prices_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, PriceReader]:
-    """Return what asks providers for their prices; one without a token is not asked."""
-    readers: dict[str, PriceReader] = {}
-    for name, provider in fleet.providers.items():
-        if isinstance(provider, HcloudProvider):
-            with suppress(SecretMissing):
-                readers[name] = HcloudPrices(provider, secrets.read(provider.token))
-    return readers
-
-
-def keepers_of(providers: Mapping[str, Provider]) -> dict[str, MachineApi]:
-    """Return those whose machines can be looked after without their stack."""
-    kinds = (AwsMachines, HcloudMachines, HookMachines, LocalMachines, SimCloud)
-    return {name: each for name, each in providers.items() if isinstance(each, kinds)}
-
-
-def engines_of(
-    fleet: Fleet, places: Places, clouds: Clouds, secrets: HostSecrets, now: datetime
+    clouds: Mapping[str, AnyCloud],
+    secrets: HostSecrets,
+    now: datetime,
 ) -> Callable[[str], Engine]:
-    """Return what tells which engine changes a provider's stacks; EngineAbsent where none does.
+    """Return what finds the engine of a provider's stacks; it raises EngineAbsent without one.
 
-    A machine that is made in this run is vouched for from `now` on.
+    The expiry of a machine that is made in this run counts from `now`.
     """
 
     @cache
     def engine(name: str) -> Engine:
+        own = {key: each for key, each in clouds.items() if each.declared.engine == name}
         if name == "embedded":
-            from fleet.engines.embedded import EmbeddedEngine
+            from fleet.engines.embedded import EmbeddedEngine, LocalCloud
 
-            return EmbeddedEngine(places.embedded, clouds.here, unreliable_listings=clouds.hooked)
+            made = {key: each.machines for key, each in own.items()}
+            return EmbeddedEngine(
+                places.embedded,
+                {key: each for key, each in made.items() if isinstance(each, LocalCloud)},
+                unreliable_listings={key for key, each in own.items() if not each.lists_all},
+            )
         from fleet.engines.pulumi import PulumiEngine
 
-        passphrase = fleet.state.passphrase
+        labels = labels_of_new(fleet, now, os.environ)
         return PulumiEngine(
             places.backend,
             places.folder / "pulumi",
-            (lambda: secrets.read(passphrase)) if passphrase else None,
-            _accounts(fleet, clouds.simulated, secrets, notes_of(fleet, now, os.environ)),
+            _passphrase(fleet, secrets),
+            {key: each.account(labels) for key, each in own.items()},
         )
 
     def engine_of(provider: str) -> Engine:
@@ -267,120 +133,45 @@ def engines_of(
     return engine_of
 
 
-def bases_of(
-    fleet: Fleet, places: Places, secrets: HostSecrets
+def _shared_stacks(
+    fleet: Fleet, places: Places, clouds: Mapping[str, AnyCloud], secrets: HostSecrets
 ) -> Mapping[str, SharedStackEngine]:
-    """Return what changes the base stacks of providers whose machines share something."""
-    kinds = AwsProvider | HcloudProvider
-    declared = {name: each for name, each in fleet.providers.items() if isinstance(each, kinds)}
-    if not declared:
+    """Return what changes the shared stacks of providers whose machines share something."""
+    sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
+    if not sharing:
         return {}
-    from fleet.engines.pulumi import Account
     from fleet.engines.pulumi_base import PulumiBase
 
-    passphrase = fleet.state.passphrase
-    bases = {}
-    for name, provider in declared.items():
-        listed, marked = provider_of(provider, secrets), partial(_shared_parts, provider, secrets)
-        if isinstance(provider, AwsProvider):
-            account = Account(
-                listed,
-                config={"aws:region": provider.region},
-                environment=partial(_environment, fleet),
-                clear=AwsShared(provider.region).clear,
-            )
-        else:
-            own = partial(_hcloud_environment, fleet, provider, secrets)
-            account = Account(listed, environment=own)
-        bases[name] = PulumiBase(
+    return {
+        name: PulumiBase(
             places.backend,
             places.folder / "pulumi",
-            (lambda: secrets.read(passphrase)) if passphrase else None,
-            account,
-            marked,
+            _passphrase(fleet, secrets),
+            each.account({}),
+            each.adoptable,
         )
-    return bases
-
-
-def notes_of(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of a new machine that say nothing of what it is made from."""
-    notes = {"expires": write_moment(extended(fleet, now))}
-    commit = environment.get("CI_COMMIT_SHA", "")
-    return notes | {"commit": commit} if re.fullmatch(r"[0-9a-f]{7,63}", commit) else notes
-
-
-def _accounts(
-    fleet: Fleet,
-    simulated: Mapping[str, SimCloud],
-    secrets: HostSecrets,
-    notes: Mapping[str, str],
-) -> dict[str, "Account"]:
-    """Return what the real engine needs of each provider; tokens go to it by environment."""
-    from fleet.engines.pulumi import Account
-
-    accounts = {
-        name: Account(
-            cloud, config={"sim:path": str(cloud.path)}, environment=partial(_environment, fleet)
-        )
-        for name, cloud in simulated.items()
+        for name, each in sharing.items()
     }
-    for name, declared in fleet.providers.items():
-        if isinstance(declared, HcloudProvider):
-            environment = partial(_hcloud_environment, fleet, declared, secrets)
-            accounts[name] = Account(
-                provider_of(declared, secrets), environment=environment, inputs={"notes": notes}
-            )
-        elif isinstance(declared, AwsProvider):
-            accounts[name] = Account(
-                AwsMachines(declared),
-                config={"aws:region": declared.region},
-                environment=partial(_environment, fleet),
-                inputs={"notes": notes},
-            )
-    return accounts
 
 
-def _shared_parts(
-    provider: AwsProvider | HcloudProvider, secrets: HostSecrets, fleet: str
-) -> Mapping[str, str] | Unknown:
-    """Return what of a base can be adopted; at AWS it is cleared away instead."""
-    if isinstance(provider, AwsProvider):
-        return {}
-    return HcloudShared(secrets.read(provider.token)).list(fleet)
+def _passphrase(fleet: Fleet, secrets: HostSecrets) -> Callable[[], str] | None:
+    passphrase = fleet.state.passphrase
+    return partial(secrets.read, passphrase) if passphrase else None
 
 
-def _environment(fleet: Fleet) -> dict[str, str]:
-    return withheld(fleet, os.environ)
+def labels_of_new(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a new machine that say nothing of what it is made from."""
+    labels = {"expires": write_moment(extended(fleet, now))}
+    commit = environment.get("CI_COMMIT_SHA", "")
+    return labels | {"commit": commit} if re.fullmatch(r"[0-9a-f]{7,63}", commit) else labels
 
 
-def _hcloud_environment(
-    fleet: Fleet, provider: HcloudProvider, secrets: HostSecrets
-) -> dict[str, str]:
-    return {**_environment(fleet), "HCLOUD_TOKEN": secrets.read(provider.token)}
-
-
-def _pools_at(fleet: Fleet, provider: str) -> frozenset[str]:
-    pools = fleet.pools.items()
-    return frozenset(k for k, p in pools if isinstance(p, Pool) and p.provider == provider)
-
-
-def _sim_path(provider: SimProvider, name: str, places: Places, base: Path) -> Path:
-    return base / provider.path if provider.path else places.folder / f"sim-{name}.json"
-
-
-def _local_path(provider: LocalProvider, name: str, places: Places, base: Path) -> Path:
-    return base / provider.path if provider.path else places.folder / f"local-{name}"
-
-
-class _UnreadableProvider:
-    """A provider that cannot be listed, and why."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = Unknown(unknown=reason)
-
-    def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
-        """Return that nothing is known."""
-        return self._reason
+def _prices(clouds: Mapping[str, AnyCloud]) -> Iterator[tuple[str, PriceReader]]:
+    """Yield what asks providers for their prices; one without a token is not asked."""
+    for name, cloud in clouds.items():
+        with suppress(SecretMissing):
+            if reader := cloud.prices():
+                yield name, reader
 
 
 _MADE = 10_000
@@ -479,7 +270,7 @@ def wire(
     secrets = HostSecrets(os.environ, base)
     places = find_places(fleet, config)
     slots = (beside.slots if beside else Slots()) if looks else None
-    clouds = find_clouds(fleet, places, base, SystemClock(), slots)
+    clouds = clouds_of(fleet, config, SystemClock(), slots)
     enrollers = registries_of(fleet, secrets)
     shared = beside.store if beside else None
     store = shared or DatabaseStore(places.store, fleet.fleet)
@@ -489,27 +280,27 @@ def wire(
         for name, queue in fleet.queues.items()
         if isinstance(queue, TicketQueue)
     }
-    registries: dict[str, Registry] = {**clouds.registries, **enrollers, **desks}
-    providers = {
-        name: clouds.here.get(name) or provider_of(provider, secrets)
-        for name, provider in fleet.providers.items()
-    }
+    providers = {name: cloud.machines for name, cloud in clouds.items()}
+    registering = {name: each for name, each in providers.items() if isinstance(each, Registry)}
     return Sources(
         queues={
             name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, desks, made)
             for name, queue in fleet.queues.items()
         },
         providers=providers,
-        registries=registries,
+        registries={**registering, **enrollers, **desks},
         enrollers=enrollers,
         engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
-        keepers=keepers_of(providers),
-        bases=bases_of(fleet, places, secrets),
+        keepers={name: each for name, each in providers.items() if isinstance(each, MachineApi)},
+        bases=_shared_stacks(fleet, places, clouds, secrets),
         store=store,
         desks=desks,
-        lenders=clouds.hooked,
+        lenders={
+            name: each for name, each in providers.items() if isinstance(each, MachineCleaner)
+        },
         rules=dict(_rules(fleet, base, secrets)),
-        prices=prices_of(fleet, secrets),
+        prices=dict(_prices(clouds)),
+        prepare=partial(_prepare, clouds),
         look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
         asking=Concurrently,
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
@@ -533,11 +324,9 @@ def lock_owner() -> str:
     return name_process()
 
 
-def configure_sims(fleet: Fleet, sources: Sources) -> None:
-    """Tell each simulated cloud what fleet.yaml says it sells; only `apply` may."""
-    for name, provider in sources.providers.items():
-        if isinstance(provider, SimCloud):
-            provider.configure(menu_of(fleet, name))
+def _prepare(clouds: Mapping[str, AnyCloud]) -> None:
+    for cloud in clouds.values():
+        cloud.prepare()
 
 
 class _UnreadableQueue:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from fleet.model.prices import (
     LOCATIONS,
+    SOURCE,
     MachineType,
     find_types,
     known_types,
@@ -16,11 +17,8 @@ from fleet.model.prices import (
 )
 from fleet.schema.findings import Finding, Path, nearest
 from fleet.schema.model import (
-    AwsProvider,
     Fleet,
     HcloudProvider,
-    HooksProvider,
-    LocalProvider,
     Machine,
     Money,
     Pool,
@@ -167,20 +165,10 @@ def _said(provider: Provider, unpriced: list[MachineType], *, named: bool) -> st
     if not named:
         return "cores and memory are stated without a price"
     types = ", ".join(each.name for each in unpriced)
-    match provider:
-        case HcloudProvider():
-            place = f" at {provider.location}"
-        case AwsProvider():
-            place = f" in {provider.region}"
-        case _:
-            place = ""
+    place = f" at {provider.place}" if provider.kind in SOURCE else ""
     as_of = table_of(provider).as_of
     dated = f" of {as_of}" if as_of else ""
     return f"the catalogue{dated} has no price of {types}{place}"
-
-
-_NEVER = (HcloudProvider, HooksProvider, LocalProvider)
-"""Kinds of provider that sell nothing on the spot market."""
 
 
 def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
@@ -195,19 +183,20 @@ def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
 
 def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     provider = fleet.providers.get(pool.provider)
-    if isinstance(provider, _NEVER):
+    if provider and not provider.has_spot:
         said = f"provider '{pool.provider}' sells no machines on the spot market"
     else:
         types = ", ".join(unsold)
         said = f"no spot price of {types} is known at provider '{pool.provider}'"
     number = markets_of(pool).index("spot")
+    # Where prices come from a table, a later one may have a spot price.
+    stays = provider is not None and not (provider.has_spot and provider.kind in SOURCE)
     alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
     return Finding(
         "market-not-sold",
         f"{said}, so none is bought there" + (": the pool makes no machine" if alone else ""),
         ("pools", name, "machine", "market", number),
-        # Elsewhere a spot price that nobody knows today may be known tomorrow.
-        severity="error" if alone and isinstance(provider, (*_NEVER, SimProvider)) else "warning",
+        severity="error" if alone and stays else "warning",
         hint="buy on-demand",
     )
 

@@ -9,10 +9,12 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.doctor import Asked, examine
 from fleet.apply.wire import look, plan_for, priced, wire
 from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.clouds.kinds import clouds_of
 from fleet.errors import SecretMissing
 from fleet.explain.reasons import Case
 from fleet.model.doctor import Finding
@@ -22,13 +24,8 @@ from fleet.report.answers import diagnosis_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.base import SecretRef
 from fleet.schema.model import (
-    AwsProvider,
     DebusineQueue,
     Fleet,
-    HcloudProvider,
-    HooksProvider,
-    LocalProvider,
-    SimProvider,
 )
 from fleet.schema.sources import AdminDsn
 from fleet.state.places import find_places
@@ -71,7 +68,7 @@ def _asked(config: Config, file: str) -> Asked:
         },
         further={"fleet": _versions} | dict(_databases(fleet, secrets)) | dict(_tools(fleet)),
         lock=store.lock_holder,
-        unchecked=dict(_unchecked(fleet)),
+        unchecked=dict(_unchecked(fleet, file)),
     )
 
 
@@ -131,7 +128,7 @@ def _program(project: str) -> Sequence[Finding]:
     return (Finding(about=f"stacks/{project}, program", result="ok", said="it runs"),)
 
 
-def _unchecked(fleet: Fleet) -> Iterator[tuple[str, str]]:
+def _unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
     """Yield what nobody here can look at, and how a person does."""
     for name, queue in sorted(fleet.queues.items()):
         if isinstance(queue, DebusineQueue):
@@ -143,21 +140,5 @@ def _unchecked(fleet: Fleet) -> Iterator[tuple[str, str]]:
             if queue.admin is not None and not isinstance(queue.admin, AdminDsn):
                 command = shlex.join([*queue.admin, "worker", "list"])
                 yield f"queue {name}, admin", f"its command was not started; `{command}`"
-    for name, provider in sorted(fleet.providers.items()):
-        match provider:
-            case HcloudProvider():
-                yield (
-                    f"provider {name}, rights",
-                    "its API does not tell whether the token may write: it needs Read & Write",
-                )
-                yield (
-                    f"provider {name}, quotas",
-                    "its API does not tell a project's limits; see Limits in its console",
-                )
-            case AwsProvider():
-                command = "aws service-quotas list-service-quotas --service-code ec2 --region"
-                yield f"provider {name}, quotas", f"`{command} {provider.region}`"
-            case HooksProvider():
-                yield f"provider {name}, quotas", "what its commands may do, only they know"
-            case SimProvider() | LocalProvider():
-                pass
+    for name, cloud in sorted(clouds_of(fleet, file, SystemClock()).items()):
+        yield from ((f"provider {name}, {what}", how) for what, how in cloud.unchecked())

@@ -137,7 +137,7 @@ def _build_at(
     if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
         raise WrongUsage("--on, --mirror, --snapshot, --raw, --check-reproducible: not with --at")
     places = find_places(fleet, args.file)
-    builder = builder_at(fleet, args.at, places, Path(args.file).resolve().parent)
+    builder = builder_at(fleet, args.at, args.file)
     digests = (recipe_digest(order.recipe), role_digest())
     with Signals().heard():
         manifest, publication = remember_build(

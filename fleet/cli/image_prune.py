@@ -1,11 +1,9 @@
 """This module deletes versions of images that nothing refers to any more."""
 
 import argparse
-import os
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
@@ -32,7 +30,6 @@ from fleet.report.images import pruning_to_text
 from fleet.report.json import value_to_json
 from fleet.state.files import LocalFiles
 from fleet.state.places import Places, find_places
-from fleet.state.secrets import HostSecrets
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -100,10 +97,9 @@ def _judged(
 
 def _shears(args: argparse.Namespace, config: Config, sources: Sources) -> Pruner:
     places = find_places(config.fleet, args.file)
-    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
     return Pruner(
         sources.store,
-        lambda place: publisher_of(config.fleet, place, places, secrets),
+        lambda place: publisher_of(config.fleet, place, args.file),
         partial(_drop_build, places),
     )
 

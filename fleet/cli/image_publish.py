@@ -1,16 +1,15 @@
 """This module wires what publishes images: to a provider, or to a store that a URL names."""
 
 import argparse
-import os
 import re
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote, urlsplit
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.apply.signals import Signals
+from fleet.clouds.cloud import MachineBuilder
+from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError, PublicationRefused, WrongUsage
 from fleet.images.folder import find_build, verify
 from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
@@ -19,57 +18,42 @@ from fleet.ports import Console, Publisher
 from fleet.report.images import phase_to_text, publishing_to_text, transfer_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import (
-    AwsProvider,
     Fleet,
-    HcloudProvider,
-    HooksProvider,
     ImageRecipe,
-    LocalProvider,
-    Provider,
-    SimProvider,
 )
 from fleet.schema.pools import PLACE_PATTERN
 from fleet.schema.secrets import holds_secret
 from fleet.state.places import Places, find_places
-from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
 
-if TYPE_CHECKING:
-    from fleet.clouds.hcloud.bake import InstanceBuilder
 
-
-def publisher_of(
-    fleet: Fleet, place: str, places: Places, secrets: HostSecrets
-) -> Publisher | FleetError:
+def publisher_of(fleet: Fleet, place: str, file: str) -> Publisher | FleetError:
     """Return what publishes at a place; an error where that cannot be, for its turn."""
     try:
         if "://" in place:
             return _store(fleet, place)
-        provider = fleet.providers.get(place)
-        if provider is None:
+        cloud = clouds_of(fleet, file, SystemClock()).get(place)
+        if cloud is None:
             known = ", ".join(fleet.providers) or "none"
             return PublicationRefused(f"there is no provider {place}; there are: {known}")
-        return _provider(fleet, place, provider, places, secrets)
+        return cloud.publisher() or PublicationRefused(
+            f"provider {place} of kind {cloud.declared.kind} takes no images"
+        )
     except FleetError as error:
         return error
 
 
-def builder_at(fleet: Fleet, name: str, places: Places, base: Path) -> "InstanceBuilder":
+def builder_at(fleet: Fleet, name: str, file: str) -> MachineBuilder:
     """Return what bakes on a machine of a provider."""
-    provider = fleet.providers.get(name)
-    if not isinstance(provider, HcloudProvider):
+    cloud = clouds_of(fleet, file, SystemClock()).get(name)
+    builder = cloud.builder() if cloud else None
+    if builder is None:
         kinds = {each: it.kind for each, it in fleet.providers.items()}
         there = ", ".join(f"{each} ({kind})" for each, kind in kinds.items()) or "none"
         raise PublicationRefused(
             f"images are baked on machines of kind hcloud only; providers: {there}"
         )
-    from fleet.clouds.hcloud.bake import InstanceBuilder
-    from fleet.clouds.hcloud.images import HcloudSite, Hetzner
-
-    secrets = HostSecrets(os.environ, base)
-    api = Hetzner(secrets.read(provider.token), pause=time.sleep)
-    site = HcloudSite(fleet.fleet, provider.location, name)
-    return InstanceBuilder(places.images.resolve(), site, api)
+    return builder
 
 
 def _store(fleet: Fleet, url: str) -> Publisher:
@@ -89,32 +73,6 @@ def _store(fleet: Fleet, url: str) -> Publisher:
     )
 
 
-def _provider(
-    fleet: Fleet, name: str, provider: Provider, places: Places, secrets: HostSecrets
-) -> Publisher:
-    match provider:
-        case HcloudProvider():
-            from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
-
-            site = HcloudSite(fleet.fleet, provider.location, name)
-            return HcloudPublisher(site, secrets.read(provider.token))
-        case AwsProvider():
-            from fleet.clouds.aws.images import AwsPublisher
-
-            return AwsPublisher(fleet.fleet, provider.region)
-        case SimProvider():
-            from fleet.images.stores import Directory, StorePublisher
-
-            # Its machines boot nothing: any name of an image will do.
-            return StorePublisher(Directory(places.folder / f"sim-{name}-images"), fleet.fleet)
-        case LocalProvider() | HooksProvider():
-            raise PublicationRefused(
-                f"provider {name} of kind {provider.kind} takes no images; its machines are made "
-                "by other means"
-            )
-    assert_never(provider)
-
-
 def run(args: argparse.Namespace, console: Console) -> int:
     """Upload it to each place, or only remove what dead runs left there."""
     fleet = load_config(args, console).fleet
@@ -127,10 +85,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _publish(
     fleet: Fleet, places: Places, args: argparse.Namespace, console: Console
 ) -> Publishing:
-    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
-    publishers = {
-        place: publisher_of(fleet, place, places, secrets) for place in _named(fleet, args)
-    }
+    publishers = {place: publisher_of(fleet, place, args.file) for place in _named(fleet, args)}
     now = SystemClock().now()
     if args.clean:
         return clean_places(args.image, publishers, now)

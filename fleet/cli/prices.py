@@ -1,14 +1,13 @@
 """This module compares the prices that plans rest on with what providers say today."""
 
 import argparse
-import os
-from pathlib import Path
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.apply.observe import ask_anew
 from fleet.cli.arguments import Parser, add_json, add_verb
-from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.clouds.cloud import AnyCloud
+from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
 from fleet.model.prices import SOURCE, Table, table_of, with_price_list
 from fleet.ports import Console, Store
@@ -21,9 +20,8 @@ from fleet.report.prices import (
     prices_to_text,
     used_types,
 )
-from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
+from fleet.schema.model import Fleet
 from fleet.state.places import find_places
-from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
 
 
@@ -37,11 +35,11 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Say what is the same, what differs, and what could not be asked."""
     fleet = load_config(args, console).fleet
-    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    clouds = clouds_of(fleet, args.file, SystemClock())
     store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
     report = PriceReport(
         fleet=fleet.fleet,
-        checks=tuple(_check(fleet, name, secrets, store) for name in sorted(fleet.providers)),
+        checks=tuple(_check(fleet, name, cloud, store) for name, cloud in sorted(clouds.items())),
     )
     console.out(
         value_to_json(report) if args.json else prices_to_text(report, colour=console.colour)
@@ -49,25 +47,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return report.exit_code
 
 
-def _check(fleet: Fleet, name: str, secrets: HostSecrets, store: Store) -> PriceCheck:
-    provider = fleet.providers[name]
+def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck:
     if not used_types(fleet, name):
         return _unchecked(fleet, name, "its pools name no machine type of the catalogue")
-    match provider:
-        case HcloudProvider():
-            try:
-                reader = HcloudPrices(provider, secrets.read(provider.token))
-                kept, told = ask_anew(name, reader, store, SystemClock().now())
-            except FleetError as error:
-                return _unchecked(fleet, name, str(error), failed=True)
+    try:
+        reader = cloud.prices()
+        if reader is not None:
+            kept, told = ask_anew(name, reader, store, SystemClock().now())
             counted = fleet if kept is None else with_price_list(fleet, name, kept)
             return compare_prices(counted, name, told, told.read_at.date())
-        case AwsProvider():
-            return _unchecked(
-                fleet, name, f"fleet cannot ask AWS for prices; compare by hand: {SOURCE['aws']}"
-            )
-        case _:
-            return _unchecked(fleet, name, "its machines cost what fleet.yaml says")
+    except FleetError as error:
+        return _unchecked(fleet, name, str(error), failed=True)
+    source = SOURCE.get(cloud.declared.kind)
+    if source is None:
+        return _unchecked(fleet, name, "its machines cost what fleet.yaml says")
+    return _unchecked(
+        fleet,
+        name,
+        f"fleet cannot ask {cloud.declared.kind} for prices; compare by hand: {source}",
+    )
 
 
 def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:

@@ -8,13 +8,10 @@ It works from anywhere: without the store it takes the providers' own listings, 
 """
 
 import argparse
-import os
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 from fleet.apply.clocks import SystemClock, check_servers, check_skew
 from fleet.apply.config import Config, load_config
@@ -24,6 +21,7 @@ from fleet.apply.signals import Signals
 from fleet.apply.sweep import sweep, sweep_machines, sweep_to_text
 from fleet.apply.wire import lock_owner, look, wire
 from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.images.publish import LEFT_AFTER
@@ -32,8 +30,7 @@ from fleet.model.plan import Plan, Reason
 from fleet.ports import Console, Store
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.outcome import outcome_to_text
-from fleet.schema.model import Fleet, HcloudProvider
-from fleet.state.secrets import HostSecrets
+from fleet.schema.model import Fleet
 
 
 def arguments(parser: Parser) -> None:
@@ -51,23 +48,14 @@ def arguments(parser: Parser) -> None:
     add_json(parser)
 
 
-_TRIES = 2
-
-
 def sweep_temporary(
-    fleet: Fleet, base: Path, now: datetime, console: Console, *, apply: bool
+    fleet: Fleet, file: str, now: datetime, console: Console, *, apply: bool
 ) -> bool:
     """Name them, and delete them where that is asked; False where not all could be told."""
-    from fleet.clouds.hcloud.images import Hetzner, clean_temporary, stale_temporary
-
-    secrets, is_whole = HostSecrets(os.environ, base), True
-    for name, provider in fleet.providers.items():
-        if not isinstance(provider, HcloudProvider):
-            continue
+    is_whole = True
+    for name, cloud in clouds_of(fleet, file, SystemClock()).items():
         try:
-            api = Hetzner(secrets.read(provider.token), pause=time.sleep, tries=_TRIES)
-            find = clean_temporary if apply else stale_temporary
-            for each in find(api, fleet.fleet, now - LEFT_AFTER):
+            for each in cloud.temporary(now - LEFT_AFTER, delete=apply):
                 done = "deleted" if apply else "would be deleted"
                 console.note(f"{name}: {each}, left by a build or an upload that died: {done}")
         except FleetError as error:
@@ -106,8 +94,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     code = let_go(args, console, config, sources, _SWEEP)
-    base, now = Path(args.file).resolve().parent, SystemClock().now()
-    is_whole = sweep_temporary(config.fleet, base, now, console, apply=args.apply)
+    is_whole = sweep_temporary(
+        config.fleet, args.file, SystemClock().now(), console, apply=args.apply
+    )
     return code if is_whole else code or 1
 
 

@@ -1,1 +1,4 @@
-"""This package holds what exists and what it costs."""
+"""Where machines come from: a folder per kind of provider.
+
+Begin with `cloud.py`, what the program asks of a provider; `kinds.py` is the table of kinds.
+"""

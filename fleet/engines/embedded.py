@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, assert_never
+from typing import Any, Literal, NamedTuple, Protocol, assert_never, runtime_checkable
 
 import sqlalchemy as sa
 
@@ -213,6 +213,7 @@ def _grow(connection: sa.Connection, stack: str) -> None:
     )
 
 
+@runtime_checkable
 class LocalCloud(Protocol):
     """A provider that lives on this computer and can be called in-process."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from fleet.engines.account import Account
 from fleet.engines.ownership import (
     Absences,
     check_holds,
@@ -21,7 +22,7 @@ from fleet.engines.ownership import (
     previewed,
 )
 from fleet.engines.projects import evaluate, load_project
-from fleet.engines.pulumi_automation import Account, Cli, Events, Gate, Home, Session, project_name
+from fleet.engines.pulumi_automation import Cli, Events, Gate, Home, Session, project_name
 from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_state import (
     Deployment,
@@ -34,8 +35,6 @@ from fleet.errors import EngineAbsent, PlanRefused, SecretMissing, StackFailed, 
 from fleet.model.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 from fleet.state.masking import words_of
-
-__all__ = ["Account", "PulumiEngine"]
 
 
 class PulumiEngine:

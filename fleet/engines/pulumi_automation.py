@@ -17,11 +17,9 @@ import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -38,13 +36,14 @@ from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc
 from semver import VersionInfo
 
+from fleet.engines.account import Account
 from fleet.engines.parallel import running
 from fleet.engines.projects import Project, load_project
 from fleet.engines.pulumi_backends import drop_cut_notes, file_root
 from fleet.engines.pulumi_cli import VERSION, cache_folder, known_cli
 from fleet.engines.pulumi_state import Kept, drop_init_errors, drop_worker
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed, StoreFailed
-from fleet.ports import Progress, Provider, StackRef, Step
+from fleet.ports import Progress, StackRef, Step
 from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
 from fleet.state.masking import mask
@@ -480,25 +479,6 @@ def _written_at(path: Path) -> float:
 
 _SETTLE_STEPS = 250
 _SETTLE_SECONDS = 0.02
-
-
-@dataclass(frozen=True)
-class Account:
-    """What the real engine needs of one provider: its listing, and its part of each stack.
-
-    `config` goes into the stack's settings in clear; secrets go by `environment` or, as inputs
-    of the program that it declares secret, by `inputs`.
-    """
-
-    provider: Provider
-    config: Mapping[str, str] = field(default_factory=dict)
-    environment: Callable[[], Mapping[str, str]] = dict
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    pause: Callable[[float], None] = time.sleep
-    """Waits that many seconds between two looks at the provider."""
-    clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
-    """Deletes what a base's stack does not know of a part, and cannot adopt: of which fleet, of
-    which part, and the names of the resources that it knows."""
 
 
 class Session(NamedTuple):

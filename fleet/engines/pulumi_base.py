@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from fleet.engines.account import Account
 from fleet.engines.projects import evaluate, load_project
-from fleet.engines.pulumi_automation import Account, Cli, Events, Home, Session, project_name
+from fleet.engines.pulumi_automation import Cli, Events, Home, Session, project_name
 from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_state import ROOT, break_dead_locks, read_checkpoint, serial_of
 from fleet.errors import (

@@ -28,7 +28,6 @@ from pydantic import Field
 from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.values import Value
 from fleet.schema.model import (
-    AwsProvider,
     Fleet,
     HcloudProvider,
     LocalMachineType,
@@ -169,24 +168,16 @@ def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
     for name, declared in sorted(fleet.providers.items()):
         if name not in used:
             continue
-        match declared:
-            case HcloudProvider():
-                prices = _own(declared, world, name)
-                yield (
-                    _own_source(world, name, prices)
-                    if prices
-                    else _shipped_source(world, name, table("hcloud", declared.location))
-                )
-            case AwsProvider():
-                yield _shipped_source(world, name, table("aws", declared.region))
-            case _:
-                pass
+        prices = _own(declared, world, name)
+        if prices is not None:
+            yield _own_source(world, name, prices)
+        elif declared.kind in SOURCE:
+            yield _shipped_source(world, name, table(declared.kind, declared.place))
 
 
-def _own(declared: HcloudProvider, world: World, name: str) -> PriceList | None:
+def _own(declared: Provider, world: World, name: str) -> PriceList | None:
     read = world.prices.get(name)
-    is_here = isinstance(read, PriceList) and read.location == declared.location
-    return read if isinstance(read, PriceList) and is_here else None
+    return read if isinstance(read, PriceList) and read.location == declared.place else None
 
 
 def _listed_type(declared: HcloudProvider, prices: PriceList) -> ListedHcloud:
@@ -419,7 +410,7 @@ def types_named(fleet: Fleet, name: str) -> Iterator[MachineType]:
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
     declared = fleet.providers.get(provider)
-    own = declared.types if isinstance(declared, SimProvider | LocalProvider) else {}
+    own = declared.own_types if declared else {}
     return tuple(sorted({*_listed(declared), *own}))
 
 
@@ -450,17 +441,9 @@ def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
 
 def table_of(declared: Provider | None) -> Table:
     """Return what a provider sells where it is: its own list, else the table of its kind."""
-    match declared:
-        case ListedHcloud():
-            return declared.listed
-        case HcloudProvider():
-            return table("hcloud", declared.location)
-        case AwsProvider():
-            return table("aws", declared.region)
-        case SimProvider():
-            return table("sim", "sim")
-        case _:
-            return Table()
+    if isinstance(declared, ListedHcloud):
+        return declared.listed
+    return table(declared.kind, declared.place) if declared else Table()
 
 
 def _listed(declared: Provider | None) -> Mapping[str, MachineType]:

@@ -30,9 +30,7 @@ from fleet.schema.model import (
     DebusineQueue,
     Duration,
     Fleet,
-    LocalProvider,
     Pool,
-    SimProvider,
     WorldQueue,
 )
 
@@ -381,8 +379,7 @@ def is_about(pattern: str | None, names: Iterable[str]) -> bool:
 def _speeds(fleet: Fleet) -> Iterator[int]:
     """Yield the speeds that are stated of machine types."""
     for provider in fleet.providers.values():
-        if isinstance(provider, SimProvider | LocalProvider):
-            yield from (sold.speed for sold in provider.types.values() if sold.speed)
+        yield from (sold.speed for sold in provider.own_types.values() if sold.speed)
     for pool in fleet.pools.values():
         if isinstance(pool, Pool) and not isinstance(pool.machine, str) and pool.machine.speed:
             yield pool.machine.speed

@@ -23,11 +23,8 @@ from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import (
     ExistingImage,
     Fleet,
-    HooksProvider,
     ImageRecipe,
-    LocalProvider,
     Pool,
-    SimProvider,
 )
 from fleet.schema.pools import Promote
 from fleet.schema.units import write_duration
@@ -202,8 +199,7 @@ class _Case:
         if isinstance(image, ExistingImage):
             return image.existing.get(self.pool.provider, "")
         provider = self.fleet.providers[self.pool.provider]
-        by_name = isinstance(provider, SimProvider | LocalProvider | HooksProvider)
-        return self.pool.image if by_name else ""
+        return "" if provider.has_images else self.pool.image
 
 
 def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> ImageChoice:

@@ -1,5 +1,6 @@
 """This module declares where machines come from and where work waits: providers and queues."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Tag
@@ -53,10 +54,35 @@ class FirewallRule(Section):
     )
 
 
-class HcloudProvider(Section):
+class ProviderSection(Section):
+    """What planning asks of a provider of any kind; a kind says where it is otherwise."""
+
+    has_images: ClassVar[bool] = False
+    """Whether machines boot images by ids of the provider's own; else by their name here."""
+    has_spot: ClassVar[bool] = False
+    """Whether there are machines on the spot market."""
+
+    @property
+    def place(self) -> str:
+        """The column of the kind's table of prices; empty: there is none."""
+        return ""
+
+    @property
+    def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
+        """Machine types that fleet.yaml itself declares, by name."""
+        return {}
+
+    @property
+    def given_variables(self) -> Sequence[str]:
+        """Variables of fleet's environment that the provider's own commands get."""
+        return ()
+
+
+class HcloudProvider(ProviderSection):
     """A Hetzner Cloud project."""
 
     engine: ClassVar[Engine] = "pulumi"
+    has_images = True
     kind: Literal["hcloud"] = Field(description="Hetzner Cloud.")
     location: Text = Field(description="Where servers stand, for instance fsn1, nbg1, hel1.")
     token: SecretRef = Field(description="API token of the project, by reference.")
@@ -74,6 +100,11 @@ class HcloudProvider(Section):
         description="`spread` puts each server on a host of its own; Hetzner takes ten at most.",
     )
 
+    @property
+    def place(self) -> str:
+        """The location."""
+        return self.location
+
 
 class AwsNetwork(Section):
     """A network of AWS where machines stand."""
@@ -84,10 +115,12 @@ class AwsNetwork(Section):
     )
 
 
-class AwsProvider(Section):
+class AwsProvider(ProviderSection):
     """An AWS account in one region; credentials come by the usual AWS chain."""
 
     engine: ClassVar[Engine] = "pulumi"
+    has_images = True
+    has_spot = True
     kind: Literal["aws"] = Field(description="Amazon EC2.")
     region: Text = Field(description="For instance eu-central-1.")
     network: AwsNetwork | None = Field(
@@ -99,6 +132,11 @@ class AwsProvider(Section):
     ssh_from: list[Cidr] = Field(
         [], description="Addresses that may reach machines by ssh; left out: nothing comes in."
     )
+
+    @property
+    def place(self) -> str:
+        """The region."""
+        return self.region
 
 
 class SimMachineType(Section):
@@ -155,9 +193,10 @@ class SimBilling(Section):
     )
 
 
-class SimProvider(Section):
+class SimProvider(ProviderSection):
     """Simulated machines, for trials, demos and tests."""
 
+    has_spot = True
     kind: Literal["sim"] = Field(description="Simulated machines, kept in a file.")
     path: Text | None = Field(
         None, description="The file that is the simulated cloud; left out: in .fleet/."
@@ -177,6 +216,16 @@ class SimProvider(Section):
         "embedded", description="Which engine owns the stacks of this provider."
     )
 
+    @property
+    def place(self) -> str:
+        """The only place that its table has."""
+        return "sim"
+
+    @property
+    def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
+        """The types of this provider."""
+        return self.types
+
 
 class LocalMachineType(Section):
     """What machines of a local provider are planned with; nothing holds a process to it."""
@@ -188,7 +237,7 @@ class LocalMachineType(Section):
     speed: Speed | None = Field(None, description=SPEED)
 
 
-class LocalProvider(Section):
+class LocalProvider(ProviderSection):
     """Machines that are processes on this computer, for trials and tests; they cost nothing."""
 
     engine: ClassVar[Engine] = "embedded"
@@ -206,6 +255,11 @@ class LocalProvider(Section):
     faults: Faults = Field(
         default_factory=Faults.model_construct, description="What goes wrong, on purpose."
     )
+
+    @property
+    def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
+        """The types of this provider."""
+        return self.types
 
 
 class HookTimeouts(Section):
@@ -273,11 +327,16 @@ class Hooks(Section):
     )
 
 
-class HooksProvider(Hooks):
+class HooksProvider(Hooks, ProviderSection):
     """Machines that your own commands make, list and delete."""
 
     engine: ClassVar[Engine] = "embedded"
     kind: Literal["hooks"] = Field(description="Machines of your own commands.")
+
+    @property
+    def given_variables(self) -> Sequence[str]:
+        """What `environment` names."""
+        return self.environment
 
 
 Provider = Annotated[

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.wire import Clouds, engines_of, find_clouds, notes_of
-from fleet.clouds.local.machines import LocalWorkers
+from fleet.apply.wire import engines_of, labels_of_new
+from fleet.clouds.kinds import clouds_of
+from fleet.clouds.local.machines import LocalMachines
 from fleet.model.facts import Listing
+from fleet.ports import Registry
 from fleet.schema.model import Fleet
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
@@ -22,48 +24,46 @@ def a_local_fleet(**overrides: object) -> Fleet:
     return a_fleet(**{"providers": {"here": here}, "pools": {}} | overrides)
 
 
-def clouds_of(fleet: Fleet, folder: Path) -> Clouds:
-    places = find_places(fleet, str(folder / "fleet.yaml"))
-    return find_clouds(fleet, places, folder, FixedClock(NOW))
+def machines_of(fleet: Fleet, folder: Path, name: str = "here") -> LocalMachines:
+    machines = clouds_of(fleet, str(folder / "fleet.yaml"), FixedClock(NOW))[name].machines
+    assert isinstance(machines, LocalMachines)
+    return machines
 
 
-def workers_listed(clouds: Clouds) -> object:
-    listing = clouds.here["here"].list("debian-ci")
+def workers_listed(machines: LocalMachines) -> object:
+    listing = machines.list("debian-ci")
     assert isinstance(listing, Listing)
     return listing.workers
 
 
 def test_with_a_queue_that_registers_workers_none_register_here(tmp_path: Path) -> None:
-    clouds = clouds_of(a_local_fleet(), tmp_path)
+    machines = machines_of(a_local_fleet(), tmp_path)
 
-    assert workers_listed(clouds) is None
-    assert clouds.registries == {}
+    assert workers_listed(machines) is None
+    assert not isinstance(machines, Registry)
 
 
 def test_without_one_they_register_here(tmp_path: Path) -> None:
-    clouds = clouds_of(a_local_fleet(queues=WORLD), tmp_path)
+    machines = machines_of(a_local_fleet(queues=WORLD), tmp_path)
 
-    assert workers_listed(clouds) == ()
-    assert isinstance(clouds.registries["here"], LocalWorkers)
+    assert workers_listed(machines) == ()
+    assert isinstance(machines, Registry)
 
 
 def test_machines_are_beside_fleet_yaml_where_it_does_not_say_otherwise(tmp_path: Path) -> None:
     there = {"kind": "local", "run": ["true"], "path": "there"}
-    named = clouds_of(a_local_fleet(providers={"there": there}), tmp_path)
+    named = machines_of(a_local_fleet(providers={"there": there}), tmp_path, "there")
 
-    assert clouds_of(a_local_fleet(), tmp_path).processes["here"].path == (
-        tmp_path / ".fleet/local-here"
-    )
-    assert named.processes["there"].path == tmp_path / "there"
+    assert machines_of(a_local_fleet(), tmp_path).path == tmp_path / ".fleet/local-here"
+    assert named.path == tmp_path / "there"
 
 
 def test_the_embedded_engine_changes_them_and_its_folder_is_state(tmp_path: Path) -> None:
     fleet = a_local_fleet(state={"backend": "s3://bucket"})
     places = find_places(fleet, str(tmp_path / "fleet.yaml"))
 
-    engine_of = engines_of(
-        fleet, places, clouds_of(fleet, tmp_path), HostSecrets({}, tmp_path), NOW
-    )
+    clouds = clouds_of(fleet, str(tmp_path / "fleet.yaml"), FixedClock(NOW))
+    engine_of = engines_of(fleet, places, clouds, HostSecrets({}, tmp_path), NOW)
 
     assert engine_of("here").name == "embedded"
     assert places.uses_folder
@@ -73,7 +73,7 @@ def test_no_secret_of_our_environment_reaches_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEET_PASSPHRASE", "of the test")
-    here = clouds_of(a_local_fleet(), tmp_path).processes["here"]
+    here = machines_of(a_local_fleet(), tmp_path)
     inputs = a_worker("sh", "-c", "env; echo ready")
 
     here.create(inputs)
@@ -97,7 +97,7 @@ def test_a_new_machine_is_vouched_for_and_names_the_commit_that_ci_says(
     environment: dict[str, str],
     commit: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:
-    notes = notes_of(a_fleet(expire_after="1h"), NOW, environment)
+    labels = labels_of_new(a_fleet(expire_after="1h"), NOW, environment)
 
-    assert notes.pop("expires") == "20261121T091500Z"
-    assert notes == ({"commit": environment["CI_COMMIT_SHA"]} if commit else {})
+    assert labels.pop("expires") == "20261121T091500Z"
+    assert labels == ({"commit": environment["CI_COMMIT_SHA"]} if commit else {})

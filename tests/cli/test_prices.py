@@ -74,7 +74,7 @@ def test_what_nobody_can_ask_is_said_plainly(
     assert api.endpoint
     assert text.startswith(
         f"aws (aws, catalogue of 2025-03-02, {AGE['aws']} days old)\n"
-        "  not checked: fleet cannot ask AWS for prices; compare by hand: https://aws.amazon.com/"
+        "  not checked: fleet cannot ask aws for prices; compare by hand: https://aws.amazon.com/"
     )
     assert "desk (sim)\n  not checked: its machines cost what fleet.yaml says\n" in text
 

@@ -1,6 +1,6 @@
 """Secrets of fleet.yaml that are not an engine's own do not reach its plugins."""
 
-from fleet.apply.wire import withheld
+from fleet.clouds.cloud import withheld
 from tests.builders import a_fleet
 
 QUEUE = {

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +58,7 @@ def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
     a_server(api, "left", LEFT)
     console = Notes()
 
-    assert sweep_temporary(FLEET, Path(), LATER, console, apply=False)
+    assert sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=False)
 
     assert names(api) == ["left"]
     assert console.notes == [
@@ -73,7 +72,7 @@ def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
     a_server(api, "theirs", {**LEFT, "fleet": "demo-2"})
     console = Notes()
 
-    assert sweep_temporary(FLEET, Path(), LATER, console, apply=True)
+    assert sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=True)
 
     assert names(api) == ["worker", "theirs"]
     assert len(console.notes) == 1
@@ -82,7 +81,7 @@ def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
 def test_one_that_may_still_be_in_use_stays(api: SimulatedHetzner) -> None:
     a_server(api, "young", LEFT)
 
-    sweep_temporary(FLEET, Path(), NOW + timedelta(hours=3), Notes(), apply=True)
+    sweep_temporary(FLEET, "fleet.yaml", NOW + timedelta(hours=3), Notes(), apply=True)
 
     assert names(api) == ["young"]
 
@@ -93,7 +92,7 @@ def test_a_provider_that_does_not_answer_is_said(
     monkeypatch.setenv("TOKEN", "another")
     console = Notes()
 
-    assert not sweep_temporary(FLEET, Path(), LATER, console, apply=True)
+    assert not sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=True)
 
     assert "temporary machines are not known" in console.notes[0]
     assert api.requests == []

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.account import Account
+from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import FleetError
 from fleet.model.facts import Listing, Machine, WorkerInputs
 from fleet.model.prices import billing_of, price_of_type

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fleet.clouds.aws.machines import AwsMachines, AwsShared
-from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.account import Account
+from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_base import PulumiBase
 from fleet.errors import StackFailed
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs

@@ -19,8 +19,9 @@ from fleet.clouds.hooks.machines import HookMachines, Surroundings
 from fleet.clouds.local.machines import LocalMachines
 from fleet.clouds.sim.file import Menu, load
 from fleet.clouds.sim.machines import SimCloud
+from fleet.engines.account import Account
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.model.facts import Listing, Stack, Unknown, WorkerInputs

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.sim.machines import SimCloud
-from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.account import Account
+from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
 from fleet.model.facts import Listing, Unknown, WorkerInputs
 from fleet.ports import Step

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.hcloud.shared import HcloudShared
-from fleet.engines.pulumi import Account
+from fleet.engines.account import Account
 from fleet.engines.pulumi_base import PulumiBase
 from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Base, Part

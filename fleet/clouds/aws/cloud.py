@@ -1,0 +1,40 @@
+"""Amazon EC2."""
+
+from collections.abc import Iterator, Mapping
+
+from fleet.clouds.aws.machines import AwsMachines, AwsShared
+from fleet.clouds.cloud import Cloud
+from fleet.engines.account import Account
+from fleet.ports import Publisher
+from fleet.schema.model import AwsProvider
+
+
+class Aws(Cloud[AwsProvider]):
+    """An AWS account in one region."""
+
+    has_shared_stack = True
+
+    def open(self) -> AwsMachines:
+        """Return what lists instances by their tags."""
+        return AwsMachines(self.declared)
+
+    def account(self, labels: Mapping[str, str]) -> Account:
+        """Return the account; what a lost answer left of a shared part is deleted, not adopted."""
+        return Account(
+            self.machines,
+            config={"aws:region": self.declared.region},
+            environment=self.environment,
+            inputs={"notes": labels},
+            clear=AwsShared(self.declared.region).clear,
+        )
+
+    def publisher(self) -> Publisher:
+        """Return what makes AMIs of images."""
+        from fleet.clouds.aws.images import AwsPublisher
+
+        return AwsPublisher(self.site.fleet.fleet, self.declared.region)
+
+    def unchecked(self) -> Iterator[tuple[str, str]]:
+        """Yield the quotas, which take a permission that fleet does not need."""
+        command = "aws service-quotas list-service-quotas --service-code ec2 --region"
+        yield "quotas", f"`{command} {self.declared.region}`"

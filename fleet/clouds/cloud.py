@@ -1,0 +1,156 @@
+"""What the program asks of a provider of fleet.yaml, whatever its kind."""
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from fleet.clouds.ready import Slots
+from fleet.engines.account import Account
+from fleet.errors import SecretMissing
+from fleet.model.facts import Listing, Unknown
+from fleet.model.images import BuildOrder, BuildStep, Manifest, Publication
+from fleet.ports import Clock, PriceReader, Provider, Publisher
+from fleet.schema.base import EnvSecret
+from fleet.schema.model import Fleet, secrets_in
+from fleet.state.places import Places
+from fleet.state.secrets import HostSecrets
+
+P = TypeVar("P")
+
+_OF_ENGINES = re.compile(r"(AWS|AZURE|GOOGLE|PULUMI)_.*")
+"""Credentials that providers, backends and engines look for by themselves."""
+_OF_ALL = re.compile(
+    r"HOME|LANG|LANGUAGE|LC_.*|LOGNAME|PATH|SHELL|SSL_CERT_.*|TMPDIR|TZ|USER|XDG_.*"
+    r"|(?i:(all|ftp|http|https|no)_proxy)"
+)
+"""What any program may need to run at all."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one provider is used: by which fleet, beside which fleet.yaml, with which secrets."""
+
+    name: str
+    fleet: Fleet
+    folder: Path
+    """The folder of fleet.yaml; relative paths are relative to it."""
+    places: Places
+    secrets: HostSecrets
+    clock: Clock
+    slots: Slots | None = None
+    """Bound what is done at once; None: machines are only read, and no livecheck is run."""
+
+    @property
+    def bare_environment(self) -> dict[str, str]:
+        """Return all that a process gets of our own environment, which holds secrets."""
+        return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+
+
+class Cloud(ABC, Generic[P]):
+    """One provider: a kind has to say how it is opened; the rest is for kinds that have it.
+
+    What `open` returns lists machines. What else it can do is seen from its methods: as a
+    `LocalCloud` it creates them for the embedded engine, as a `MachineApi` it deletes them without
+    their stack, as a `Registry` it registers their workers, as a `MachineCleaner` it cleans those
+    that tickets gave back.
+    """
+
+    lists_all = True
+    """False: a listing may leave out a machine that exists."""
+    has_shared_stack = False
+    """Whether machines share something, as a network, that a stack of its own holds."""
+
+    def __init__(self, site: Site, declared: P) -> None:
+        self.site = site
+        self.declared = declared
+
+    @abstractmethod
+    def open(self) -> Provider:
+        """Return what lists the machines; raises SecretMissing where that needs a secret."""
+
+    @cached_property
+    def machines(self) -> Provider:
+        """What lists the machines; without its secret they are Unknown."""
+        try:
+            return self.open()
+        except SecretMissing as error:
+            return _Unreadable(str(error))
+
+    def prepare(self) -> None:
+        """Do what comes before the first change of an apply."""
+
+    def account(self, labels: Mapping[str, str]) -> Account:
+        """Return what the real engine needs; `labels` are those that only new machines get."""
+        return Account(self.machines, environment=self.environment, inputs={"notes": labels})
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the variables that the real engine runs with, beside our own."""
+        return withheld(self.site.fleet, os.environ)
+
+    def adoptable(self, fleet: str) -> Mapping[str, str] | Unknown:  # noqa: ARG002 - for kinds that adopt
+        """Return the ids of shared parts that exist and that the shared stack can adopt."""
+        return {}
+
+    def prices(self) -> PriceReader | None:
+        """Return what asks the provider for its prices; None where it cannot be asked."""
+        return None
+
+    def publisher(self) -> Publisher | None:
+        """Return what uploads images; None where the provider takes none."""
+        return None
+
+    def builder(self) -> "MachineBuilder | None":
+        """Return what bakes images on a machine of the provider."""
+        return None
+
+    def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:  # noqa: ARG002 - for kinds that make some
+        """Yield the machines and keys that dead builds and uploads left, and delete them."""
+        return ()
+
+    def unchecked(self) -> Iterable[tuple[str, str]]:
+        """Yield what `fleet doctor` cannot check, with how a person does."""
+        return ()
+
+
+class MachineBuilder(Protocol):
+    """Bakes images on machines of a provider."""
+
+    def bake(
+        self, order: BuildOrder, tell: Callable[[BuildStep], None]
+    ) -> tuple[Manifest, Publication]:
+        """Bake a version, which the provider has then."""
+
+
+class _Unreadable:
+    """A provider that cannot be listed, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = Unknown(unknown=reason)
+
+    def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
+        """Return that nothing is known."""
+        return self._reason
+
+
+def withheld(fleet: Fleet, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the secret variables of this environment that no engine needs, emptied.
+
+    They are those that hold a secret of fleet.yaml, and those that a provider's commands get:
+    some of these may be secret. A child of fleet inherits the others; a provider's own token is
+    added by its own name.
+    """
+    names = {secret.env for _, secret in secrets_in(fleet) if isinstance(secret, EnvSecret)}
+    for provider in fleet.providers.values():
+        names |= {name for name in provider.given_variables if not _OF_ALL.fullmatch(name)}
+    return {
+        name: "" for name in sorted(names & environment.keys()) if not _OF_ENGINES.fullmatch(name)
+    }
+
+
+AnyCloud = Cloud[Any]

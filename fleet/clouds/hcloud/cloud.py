@@ -1,0 +1,71 @@
+"""Hetzner Cloud."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from fleet.clouds.cloud import Cloud, MachineBuilder
+from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.clouds.hcloud.shared import HcloudShared
+from fleet.model.facts import Unknown
+from fleet.ports import PriceReader, Publisher
+from fleet.schema.model import HcloudProvider
+
+_TRIES = 2
+"""How often a sweep asks for temporary machines."""
+
+
+class Hcloud(Cloud[HcloudProvider]):
+    """A project of Hetzner Cloud."""
+
+    has_shared_stack = True
+
+    def open(self) -> HcloudMachines:
+        """Return what lists servers by their labels."""
+        return HcloudMachines(self.declared, self._token)
+
+    def environment(self) -> Mapping[str, str]:
+        """Add the project's token, under the name that the Pulumi provider reads."""
+        return {**super().environment(), "HCLOUD_TOKEN": self._token}
+
+    def adoptable(self, fleet: str) -> Mapping[str, str] | Unknown:
+        """Return networks, firewalls, keys and placement groups of this fleet."""
+        return HcloudShared(self._token).list(fleet)
+
+    def prices(self) -> PriceReader:
+        """Return what reads the price list of this project's location."""
+        return HcloudPrices(self.declared, self._token)
+
+    # httpx and ssh are slow to load, and few commands bake or upload.
+    def publisher(self) -> Publisher:
+        """Return what makes snapshots of images."""
+        from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
+
+        site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
+        return HcloudPublisher(site, self._token)
+
+    def builder(self) -> MachineBuilder:
+        """Return what bakes on a temporary server."""
+        from fleet.clouds.hcloud.bake import InstanceBuilder
+        from fleet.clouds.hcloud.images import HcloudSite, Hetzner
+
+        site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
+        folder = self.site.places.images.resolve()
+        return InstanceBuilder(folder, site, Hetzner(self._token, pause=time.sleep))
+
+    def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
+        """Yield servers and keys of builds and uploads that died."""
+        from fleet.clouds.hcloud.images import Hetzner, clean_temporary, stale_temporary
+
+        api = Hetzner(self._token, pause=time.sleep, tries=_TRIES)
+        return (clean_temporary if delete else stale_temporary)(api, self.site.fleet.fleet, before)
+
+    def unchecked(self) -> Iterator[tuple[str, str]]:
+        """Yield what the API does not say of a token and a project."""
+        yield "rights", "its API does not tell whether the token may write: it needs Read & Write"
+        yield "quotas", "its API does not tell a project's limits; see Limits in its console"
+
+    @property
+    def _token(self) -> str:
+        return self.site.secrets.read(self.declared.token)

@@ -1,0 +1,39 @@
+"""Machines of your own commands."""
+
+import os
+from collections.abc import Iterator
+
+from fleet.clouds.cloud import Cloud
+from fleet.clouds.hooks.machines import HookMachines, Surroundings
+from fleet.clouds.ready import Slots
+from fleet.schema.model import HooksProvider, Pool
+
+
+class OwnCommands(Cloud[HooksProvider]):
+    """Commands that create, list and delete machines."""
+
+    lists_all = False
+
+    def open(self) -> HookMachines:
+        """Return what runs the commands."""
+        site, pools = self.site, self.site.fleet.pools.items()
+        around = Surroundings(
+            provider=site.name,
+            fleet=site.fleet.fleet,
+            folder=site.folder,
+            state=site.places.folder / f"hooks-{site.name}",
+            environment=site.bare_environment,
+            ours=os.environ,
+            pools=frozenset(
+                name
+                for name, pool in pools
+                if isinstance(pool, Pool) and pool.provider == site.name
+            ),
+            looks=site.slots is not None,
+            slots=site.slots or Slots(),
+        )
+        return HookMachines(self.declared, around, site.clock)
+
+    def unchecked(self) -> Iterator[tuple[str, str]]:
+        """Yield the quotas, which no interface of the commands tells."""
+        yield "quotas", "only its commands know what they may do"

@@ -1,0 +1,39 @@
+"""The table of kinds of provider."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet.clouds.aws.cloud import Aws
+from fleet.clouds.cloud import AnyCloud, Site
+from fleet.clouds.hcloud.cloud import Hcloud
+from fleet.clouds.hooks.cloud import OwnCommands
+from fleet.clouds.local.cloud import Local
+from fleet.clouds.ready import Slots
+from fleet.clouds.sim.cloud import Sim
+from fleet.ports import Clock
+from fleet.schema.model import Fleet
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
+
+KINDS: Mapping[str, type[AnyCloud]] = {
+    "aws": Aws,
+    "hcloud": Hcloud,
+    "hooks": OwnCommands,
+    "local": Local,
+    "sim": Sim,
+}
+
+
+def clouds_of(
+    fleet: Fleet, file: str, clock: Clock, slots: Slots | None = None
+) -> dict[str, AnyCloud]:
+    """Return the providers of this fleet.yaml by name, each as its kind makes it."""
+    folder, places = Path(file).resolve().parent, find_places(fleet, file)
+    secrets = HostSecrets(os.environ, folder)
+    return {
+        name: KINDS[declared.kind](
+            Site(name, fleet, folder, places, secrets, clock, slots), declared
+        )
+        for name, declared in fleet.providers.items()
+    }

@@ -1,0 +1,21 @@
+"""Processes on this computer."""
+
+from fleet.clouds.cloud import Cloud
+from fleet.clouds.local.machines import LocalMachines, LocalWorkers
+from fleet.schema.model import DebusineQueue, LocalProvider
+
+
+class Local(Cloud[LocalProvider]):
+    """A folder of machines, each a process."""
+
+    def open(self) -> LocalMachines:
+        """Return the processes, which are workers themselves where no queue registers workers."""
+        site, path = self.site, self.declared.path
+        queues = site.fleet.queues.values()
+        kind = (
+            LocalMachines
+            if any(isinstance(queue, DebusineQueue) for queue in queues)
+            else LocalWorkers
+        )
+        folder = site.folder / path if path else site.places.folder / f"local-{site.name}"
+        return kind(folder, site.clock, self.declared.faults, site.bare_environment)

@@ -1,0 +1,40 @@
+"""Simulated machines."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet.clouds.cloud import Cloud
+from fleet.clouds.sim.machines import SimCloud, menu_of
+from fleet.engines.account import Account
+from fleet.ports import Publisher
+from fleet.schema.model import SimProvider
+
+
+class Sim(Cloud[SimProvider]):
+    """A simulated cloud in a file, for the embedded and the real engine."""
+
+    def open(self) -> SimCloud:
+        """Return what reads machines and their workers from the file."""
+        return SimCloud(self._path, self.site.clock)
+
+    def prepare(self) -> None:
+        """Write what fleet.yaml says is sold into the file."""
+        self.open().configure(menu_of(self.site.fleet, self.site.name))
+
+    def account(self, labels: Mapping[str, str]) -> Account:  # noqa: ARG002 - it has no such labels
+        """Return the account, which the plugin finds by the path of the file."""
+        config = {"sim:path": str(self._path)}
+        return Account(self.machines, config=config, environment=self.environment)
+
+    def publisher(self) -> Publisher:
+        """Return a folder: machines boot nothing, so any name of an image will do."""
+        from fleet.images.stores import Directory, StorePublisher
+
+        folder = self.site.places.folder / f"sim-{self.site.name}-images"
+        return StorePublisher(Directory(folder), self.site.fleet.fleet)
+
+    @property
+    def _path(self) -> Path:
+        path = self.declared.path
+        site = self.site
+        return site.folder / path if path else site.places.folder / f"sim-{site.name}.json"
