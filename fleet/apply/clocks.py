@@ -5,12 +5,9 @@ By one that is ahead every machine is idle for long, has expired, and has cost t
 
 from datetime import UTC, datetime, timedelta
 
-from fleet.apply.observe import Sources
-from fleet.errors import FleetError, PlanRefused
+from fleet.errors import PlanRefused
 from fleet.model.facts import Listing, QueueReading, World
-from fleet.planner.inventory import extended, find_due
-from fleet.ports import Store, Tell
-from fleet.schema.model import Fleet
+from fleet.ports import Store
 from fleet.schema.units import write_duration
 
 _MOST_SKEW = timedelta(minutes=10)
@@ -75,16 +72,3 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the present moment, in UTC."""
         return datetime.now(UTC)
-
-
-def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> None:
-    """Extend what this run vouches for; where that fails the fleet is still cared for."""
-    until = extended(fleet, world.time)
-    for provider, machines in find_due(fleet, world):
-        keeper = sources.keepers.get(provider)
-        if keeper is None:
-            continue
-        try:
-            keeper.extend([machine.id for machine in machines], until)
-        except FleetError as error:
-            tell(f"the expiry of {len(machines)} machines of {provider} is not extended: {error}")

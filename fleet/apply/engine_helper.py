@@ -1,10 +1,45 @@
-"""This module is a helper: a process that does an engine's operations for an apply.
+"""A process that does an engine's operations for an apply that runs in another process.
 
-Run by fleet itself: python -m fleet.apply.engine_helper DESCRIPTOR.
+`fleet apply` starts it: python -m fleet.apply.engine_helper DESCRIPTOR.
 """
 
 import importlib
+import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.wire import engines_of
+from fleet.clouds.kinds import clouds_of
+from fleet.engines.parallel import serve
+from fleet.engines.pulumi_cli import known_cli
+from fleet.errors import EngineAbsent
+from fleet.ports import Engine
+from fleet.schema.model import Fleet
+from fleet.state.places import find_places
+from fleet.state.secrets import HostSecrets
+
+
+def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
+    """Return the engines of a fleet, wired as in the process that asks, and nothing else."""
+    fleet, file = setting
+    clock, secrets = SystemClock(), HostSecrets(os.environ, Path(file).resolve().parent)
+    clouds = clouds_of(fleet, file, clock)
+    return engines_of(fleet, find_places(fleet, file), clouds, secrets, clock.now())
+
+
+def run(descriptor: int) -> None:
+    """Do what is asked for through a pipe, and end."""
+    # The apply that started it still observes: load now what takes long.
+    for module in ("fleet.engines.pulumi_automation", "fleet.engines.pulumi"):
+        importlib.import_module(module)
+    with suppress(EngineAbsent):
+        known_cli()
+    serve(descriptor, engines_for)
+    os._exit(0)  # nothing is left to write; the apply waits for this process to end
+
 
 if __name__ == "__main__":
-    importlib.import_module("fleet.apply.helping").run(int(sys.argv[1]))
+    run(int(sys.argv[1]))

@@ -1,20 +1,18 @@
-"""This module carries out the work of runs in threads that take turns, also beside later runs.
+"""Change several pools at once, also beside later runs, and ask several sources at once.
 
-Store, registries and console are used by one at a time; only while a thread waits for a helper of
-the engine, or for a person's own commands, do the others go on. A loop's runs share the fleet's
-lock with what earlier ones began: it is let go of when nothing is under way any more.
+Threads take turns: store, registries and console are used by one at a time, and the others go on
+only while it waits for the engine or for a person's own commands. The runs of a loop hold the
+fleet's lock together with what earlier runs began, until nothing is under way any more.
 """
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import NamedTuple, TypeVar
@@ -25,7 +23,6 @@ from fleet.clouds.ready import Slots
 from fleet.engines.parallel import (
     EngineApart,
     EngineAside,
-    HelperProcess,
     Helpers,
     LenderAside,
     Turns,
@@ -37,9 +34,143 @@ from fleet.ports import Engine, SupportsConcurrency, Task
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 
+_HELPER = (sys.executable, "-P", "-m", "fleet.apply.engine_helper")
 _MOST_OWN = 64
 """So many pools and machines wait for their own commands at once; providers have bounds too."""
 _LOOK_SECONDS = 0.5
+
+
+_LEAST, _MOST = 2, 8
+
+
+def default_jobs() -> int:
+    """Return how many pools are changed at once: each is a few processes, which often wait."""
+    return min(max(os.cpu_count() or 1, _LEAST), _MOST)
+
+
+class Parallelism(NamedTuple):
+    """How many pools are changed at once, and in which threads."""
+
+    jobs: int = 1
+    background: "Background | None" = None
+    """Where slow work goes on beside later runs; None: each run waits for its own."""
+
+
+@contextmanager
+def pool_executor(
+    fleet: Fleet,
+    file: str,
+    sources: Sources,
+    pace: Parallelism,
+    tell: Callable[[str], None],
+) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
+    """Yield sources that change pools at once, and what cuts their work short.
+
+    These are pools of the real engine, and those whose machines a person's own commands make.
+    Where there are none, one is changed after the other, in this process.
+    """
+    own = {
+        name: each
+        for name, each in sources.providers.items()
+        if isinstance(each, SupportsConcurrency)
+    }
+    shared = pace.background
+    has_real_engine = any(each.engine == "pulumi" for each in fleet.providers.values())
+    if not own and not has_real_engine and not (shared and shared.under_way):
+        yield sources, None
+        return
+    background = shared or Background(pace.jobs)
+    helpers = Helpers(_HELPER, (fleet, file))
+    if has_real_engine and not shared:
+        helpers.start()  # gets ready while this process observes and plans
+    slow: dict[str, SupportsConcurrency | None] = {**own}
+    slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
+    executor = _ParallelPools(helpers, background, slow, sources.is_ending, tell)
+
+    def engine_of(provider: str) -> Engine:
+        engine = sources.engine_of(provider)
+        if engine.name == "pulumi":
+            return EngineApart(engine, helpers, background.turns)
+        return EngineAside(engine, background.turns) if provider in own else engine
+
+    lenders = {k: LenderAside(each, background.turns) for k, each in sources.lenders.items()}
+    try:
+        with ExitStack() as held:
+            if not shared:
+                held.enter_context(background.alone())
+            yield (
+                replace(sources, engine_of=engine_of, lenders=lenders, executor=executor),
+                background.cut,
+            )
+    finally:
+        executor.leave()
+
+
+class _ParallelPools:
+    """The one of one run; what it begins may go on beside later runs."""
+
+    def __init__(
+        self,
+        helpers: Helpers,
+        background: "Background",
+        slow: Mapping[str, SupportsConcurrency | None],
+        is_ending: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Know which providers are `slow`: by a person's own commands, else by the real engine."""
+        self._helpers = helpers
+        self._background = background
+        self._slow = slow
+        self._is_ending = is_ending
+        self._tell = tell
+        self._before = background.under_way
+        self._left = 1
+        """What still needs the helpers: its tasks, and the run itself."""
+        background.cuts.append(self._cut)
+
+    @property
+    def under_way(self) -> Mapping[str, Collection[str]]:
+        """Return what went on when this run began, or goes on now, with its machines."""
+        return {**self._before, **self._background.under_way}
+
+    def ended(self) -> Sequence[StackOutcome]:
+        """Return what became of the tasks that have ended, each once; also of earlier runs'."""
+        return self._background.ended()
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks, some at once; each is begun in its order."""
+        under_way = self.under_way
+        new = [task for task in tasks if task.what not in under_way]
+        for task in new:
+            if task.provider in self._slow:
+                self._left += 1
+                is_own = self._slow[task.provider] is not None
+                self._background.begin(task, is_own=is_own, after=self.leave)
+        for task in new:
+            if task.provider not in self._slow:
+                self._background.do(task)
+        was_ending = False
+        for _ in self._background.wait({task.what for task in new}):
+            if self._is_ending() and not was_ending:
+                was_ending = True
+                self._tell(
+                    "asked to end: what was begun is done first, the rest waits for the next "
+                    "run; asked again, that is cancelled too"
+                )
+
+    def leave(self) -> None:
+        """Have the helpers end once nothing needs them any more."""
+        self._left -= 1
+        if not self._left:
+            self._background.cuts.remove(self._cut)
+            self._helpers.end()
+
+    def _cut(self) -> None:
+        self._helpers.interrupt()
+        for provider in self._slow.values():
+            if provider is not None:
+                # For good: what follows in its pool is not begun either.
+                provider.cut_short()
 
 
 class _Going(NamedTuple):
@@ -242,202 +373,3 @@ class Concurrently:
             unknown=f"{source} was not read within the {self._seconds:g} s that everything that "
             f"is read has together; {longest} took {took[longest]:.0f} s of them"
         )
-
-
-HELPER = (sys.executable, "-P", "-m", "fleet.apply.engine_helper")
-_REAL_ENGINE = re.compile(rb"\b(aws|hcloud|pulumi)\b")
-_LOOKED_AT = 5_000_000
-"""Bytes: a file that is larger is refused."""
-
-
-@contextmanager
-def early_process(file: str) -> Iterator[HelperProcess | None]:
-    """Yield what gets ready where a fleet.yaml seems to name the real engine, and end it.
-
-    A guess: who knows better ends it, or starts one later.
-    """
-    process = _start() if _seems_to_need(Path(file)) else None
-    try:
-        yield process
-    finally:
-        if process:
-            process.end()
-
-
-def _seems_to_need(path: Path) -> bool:
-    with suppress(OSError):
-        # What is no file can be read only once, and is left to who understands it.
-        if path.is_file():
-            with path.open("rb") as stream:
-                return _REAL_ENGINE.search(stream.read(_LOOKED_AT)) is not None
-    return False
-
-
-def _start() -> HelperProcess | None:
-    with suppress(OSError):
-        return HelperProcess(HELPER)
-    return None
-
-
-_LEAST, _MOST = 2, 8
-
-
-def default_jobs() -> int:
-    """Return how many pools are changed at once: each is a few processes, which often wait."""
-    return min(max(os.cpu_count() or 1, _LEAST), _MOST)
-
-
-class Parallelism(NamedTuple):
-    """How many pools are changed at once, and by whom."""
-
-    jobs: int = 1
-    helpers: Helpers | None = None
-    """Some that were started before; None: they are when it is known that any is needed."""
-    background: Background | None = None
-    """Where work that takes long goes on beside later runs; None: a run waits for it."""
-
-
-@contextmanager
-def early_helpers(
-    fleet: Fleet, file: str, process: HelperProcess | None
-) -> Iterator[Helpers | None]:
-    """Yield helpers of which one gets ready, before anybody knows whether it is needed.
-
-    None where every engine is embedded: there is nothing for them to do.
-    """
-    if not _has_real_engine(fleet):
-        if process:
-            process.end()
-        yield None
-        return
-    helpers = _helpers_of(fleet, file)
-    if process:
-        helpers.take(process)
-    else:
-        helpers.start()
-    try:
-        yield helpers
-    finally:
-        helpers.end()
-
-
-@contextmanager
-def pool_executor(
-    fleet: Fleet,
-    file: str,
-    sources: Sources,
-    pace: Parallelism,
-    tell: Callable[[str], None],
-) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
-    """Yield sources that change pools at once, and what cuts their work short.
-
-    These are pools of the real engine, and those whose machines a person's own commands make.
-    Where there are none, one is changed after the other, in this process.
-    """
-    own = {
-        name: each
-        for name, each in sources.providers.items()
-        if isinstance(each, SupportsConcurrency)
-    }
-    shared = pace.background
-    if not own and not _has_real_engine(fleet) and not (shared and shared.under_way):
-        yield sources, None
-        return
-    background = shared or Background(pace.jobs)
-    helpers = pace.helpers or _helpers_of(fleet, file)
-    slow: dict[str, SupportsConcurrency | None] = {**own}
-    slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
-    executor = _ParallelPools(helpers, background, slow, sources.is_ending, tell)
-
-    def engine_of(provider: str) -> Engine:
-        engine = sources.engine_of(provider)
-        if engine.name == "pulumi":
-            return EngineApart(engine, helpers, background.turns)
-        return EngineAside(engine, background.turns) if provider in own else engine
-
-    lenders = {k: LenderAside(each, background.turns) for k, each in sources.lenders.items()}
-    try:
-        with ExitStack() as held:
-            if not shared:
-                held.enter_context(background.alone())
-            yield (
-                replace(sources, engine_of=engine_of, lenders=lenders, executor=executor),
-                background.cut,
-            )
-    finally:
-        executor.leave()
-
-
-class _ParallelPools:
-    """The one of one run; what it begins may go on beside later runs."""
-
-    def __init__(
-        self,
-        helpers: Helpers,
-        background: Background,
-        slow: Mapping[str, SupportsConcurrency | None],
-        is_ending: Callable[[], bool],
-        tell: Callable[[str], None],
-    ) -> None:
-        """Know which providers are `slow`: by a person's own commands, else by the real engine."""
-        self._helpers = helpers
-        self._background = background
-        self._slow = slow
-        self._is_ending = is_ending
-        self._tell = tell
-        self._before = background.under_way
-        self._left = 1
-        """What still needs the helpers: its tasks, and the run itself."""
-        background.cuts.append(self._cut)
-
-    @property
-    def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return what went on when this run began, or goes on now, with its machines."""
-        return {**self._before, **self._background.under_way}
-
-    def ended(self) -> Sequence[StackOutcome]:
-        """Return what became of the tasks that have ended, each once; also of earlier runs'."""
-        return self._background.ended()
-
-    def run(self, tasks: Sequence[Task]) -> None:
-        """Carry out tasks, some at once; each is begun in its order."""
-        under_way = self.under_way
-        new = [task for task in tasks if task.what not in under_way]
-        for task in new:
-            if task.provider in self._slow:
-                self._left += 1
-                is_own = self._slow[task.provider] is not None
-                self._background.begin(task, is_own=is_own, after=self.leave)
-        for task in new:
-            if task.provider not in self._slow:
-                self._background.do(task)
-        was_ending = False
-        for _ in self._background.wait({task.what for task in new}):
-            if self._is_ending() and not was_ending:
-                was_ending = True
-                self._tell(
-                    "asked to end: what was begun is done first, the rest waits for the next "
-                    "run; asked again, that is cancelled too"
-                )
-
-    def leave(self) -> None:
-        """Have the helpers end once nothing needs them any more."""
-        self._left -= 1
-        if not self._left:
-            self._background.cuts.remove(self._cut)
-            self._helpers.end()
-
-    def _cut(self) -> None:
-        self._helpers.interrupt()
-        for provider in self._slow.values():
-            if provider is not None:
-                # For good: what follows in its pool is not begun either.
-                provider.cut_short()
-
-
-def _has_real_engine(fleet: Fleet) -> bool:
-    return any(provider.engine == "pulumi" for provider in fleet.providers.values())
-
-
-def _helpers_of(fleet: Fleet, file: str) -> Helpers:
-    return Helpers(HELPER, (fleet, file))

@@ -1,8 +1,7 @@
-"""This module makes a plan so, pool by pool: drain, enrol, disable, change, record.
+"""One run of `fleet apply`, from the lock to the record; what it calls follows in that order.
 
-A failing pool blocks no other, and what a queue cannot be told is left out of the change. The
-engine must be about to do exactly what the plan says of workers; anything else is refused before
-it is done. A busy worker is never deleted.
+A failing pool blocks no other. The engine must be about to do exactly what the plan says of
+workers; anything else is refused before it is done. A busy worker is never deleted.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -12,8 +11,9 @@ from datetime import datetime
 from functools import partial
 
 from fleet.apply.assign import Seen, hand_out_all, note_waits
-from fleet.apply.clocks import TRUST, SystemClock, check_clock, check_servers, extend_expiries
+from fleet.apply.clocks import TRUST, SystemClock, check_clock, check_servers
 from fleet.apply.config import Config
+from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources, remember_rules, stack_ref
 from fleet.apply.parallel import Concurrently, Parallelism, pool_executor
@@ -43,15 +43,231 @@ from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.signals import Signals
 from fleet.apply.spending import charge_ledger, refund, spend, undone
 from fleet.apply.unrecorded import both, with_orphans
-from fleet.apply.wire import lock_owner, look, plan_for, priced, wire
+from fleet.apply.wire import lock_owner, wire
 from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Drain, Plan, PoolVerdict
 from fleet.planner.competing import format_rivals
-from fleet.ports import Asking, Console, Store, Task, Tell
+from fleet.planner.inventory import extended, find_due
+from fleet.ports import Asking, Console, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What one run may do, at which pace, and how it hears that it is to end."""
+
+    selection: Selection = field(default_factory=Selection)
+    pace: Parallelism = field(default_factory=Parallelism)
+    signals: Signals = field(default_factory=Signals)
+    trusts_clock: bool = False
+    """Whether a person said that this computer's clock is right."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What one run planned, and what became of it."""
+
+    plan: Plan
+    outcome: Outcome
+
+    @property
+    def exit_code(self) -> int:
+        """Return the outcome's; 1 also where a source was silent or a person has to look."""
+        return self.outcome.exit_code or (1 if self.plan.unknown or self.plan.attention else 0)
+
+
+def apply_once(
+    config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
+) -> Applied:
+    """Apply the plan that is made under the lock; `show` gets it before anything changes."""
+    started = SystemClock().now()
+    background, signals = options.pace.background, options.signals
+    wired = wire(config.fleet, file, looks=True, beside=background)
+    wired = replace(wired, is_ending=signals.is_ending)
+    lock = wired.store.lock(lock_owner(), started)
+    executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
+    with executor as (sources, cut), background.locked(lock) if background else lock as died:
+        run = _Run(config.fleet, sources, console, options, started)
+        run.begin(died)
+        seen = run.observe(config)
+        config = priced(config, seen)
+        run = replace(run, fleet=config.fleet)
+        with signals.changing():
+            world = hand_out_all(config.fleet, seen, sources, console.note, run.note)
+            remember_rules(world, sources.store)
+            world, troubles = run.apply_shared_stacks(world)
+        plan = selected_part(options.selection, plan_for(config, world))
+        plan = idle_part(sources.executor.under_way, plan)
+        note_waits(config.fleet, world, plan, sources)
+        show(plan)
+        with signals.changing(cut):
+            outcome = run.execute(world, plan, troubles, partial(plan_for, config))
+            run.record(plan, outcome)
+        if background:
+            background.seen = run.seen(world, plan)
+    return Applied(plan, outcome)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The steps of one run, under the lock."""
+
+    fleet: Fleet
+    sources: Sources
+    console: Console
+    options: RunOptions
+    started: datetime
+
+    def begin(self, died: str | None) -> None:
+        """Write that this run has begun; refuse a wrong selection and a wrong clock."""
+        store = self.sources.store
+        if died:
+            self.console.note(
+                f"took over the lock of {died}, which died; finishing what it began"
+                f"{format_begun(store.last_runs(1))}"
+            )
+        check_selection(self.options.selection, self.fleet, store)
+        if not self.options.trusts_clock:
+            check_clock(store, self.started)
+        store.begin_run(started=self.started)
+        self.sources.prepare()
+
+    def note(self, step: str) -> None:
+        """Write a step into the journal, before it is done."""
+        self.sources.store.record_step(started=self.started, step=step)
+
+    def observe(self, config: Config) -> World:
+        """Return the world; refuse where no server agrees with this computer's clock."""
+        sources = replace(self.sources, asking=self._asking())
+        world = look(config, sources, self.console)
+        if not self.options.trusts_clock:
+            check_servers(world, TRUST)
+        return world
+
+    def _asking(self) -> Callable[[], Asking]:
+        """Return what asks sources; while one is slow, tickets get what the last run saw free."""
+        background, signals = self.options.pace.background, self.options.signals
+        if background is None or background.seen is None:
+            return self.sources.asking
+        # If this run does not reach its end, the next one has nothing to go by.
+        seen, background.seen = background.seen, None
+        with signals.changing():
+            _, *before = self.sources.store.last_runs(2)
+        signals.end_if_asked()
+        if not before or before[0]["started"] != seen.started.isoformat():
+            return self.sources.asking
+
+        def hand_out() -> None:
+            with signals.changing():
+                now = SystemClock().now()
+                if seen.hand_out(self.sources.executor, now, self.console.note, self.note):
+                    background.given()
+            signals.end_if_asked()
+
+        return partial(Concurrently, meanwhile=hand_out)
+
+    def apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
+        """Apply what machines share, before planning; a saved plan is compared first."""
+        if self.options.selection.saved is not None:
+            return world, ()
+        return self._apply_shared_stacks(world)
+
+    def _apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
+        sources = journalled(self.sources, self.note)
+        selection = self.options.selection
+        return apply_shared_stacks(self.fleet, world, sources, self.console.note, selection)
+
+    def execute(
+        self,
+        world: World,
+        plan: Plan,
+        troubles: tuple[StackOutcome, ...],
+        plan_again: Callable[[World], Plan],
+    ) -> Outcome:
+        """Carry out the plan; `troubles` are what went wrong with shared stacks before it."""
+        selection, store = self.options.selection, self.sources.store
+        changes = find_changes(selection, plan)
+        if selection.saved is not None and not changes:
+            world, troubles, changes = apply_shared_stacks_of_saved(
+                selection, world, self._apply_shared_stacks, plan_again
+            )
+        if changes:
+            return Outcome(plan=plan.digests.plan, stacks=troubles, outdated=changes)
+        tell = _progress_teller(plan, self.console)
+        extend_expiries(self.fleet, world, self.sources, self.console.note)
+        promoted: tuple[str, ...] = ()
+        if not competing_provisioners(world, plan):
+            promoted = promote_all(plan, store, SystemClock().now(), self.note, tell)
+        sources = journalled(self.sources, self.note)
+        outcome = apply_plan(self.fleet, world, plan, sources, tell)
+        stacks = (*troubles, *outcome.stacks)
+        return outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
+
+    def record(self, plan: Plan, outcome: Outcome) -> None:
+        """Write down that this run has ended, and what it did."""
+        self.sources.store.record_run(
+            started=self.started,
+            ended=SystemClock().now(),
+            plan=plan.digests.plan,
+            outcome=outcome.model_dump_json(),
+        )
+
+    def seen(self, world: World, plan: Plan) -> Seen:
+        """Return what the next run can go by while it observes."""
+        leaving = {each.worker for each in plan.actions if not isinstance(each, Create)}
+        leaving = leaving.union(*self.sources.executor.under_way.values())
+        return Seen(self.fleet, world, self.sources, leaving, self.started)
+
+
+def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:
+    """Return what prints each step, and shows a person how much is left."""
+    progress = Progress(plan)
+
+    def tell(text: str) -> None:
+        console.note(text)
+        progress.report(text)
+        show()
+
+    def show() -> None:
+        if text := str(progress):
+            console.progress(text)
+
+    show()
+    return tell
+
+
+def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> None:
+    """Extend the expiry of machines that this run keeps; a failure is only reported."""
+    until = extended(fleet, world.time)
+    for provider, machines in find_due(fleet, world):
+        keeper = sources.keepers.get(provider)
+        if keeper is None:
+            continue
+        try:
+            keeper.extend([machine.id for machine in machines], until)
+        except FleetError as error:
+            tell(f"cannot extend the expiry of {len(machines)} machines at {provider}: {error}")
+
+
+def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
+    """Return why nothing may be done at queues that provision machines themselves."""
+    approved = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
+    made = [each for each in plan.actions if isinstance(each, Create)]
+    touched = {queue for each in made if each.worker not in approved for queue in each.queues}
+    bought = {each.registry for each in made}
+    refused = []
+    for queue, reading in sorted(world.queues.items()):
+        if queue in touched and reading.rivals:
+            refused.append(format_rivals(queue, reading.rivals))
+        elif queue in bought and isinstance(reading.workers, Unknown):
+            refused.append(
+                f"cannot tell whether queue {queue} provisions machines itself: its workers are "
+                f"unknown: {reading.workers.unknown}"
+            )
+    return tuple(refused)
 
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
@@ -73,12 +289,13 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
         return with_orphans(_apply_one(run), world, plan, sources, tell)
 
+    def machines_of(pool: str) -> frozenset[str]:
+        return frozenset(each.worker for each in plan.actions if each.pool == pool)
+
     pools = [each for each in plan.pools if each.mode != "static"]
     sources.executor.run(
         [
-            Task(
-                each.pool, each.provider or "", _touched(plan, each.pool), partial(apply_one, each)
-            )
+            Task(each.pool, each.provider or "", machines_of(each.pool), partial(apply_one, each))
             for each in pools
         ]
     )
@@ -103,28 +320,6 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     )
 
 
-def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
-    """Return why nothing may be done at queues that make machines by themselves too."""
-    let = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
-    made = [each for each in plan.actions if isinstance(each, Create)]
-    touched = {queue for each in made if each.worker not in let for queue in each.queues}
-    bought = {each.registry for each in made}
-    refused = []
-    for queue, reading in sorted(world.queues.items()):
-        if queue in touched and reading.rivals:
-            refused.append(format_rivals(queue, reading.rivals))
-        elif queue in bought and isinstance(reading.workers, Unknown):
-            refused.append(
-                f"nobody knows whether queue {queue} makes machines by itself too: its workers "
-                f"are unknown: {reading.workers.unknown}"
-            )
-    return tuple(refused)
-
-
-def _touched(plan: Plan, pool: str) -> frozenset[str]:
-    return frozenset(each.worker for each in plan.actions if each.pool == pool)
-
-
 def _apply_one(run: PoolRun) -> StackOutcome:
     if run.blind:
         return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
@@ -136,18 +331,6 @@ def _apply_one(run: PoolRun) -> StackOutcome:
     except FleetError as failure:
         return StackOutcome(pool=run.ref.pool, result="failed", error=str(failure))
     return StackOutcome(pool=run.ref.pool, result="unchanged")
-
-
-def _forget_emptied(
-    fleet: Fleet, world: World, planned: Collection[str], sources: Sources
-) -> None:
-    """Forget the stacks of removed pools that were observed empty: nothing is left to lose."""
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
-    for pool, stack in stacks.items():
-        if pool not in fleet.pools and pool not in planned and is_empty(stack):
-            sources.store.forget_stack(
-                stack_ref(fleet, pool, "", observed_stack(world, pool)).name
-            )
 
 
 def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
@@ -184,7 +367,7 @@ def _apply_pool(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
             error = "; ".join(kept)
             result = "failed" if enrolled.troubles or switched.troubles else "applied"
             if kept:
-                # What was looked at is more than what may be done now.
+                # The prepared change holds more than what may be done now.
                 change = None
             steps = change_stack(run, enrolled, switched.going, change, held)
             done = tuple(step.worker for step in steps)
@@ -204,173 +387,13 @@ def _apply_pool(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
     )
 
 
-@dataclass(frozen=True)
-class Applied:
-    """What one run planned, and what became of it."""
-
-    plan: Plan
-    outcome: Outcome
-
-    @property
-    def exit_code(self) -> int:
-        """Return the outcome's; 1 also where a source was silent or a person has to look."""
-        return self.outcome.exit_code or (1 if self.plan.unknown or self.plan.attention else 0)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What one run may do, at which pace, and how it hears that it is to end."""
-
-    selection: Selection = field(default_factory=Selection)
-    pace: Parallelism = field(default_factory=Parallelism)
-    signals: Signals = field(default_factory=Signals)
-    trusts_clock: bool = False
-    """Whether a person said that this computer's clock is right."""
-
-
-def apply_once(
-    config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
-) -> Applied:
-    """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
-    started = (clock := SystemClock()).now()
-    beside = options.pace.background
-    wired = _wire(config, file, options)
-    lock = wired.store.lock(lock_owner(), started)
-    executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
-    with executor as (sources, cut), beside.locked(lock) if beside else lock as died:
-        if died:
-            console.note(_format_takeover(died, sources.store))
-        _begin(config.fleet, sources, options, started)
-        note = partial(_note, sources.store, started)
-        config, world = _see(config, sources, console, options, note)
-        edges = journalled(sources, note)
-        lay = partial(
-            apply_shared_stacks,
-            config.fleet,
-            sources=edges,
-            tell=console.note,
-            selection=options.selection,
-        )
-        troubles: tuple[StackOutcome, ...] = ()
-        if options.selection.saved is None:
-            with options.signals.changing():
-                world, troubles = lay(world)
-        plan = idle_part(
-            sources.executor.under_way, selected_part(options.selection, plan_for(config, world))
-        )
-        note_waits(config.fleet, world, plan, sources)
-        show(plan)
-        tell = _teller(plan, console)
-        with options.signals.changing(cut):
-            drift = find_changes(options.selection, plan)
-            if options.selection.saved is not None and not drift:
-                anew = partial(plan_for, config)
-                world, troubles, drift = apply_shared_stacks_of_saved(
-                    options.selection, world, lay, anew
-                )
-            if drift:
-                outcome = Outcome(plan=plan.digests.plan, stacks=troubles, outdated=drift)
-            else:
-                extend_expiries(config.fleet, world, sources, console.note)
-                promote = partial(promote_all, plan, sources.store, clock.now(), note, tell)
-                promoted = () if competing_provisioners(world, plan) else promote()
-                outcome = apply_plan(config.fleet, world, plan, edges, tell)
-                stacks = (*troubles, *outcome.stacks)
-                outcome = outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
-            sources.store.record_run(
-                started=started,
-                ended=clock.now(),
-                plan=plan.digests.plan,
-                outcome=outcome.model_dump_json(),
+def _forget_emptied(
+    fleet: Fleet, world: World, planned: Collection[str], sources: Sources
+) -> None:
+    """Forget the stacks of removed pools that were observed empty: nothing is left to lose."""
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    for pool, stack in stacks.items():
+        if pool not in fleet.pools and pool not in planned and is_empty(stack):
+            sources.store.forget_stack(
+                stack_ref(fleet, pool, "", observed_stack(world, pool)).name
             )
-        if beside:
-            beside.seen = Seen(config.fleet, world, sources, _left(plan, sources), started)
-    return Applied(plan, outcome)
-
-
-def _wire(config: Config, file: str, options: RunOptions) -> Sources:
-    wired = wire(config.fleet, file, looks=True, beside=options.pace.background)
-    return replace(wired, is_ending=options.signals.is_ending)
-
-
-def _left(plan: Plan, sources: Sources) -> Collection[str]:
-    """Return the machines that were let go of, or on which something was being done."""
-    let_go = {each.worker for each in plan.actions if not isinstance(each, Create)}
-    return let_go.union(*sources.executor.under_way.values())
-
-
-def _begin(fleet: Fleet, sources: Sources, options: RunOptions, started: datetime) -> None:
-    check_selection(options.selection, fleet, sources.store)
-    if not options.trusts_clock:
-        check_clock(sources.store, started)
-    sources.store.begin_run(started=started)
-    sources.prepare()
-
-
-def _format_takeover(died: str, store: Store) -> str:
-    begun = format_begun(store.last_runs(1))
-    return f"took over the lock of {died}, which died; finishing what it began{begun}"
-
-
-def _see(
-    config: Config,
-    sources: Sources,
-    console: Console,
-    options: RunOptions,
-    note: Callable[[str], None],
-) -> tuple[Config, World]:
-    """Return the world with tickets served, and the configuration at the prices of it."""
-    asking = _asking(sources, console, options, note)
-    seen = look(config, replace(sources, asking=asking), console)
-    if not options.trusts_clock:
-        check_servers(seen, TRUST)
-    config = priced(config, seen)
-    with options.signals.changing():
-        world = hand_out_all(config.fleet, seen, sources, console.note, note)
-    remember_rules(world, sources.store)
-    return config, world
-
-
-def _asking(
-    sources: Sources, console: Console, options: RunOptions, note: Callable[[str], None]
-) -> Callable[[], Asking]:
-    """Return what asks sources; while one is slow, tickets get what the run before saw free."""
-    beside = options.pace.background
-    if beside is None or beside.seen is None:
-        return sources.asking
-    # A run that does not come to its end leaves nothing to go by.
-    seen, beside.seen = beside.seen, None
-    with options.signals.changing():
-        _, *before = sources.store.last_runs(2)
-    options.signals.end_if_asked()
-    if not before or before[0]["started"] != seen.started.isoformat():
-        return sources.asking
-
-    def hand_out() -> None:
-        with options.signals.changing():
-            if seen.hand_out(sources.executor, SystemClock().now(), console.note, note):
-                beside.given()
-        options.signals.end_if_asked()
-
-    return partial(Concurrently, meanwhile=hand_out)
-
-
-def _teller(plan: Plan, console: Console) -> Callable[[str], None]:
-    """Return what says each step in a line, and to who watches how far that is."""
-    progress = Progress(plan)
-
-    def tell(text: str) -> None:
-        console.note(text)
-        progress.report(text)
-        show()
-
-    def show() -> None:
-        if said := str(progress):
-            console.progress(said)
-
-    show()
-    return tell
-
-
-def _note(store: Store, started: datetime, step: str) -> None:
-    store.record_step(started=started, step=step)

@@ -1,37 +1,28 @@
 """Make the edges that fleet.yaml names: queues, providers, engines, store."""
 
-import argparse
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import assert_never
 
 from fleet.apply.clocks import SystemClock
-from fleet.apply.config import Config, check_file, load_config
-from fleet.apply.observe import Sources, observe, with_rules
+from fleet.apply.observe import Sources, with_rules
 from fleet.apply.parallel import Background, Concurrently
-from fleet.checks import rule_of
-from fleet.checks.machines import missing_price, unknown_machine_type
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.hcloud.machines import write_moment
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
 from fleet.errors import EngineAbsent, SecretMissing, StoreFailed, StoreMissing, WrongUsage
-from fleet.guard import guard
 from fleet.migrate.copr_rules import CoprAllowList
 from fleet.migrate.delivery import path_of
-from fleet.model.facts import Attempt, HeldRules, QueueReading, Unknown, World
-from fleet.model.plan import Plan
-from fleet.model.prices import with_price_lists
+from fleet.model.facts import Attempt, HeldRules, QueueReading, Unknown
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended
 from fleet.ports import (
-    Console,
     Engine,
     MachineApi,
     MachineCleaner,
@@ -47,9 +38,7 @@ from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.registry import Channel, CommandChannel, DebusineRegistry, SqlChannel
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.task_rules import TaskRules
-from fleet.queues.recorded import WorldQueue, read_world
-from fleet.reconcile import reconcile
-from fleet.report import words
+from fleet.queues.recorded import WorldQueue
 from fleet.schema.model import (
     CoprQueue,
     CoprRulesFile,
@@ -61,13 +50,73 @@ from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.state.connecting import name_process
 from fleet.state.files import FileMembers, LocalFiles
-from fleet.state.history import RecordedFiles
 from fleet.state.places import Places, find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import places_of
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
+
+
+def wire(
+    fleet: Fleet, config: str, *, looks: bool = False, beside: Background | None = None
+) -> Sources:
+    """Return the edges that this configuration names.
+
+    With `looks`, livechecks are run and ports tried, as `apply` does; who only reads goes by what
+    the last looks found. What goes on `beside` shares its store and its bounds.
+    """
+    base = Path(config).resolve().parent
+    secrets = HostSecrets(os.environ, base)
+    places = find_places(fleet, config)
+    slots = (beside.slots if beside else Slots()) if looks else None
+    clouds = clouds_of(fleet, config, SystemClock(), slots)
+    enrollers = registries_of(fleet, secrets)
+    shared = beside.store if beside else None
+    store = shared or DatabaseStore(places.store, fleet.fleet)
+    made = partial(_made_of, store)
+    desks = {
+        name: StoredTicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
+        for name, queue in fleet.queues.items()
+        if isinstance(queue, TicketQueue)
+    }
+    providers = {name: cloud.machines for name, cloud in clouds.items()}
+    registering = {name: each for name, each in providers.items() if isinstance(each, Registry)}
+    return Sources(
+        queues={
+            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, desks, made)
+            for name, queue in fleet.queues.items()
+        },
+        providers=providers,
+        registries={**registering, **enrollers, **desks},
+        enrollers=enrollers,
+        engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
+        keepers={name: each for name, each in providers.items() if isinstance(each, MachineApi)},
+        bases=_shared_stacks(fleet, places, clouds, secrets),
+        store=store,
+        desks=desks,
+        lenders={
+            name: each for name, each in providers.items() if isinstance(each, MachineCleaner)
+        },
+        rules=dict(_rules(fleet, base, secrets)),
+        prices=dict(_prices(clouds)),
+        prepare=partial(_prepare, clouds),
+        look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
+        asking=Concurrently,
+        members=FileMembers(str(base / fleet.members.file), LocalFiles())
+        if fleet.members
+        else None,
+    )
+
+
+def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
+    """Return a reading of each queue whose rules can be read, with nothing but these."""
+    base = Path(config).resolve().parent
+    readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
+    store = DatabaseStore(find_places(fleet, config).store, fleet.fleet)
+    nothing = Unknown(unknown="only its rules were read")
+    unread = {name: QueueReading(demand=nothing) for name in readers}
+    return with_rules(fleet, unread, readers, store, Concurrently())
 
 
 def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegistry]:
@@ -176,147 +225,6 @@ def _prices(clouds: Mapping[str, AnyCloud]) -> Iterator[tuple[str, PriceReader]]
 
 _MADE = 10_000
 """So many of the latest machines of each pool, type and market are known by their names."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a read command shows: the plan, and what it rests on."""
-
-    config: Config
-    world: World
-    plan: Plan
-
-
-def load_base(name: str) -> Config | Unknown:
-    """Return the fleet.yaml that another is compared with, or why it cannot be."""
-    checked = check_file(name, SystemClock().now().date())
-    if checked.fleet is not None:
-        return Config(checked.fleet, checked.document, ())
-    errors = [finding for finding in checked.findings if finding.severity == "error"]
-    is_read = errors[0].rule != "unreadable-file"
-    place = errors[0].span if is_read and errors[0].span else name
-    more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
-    return Unknown(unknown=f"{place}: {errors[0].message}{more}")
-
-
-def decide(args: argparse.Namespace, console: Console) -> Decision:
-    """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
-    config = load_config(args, console)
-    if args.world:
-        world = load_world(args, config.fleet, console)
-    else:
-        world = look(config, wire(config.fleet, args.file), console)
-    config = priced(config, world)
-    return Decision(config, world, plan_for(config, world))
-
-
-def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
-    """Return the recorded world of this fleet; raises WrongUsage where it is another fleet's."""
-    world = read_world(args.world, RecordedFiles(console.note))
-    if world.fleet != fleet.fleet:
-        raise WrongUsage(
-            f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
-            f"{fleet.fleet}: its machines are not theirs; record one with "
-            f"`fleet observe --file {args.file} --out FILE`"
-        )
-    return world
-
-
-def look(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world, saying so to a person who waits."""
-    console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
-    return observe(config.fleet, sources, SystemClock().now())
-
-
-def priced(config: Config, world: World) -> Config:
-    """Return a configuration at the prices of the world, which may answer what it warns of."""
-    fleet = with_price_lists(config.fleet, world)
-    if fleet is config.fleet:
-        return config
-    still = {
-        each.message for check in (unknown_machine_type, missing_price) for each in check(fleet)
-    }
-    answered = {rule_of(unknown_machine_type), rule_of(missing_price)}
-    kept = [w for w in config.warnings if w.rule not in answered or w.message in still]
-    return replace(config, fleet=fleet, warnings=tuple(kept))
-
-
-def plan_for(config: Config, world: World) -> Plan:
-    """Return the guarded plan for a world, with what fleet.yaml warns of."""
-    config = priced(config, world)
-    plan = guard(config.fleet, reconcile(config.fleet, world))
-    included = dict(_included(config, {path[:2] for path in plan.cited if path}))
-    more = {"warnings": (*config.warnings, *plan.warnings), "included": included}
-    return plan.model_copy(update=more)
-
-
-def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator[tuple[str, str]]:
-    """Yield the keys that stand in an included file, each with that file."""
-    for key in sorted(keys, key=str):
-        file = config.document.span(key).file
-        if file != config.document.name:
-            yield words.place(key), file
-
-
-def wire(
-    fleet: Fleet, config: str, *, looks: bool = False, beside: Background | None = None
-) -> Sources:
-    """Return the edges that this configuration names.
-
-    With `looks`, livechecks are run and ports tried, as `apply` does; who only reads goes by what
-    the last looks found. What goes on `beside` shares its store and its bounds.
-    """
-    base = Path(config).resolve().parent
-    secrets = HostSecrets(os.environ, base)
-    places = find_places(fleet, config)
-    slots = (beside.slots if beside else Slots()) if looks else None
-    clouds = clouds_of(fleet, config, SystemClock(), slots)
-    enrollers = registries_of(fleet, secrets)
-    shared = beside.store if beside else None
-    store = shared or DatabaseStore(places.store, fleet.fleet)
-    made = partial(_made_of, store)
-    desks = {
-        name: StoredTicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
-        for name, queue in fleet.queues.items()
-        if isinstance(queue, TicketQueue)
-    }
-    providers = {name: cloud.machines for name, cloud in clouds.items()}
-    registering = {name: each for name, each in providers.items() if isinstance(each, Registry)}
-    return Sources(
-        queues={
-            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, desks, made)
-            for name, queue in fleet.queues.items()
-        },
-        providers=providers,
-        registries={**registering, **enrollers, **desks},
-        enrollers=enrollers,
-        engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
-        keepers={name: each for name, each in providers.items() if isinstance(each, MachineApi)},
-        bases=_shared_stacks(fleet, places, clouds, secrets),
-        store=store,
-        desks=desks,
-        lenders={
-            name: each for name, each in providers.items() if isinstance(each, MachineCleaner)
-        },
-        rules=dict(_rules(fleet, base, secrets)),
-        prices=dict(_prices(clouds)),
-        prepare=partial(_prepare, clouds),
-        look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
-        asking=Concurrently,
-        members=FileMembers(str(base / fleet.members.file), LocalFiles())
-        if fleet.members
-        else None,
-    )
-
-
-def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
-    """Return a reading of each queue whose rules can be read, with nothing but these."""
-    base = Path(config).resolve().parent
-    readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
-    store = DatabaseStore(find_places(fleet, config).store, fleet.fleet)
-    nothing = Unknown(unknown="only its rules were read")
-    unread = {name: QueueReading(demand=nothing) for name in readers}
-    return with_rules(fleet, unread, readers, store, Concurrently())
 
 
 def lock_owner() -> str:

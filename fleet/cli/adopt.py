@@ -11,8 +11,9 @@ from fleet.apply.adopt import (
 )
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
+from fleet.apply.decide import look
 from fleet.apply.observe import Sources, stack_ref
-from fleet.apply.wire import lock_owner, look, wire
+from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.sim.machines import SimCloud

@@ -1,18 +1,22 @@
-"""This module makes it so, once or again and again: lock, observe, plan, guard, change, record.
-
-A helper of the engine is started first; while it gets ready, the rest is loaded.
-"""
+"""Plan and apply the changes, once or again and again."""
 
 import argparse
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
-from fleet.apply.parallel import early_process
-
-if TYPE_CHECKING:
-    from fleet.apply.signals import Signals
-    from fleet.ports import Console
+from fleet.apply.config import Config, load_config, read_seconds, refuse_throwaway_state
+from fleet.apply.loop import Runs, Schedule, keep_running
+from fleet.apply.parallel import Parallelism, default_jobs
+from fleet.apply.run import RunOptions, apply_once
+from fleet.apply.selection import Selection
+from fleet.apply.signals import Signals
 from fleet.cli.arguments import Parser, add_file
+from fleet.errors import WrongUsage
+from fleet.model.plan import Plan
+from fleet.model.saved_plan import LIMIT_BYTES, read_plan
+from fleet.ports import Console
+from fleet.report.json import value_to_json
+from fleet.report.outcome import outcome_to_text
+from fleet.report.plan_text import plan_to_text
+from fleet.state.files import LocalFiles
 
 
 def arguments(parser: Parser) -> None:
@@ -72,10 +76,55 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def run(args: argparse.Namespace, console: "Console", signals: "Signals | None" = None) -> int:
-    """Apply what a plan made under the lock says, and print the outcome."""
-    # A loop waits for nobody: its helpers are started when they are needed.
-    with nullcontext() if args.every is not None else early_process(args.file) as process:
-        from fleet.apply.loop import run_as_told
+def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
+    """Apply and print the outcome; return the exit code."""
+    schedule, selection = _schedule(args), _selection(args)
+    config = load_config(args, console)
+    refuse_throwaway_state(config.fleet, args.file)
+    pace = Parallelism(args.jobs or default_jobs())
+    options = RunOptions(selection, pace, signals or Signals(), args.trust_clock)
+    if schedule is None:
+        return _apply_once(config, args, console, options)
+    runs = Runs(args, console, config, options)
+    return keep_running(runs.run, schedule, console, options.signals)
 
-        return run_as_told(args, console, signals, process)
+
+def _selection(args: argparse.Namespace) -> Selection:
+    """Return what to apply: these pools, that saved plan."""
+    if args.plan is None:
+        return Selection(frozenset(args.pool))
+    if args.every is not None:
+        raise WrongUsage("a saved plan is applied once: remove --every")
+    content = LocalFiles().read(args.plan, LIMIT_BYTES)
+    return Selection(frozenset(args.pool), read_plan(args.plan, content))
+
+
+def _schedule(args: argparse.Namespace) -> Schedule | None:
+    """Return how often to apply; None: once."""
+    if args.every is None:
+        if args.most is not None or args.until_quiet:
+            raise WrongUsage("--for and --until-quiet need --every")
+        return None
+    if args.trust_clock:
+        raise WrongUsage("--trust-clock is for one run: remove --every")
+    most = None if args.most is None else read_seconds("--for", args.most)
+    return Schedule(read_seconds("--every", args.every), most, until_quiet=args.until_quiet)
+
+
+def _apply_once(
+    config: Config, args: argparse.Namespace, console: Console, options: RunOptions
+) -> int:
+    """Apply once and return the exit code."""
+
+    def show(plan: Plan) -> None:
+        if not args.json:
+            console.out(plan_to_text(plan, colour=console.colour))
+
+    with options.signals.heard():
+        applied = apply_once(config, args.file, console, show, options)
+    if args.json:
+        console.out(value_to_json(applied.outcome))
+    else:
+        console.out(outcome_to_text(applied.outcome, applied.plan, colour=console.colour))
+    options.signals.end_if_asked()
+    return applied.exit_code

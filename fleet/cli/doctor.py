@@ -11,8 +11,9 @@ from pathlib import Path
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
+from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.doctor import Asked, examine
-from fleet.apply.wire import look, plan_for, priced, wire
+from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import SecretMissing

@@ -3,7 +3,7 @@
 import argparse
 
 from fleet.apply.config import Config
-from fleet.apply.wire import Decision, decide
+from fleet.apply.decide import Decision, decide
 from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FleetError
 from fleet.explain import (

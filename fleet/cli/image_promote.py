@@ -6,7 +6,8 @@ from datetime import datetime
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
-from fleet.apply.wire import look, priced, wire
+from fleet.apply.decide import look, priced
+from fleet.apply.wire import wire
 from fleet.errors import FleetError, PromotionRefused
 from fleet.images.promote import declared_version, foresee, newest_promotable, promote
 from fleet.model.images import Move, Version

@@ -6,10 +6,11 @@ from typing import Literal
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
+from fleet.apply.decide import decide, look
 from fleet.apply.forget import forget_machine
 from fleet.apply.pool import confirm_all
 from fleet.apply.sweep import Choice, delete_machines
-from fleet.apply.wire import decide, lock_owner, look, wire
+from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_world
 from fleet.cli.sweep import Letting, let_go
 from fleet.errors import FleetError, WrongUsage

@@ -4,7 +4,8 @@ import argparse
 import secrets
 
 from fleet.apply.config import load_config
-from fleet.apply.wire import look, wire
+from fleet.apply.decide import look
+from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file
 from fleet.model.facts import World, pseudonymise
 from fleet.ports import Console

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 
 from fleet.apply.config import Config
-from fleet.apply.wire import Decision, decide, load_base, plan_for, priced
+from fleet.apply.decide import Decision, decide, load_base, plan_for, priced
 from fleet.cli.arguments import Parser, add_file, add_world
 from fleet.explain.changes import (
     Comparison,

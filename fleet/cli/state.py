@@ -18,6 +18,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
+from fleet.apply.decide import look, plan_for
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources, base_ref, stack_ref
 from fleet.apply.rebuild import (
@@ -30,7 +31,7 @@ from fleet.apply.rebuild import (
     forget_lost,
 )
 from fleet.apply.shared import apply_shared_stacks
-from fleet.apply.wire import lock_owner, look, plan_for, wire
+from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.cli.machine import forget
 from fleet.engines.embedded import Records, StackRows

@@ -4,7 +4,8 @@ import argparse
 from datetime import UTC, datetime
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.wire import decide, load_world, read_members, read_rules
+from fleet.apply.decide import decide, load_world
+from fleet.apply.wire import read_members, read_rules
 from fleet.cli.arguments import Parser, add_json, add_verb, add_world
 from fleet.cli.explain import with_place
 from fleet.errors import FleetError, WrongUsage

@@ -23,7 +23,7 @@ HEAVY = {
 }
 PROBE = """
 import sys
-from fleet.cli import main
+from fleet.cli.main import main
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -62,8 +62,8 @@ def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
     assert "re2" in loaded_by(tmp_path, "validate")
 
 
-@pytest.mark.parametrize("module", ["fleet.apply.helping", "fleet.clouds.sim.plugin"])
-def test_a_process_beside_an_apply_loads_nothing_that_decides(tmp_path: Path, module: str) -> None:
+def test_the_simulated_providers_plugin_loads_nothing_that_decides(tmp_path: Path) -> None:
+    module = "fleet.clouds.sim.plugin"
     program = f"import sys, {module}; print(*(m for m in sys.modules if m.startswith('fleet.')))"
     command = (sys.executable, "-c", program)
 
@@ -71,16 +71,6 @@ def test_a_process_beside_an_apply_loads_nothing_that_decides(tmp_path: Path, mo
 
     assert module in loaded
     assert set(loaded) & {"fleet.reconcile", "fleet.guard", "fleet.explain"} == set()
-
-
-def test_an_apply_starts_its_helper_before_it_loads_what_it_needs_itself(tmp_path: Path) -> None:
-    program = "import sys, fleet.cli.apply; print(*sys.modules)"
-    command = (sys.executable, "-c", program)
-
-    loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()
-
-    assert "fleet.apply.parallel" in loaded
-    assert set(loaded) & {*HEAVY, "pydantic", "yaml"} == set()
 
 
 def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
@@ -96,10 +86,10 @@ def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
 def test_what_the_first_order_of_a_service_needs_is_loaded_before_it(tmp_path: Path) -> None:
     program = """
 import sys
-from fleet.cli import main
-from fleet.commands.serve import load_ahead
+from fleet.cli.main import main
+from fleet.cli.serve import load_ahead
 from fleet.schema.load import load
-from fleet.store.files import LocalFiles
+from fleet.state.files import LocalFiles
 load_ahead(load("fleet.yaml", LocalFiles()).fleet)
 ahead = set(sys.modules)
 main(["apply"])

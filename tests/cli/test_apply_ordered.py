@@ -135,10 +135,8 @@ def test_a_saved_plan_is_not_applied_again_and_again(trial: Trial) -> None:
 
     code, said = trial.do("apply", "p.json", "--every", "60s")
 
-    assert (code, said) == (
-        2,
-        "fleet: error: a saved plan is applied once: leave --every out\n",
-    )
+    assert code == 2
+    assert "--every" in said
 
 
 # some pools only

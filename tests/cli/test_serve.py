@@ -106,17 +106,16 @@ def test_what_is_taken_is_ordered_and_what_is_closed_is_let_go_long_before_the_n
         console.hear("+ created 1: trial-powerful-0001")
         before = len(console.said)
         second = client.take("extra_powerful", sandbox="ada/pong--ada")
-        console.hear("nothing changed; on the way: 2 waiting requests", before)
+        console.hear("2 waiting requests", before)
         made.append(counter.machines())
         client.close(second)
         client.close(first)
         console.hear("- deleted 1: trial-powerful-0001")
 
-    code, console = served(counter, script)
+    code, _ = served(counter, script)
 
     assert (code, made) == (0, [["trial-powerful-0001"]])
     assert counter.machines() == []
-    assert console.said[-1] == "ended as asked; nothing was being changed"
 
 
 def test_what_is_up_when_the_run_that_made_it_ends_is_given_out_at_once(project: Path) -> None:
@@ -185,12 +184,11 @@ def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
     def script(client: OldClient, console: Heard) -> None:
         counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
         client.take("extra_powerful")
-        console.hear("going on with what fleet.yaml said before")
+        console.hear("error[")
         console.hear("+ created 1: trial-powerful-0001")
         counter.write(YAML)
         said = len(console.said)
         client.take("extra_powerful")
-        console.hear("from now on that is applied", said)
         console.hear("+ created 1: trial-powerful-0002", said)
 
     code, _ = served(counter, script)
@@ -309,7 +307,7 @@ def test_a_ticket_for_a_tag_that_no_pool_provides_waits_and_is_told(counter: Tri
 
     def script(client: OldClient, console: Heard) -> None:
         number = client.take("extra_powreful", sandbox="ada/ping--ada")
-        console.hear("nothing; not served (`fleet plan` says why): 1")
+        console.hear("unserved: 1")
         told.append(counter.do("plan")[1])
         told.append(counter.do("ticket", "show", str(number))[1])
         told.append(counter.do("explain", "request", f"work/{number}")[1])

@@ -1,0 +1,103 @@
+"""Load fleet.yaml, look at the world and plan: what every command does that shows a plan."""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from fleet.apply.clocks import SystemClock
+from fleet.apply.config import Config, check_file, load_config
+from fleet.apply.observe import Sources, observe
+from fleet.apply.wire import wire
+from fleet.checks import rule_of
+from fleet.checks.machines import missing_price, unknown_machine_type
+from fleet.errors import WrongUsage
+from fleet.guard import guard
+from fleet.model.facts import Unknown, World
+from fleet.model.plan import Plan
+from fleet.model.prices import with_price_lists
+from fleet.ports import Console
+from fleet.queues.recorded import read_world
+from fleet.reconcile import reconcile
+from fleet.report import words
+from fleet.schema.model import Fleet
+from fleet.state.history import RecordedFiles
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a read command shows: the plan, and what it rests on."""
+
+    config: Config
+    world: World
+    plan: Plan
+
+
+def load_base(name: str) -> Config | Unknown:
+    """Return the fleet.yaml that another is compared with, or why it cannot be."""
+    checked = check_file(name, SystemClock().now().date())
+    if checked.fleet is not None:
+        return Config(checked.fleet, checked.document, ())
+    errors = [finding for finding in checked.findings if finding.severity == "error"]
+    is_read = errors[0].rule != "unreadable-file"
+    place = errors[0].span if is_read and errors[0].span else name
+    more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
+    return Unknown(unknown=f"{place}: {errors[0].message}{more}")
+
+
+def decide(args: argparse.Namespace, console: Console) -> Decision:
+    """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
+    config = load_config(args, console)
+    if args.world:
+        world = load_world(args, config.fleet, console)
+    else:
+        world = look(config, wire(config.fleet, args.file), console)
+    config = priced(config, world)
+    return Decision(config, world, plan_for(config, world))
+
+
+def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
+    """Return the recorded world of this fleet; raises WrongUsage where it is another fleet's."""
+    world = read_world(args.world, RecordedFiles(console.note))
+    if world.fleet != fleet.fleet:
+        raise WrongUsage(
+            f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
+            f"{fleet.fleet}: its machines are not theirs; record one with "
+            f"`fleet observe --file {args.file} --out FILE`"
+        )
+    return world
+
+
+def look(config: Config, sources: Sources, console: Console) -> World:
+    """Observe the world, saying so to a person who waits."""
+    console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
+    return observe(config.fleet, sources, SystemClock().now())
+
+
+def priced(config: Config, world: World) -> Config:
+    """Return a configuration at the prices of the world, which may answer what it warns of."""
+    fleet = with_price_lists(config.fleet, world)
+    if fleet is config.fleet:
+        return config
+    still = {
+        each.message for check in (unknown_machine_type, missing_price) for each in check(fleet)
+    }
+    answered = {rule_of(unknown_machine_type), rule_of(missing_price)}
+    kept = [w for w in config.warnings if w.rule not in answered or w.message in still]
+    return replace(config, fleet=fleet, warnings=tuple(kept))
+
+
+def plan_for(config: Config, world: World) -> Plan:
+    """Return the guarded plan for a world, with what fleet.yaml warns of."""
+    config = priced(config, world)
+    plan = guard(config.fleet, reconcile(config.fleet, world))
+    included = dict(_included(config, {path[:2] for path in plan.cited if path}))
+    more = {"warnings": (*config.warnings, *plan.warnings), "included": included}
+    return plan.model_copy(update=more)
+
+
+def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator[tuple[str, str]]:
+    """Yield the keys that stand in an included file, each with that file."""
+    for key in sorted(keys, key=str):
+        file = config.document.span(key).file
+        if file != config.document.name:
+            yield words.place(key), file
