@@ -299,16 +299,6 @@ class Members(Protocol):
         """Return the users of each group; what cannot be read is Unknown, never empty."""
 
 
-class Files(Protocol):
-    """Reads what a person wrote."""
-
-    def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
-
-    def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the names that match, sorted."""
-
-
 class Console(Protocol):
     """Where a command writes; only cli.py implements it."""
 

@@ -3,7 +3,7 @@
 By one that is ahead every machine is idle for long, has expired, and has cost that time.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from fleet.errors import PlanRefused
 from fleet.model.facts import Listing, QueueReading, World
@@ -64,11 +64,3 @@ def check_clock(store: Store, now: datetime) -> None:
 
 def _write(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
-
-
-class SystemClock:
-    """The computer's clock."""
-
-    def now(self) -> datetime:
-        """Return the present moment, in UTC."""
-        return datetime.now(UTC)

@@ -9,11 +9,9 @@ from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING
 
-from fleet.apply.clocks import SystemClock
+from fleet.apply.timer import SystemClock
 from fleet.checks import check_all
 from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
-from fleet.model.plan import Warning_
-from fleet.ports import Console
 from fleet.report.findings import to_summary, to_text
 from fleet.schema.findings import Finding, has_errors, in_order
 from fleet.schema.load import Loaded, load
@@ -24,6 +22,8 @@ from fleet.state.files import LocalFiles
 from fleet.state.places import find_places
 
 if TYPE_CHECKING:
+    from fleet.model.plan import Warning_
+    from fleet.ports import Console
     from fleet.tagrules.names import Recorded
 
 
@@ -91,10 +91,10 @@ class Config:
 
     fleet: Fleet
     document: Document
-    warnings: tuple[Warning_, ...]
+    warnings: "tuple[Warning_, ...]"
 
 
-def load_config(args: argparse.Namespace, console: Console) -> Config:
+def load_config(args: argparse.Namespace, console: "Console") -> Config:
     """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
     checked = check_file(args.file, SystemClock().now().date())
     config = to_config(checked)
@@ -108,6 +108,9 @@ def to_config(checked: Checked) -> Config | None:
     """Return what was loaded with what it warns of; None where it is invalid."""
     if checked.fleet is None:
         return None
+    # `fleet validate` starts a quarter faster without the model of plans.
+    from fleet.model.plan import Warning_
+
     warnings = tuple(
         Warning_(
             rule=finding.rule,

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, unknown_machine_type

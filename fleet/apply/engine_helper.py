@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from fleet.apply.clocks import SystemClock
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import engines_of
 from fleet.clouds.kinds import clouds_of
 from fleet.engines.parallel import serve

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from traceback import format_exception
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import (
     Config,
     check_file,
@@ -20,6 +19,7 @@ from fleet.apply.config import (
 from fleet.apply.parallel import Background
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.signals import Signals
+from fleet.apply.timer import SystemClock
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.model.plan import Plan, Reason
 from fleet.ports import Clock, Console, Tell, Waiter

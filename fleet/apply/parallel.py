@@ -187,10 +187,10 @@ class Background:
         self,
         jobs: int,
         store: DatabaseStore | None = None,
-        ring: Callable[[], object] = lambda: None,
+        wake: Callable[[], object] = lambda: None,
         patience: float = inf,
     ) -> None:
-        """Have a run wait so many seconds for what it begins; `ring` is called at the end of that.
+        """Have a run wait so many seconds for what it begins; `wake` is called at the end of that.
 
         All runs write into one `store`, which knows that they have the lock.
         """
@@ -203,7 +203,7 @@ class Background:
         """What the run before this one saw, if it came to its end."""
         self.given: Callable[[], object] = lambda: None
         """Called when machines were given out while a run looked."""
-        self._ring = ring
+        self._wake = wake
         self._patience = patience
         self._ended: list[StackOutcome] = []
         self._defects: list[BaseException] = []
@@ -295,7 +295,7 @@ class Background:
                 after()
                 self._let_go()
                 if began != self._run or not self._is_running:
-                    self._ring()
+                    self._wake()
 
     def _let_go(self) -> None:
         if self._is_locked and not self._is_running and not self._going:

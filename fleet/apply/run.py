@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from fleet.apply.assign import Seen, hand_out_all, note_waits
-from fleet.apply.clocks import TRUST, SystemClock, check_clock, check_servers
+from fleet.apply.clocks import TRUST, check_clock, check_servers
 from fleet.apply.config import Config
 from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.journal import journalled
@@ -42,6 +42,7 @@ from fleet.apply.selection import (
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.signals import Signals
 from fleet.apply.spending import charge_ledger, refund, spend, undone
+from fleet.apply.timer import SystemClock
 from fleet.apply.unrecorded import both, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.errors import FleetError, PlanRefused, StackFailed

@@ -9,9 +9,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import assert_never
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.observe import Sources, with_rules
 from fleet.apply.parallel import Background, Concurrently
+from fleet.apply.timer import SystemClock
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.hcloud.machines import write_moment
 from fleet.clouds.kinds import clouds_of

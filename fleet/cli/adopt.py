@@ -9,10 +9,10 @@ from fleet.apply.adopt import (
     judge_adoption,
     pool_to_adopt,
 )
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources, stack_ref
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.hcloud.machines import HcloudMachines

@@ -9,10 +9,10 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.doctor import Asked, examine
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.kinds import clouds_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Checked, check_file
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage

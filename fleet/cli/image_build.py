@@ -7,9 +7,9 @@ import subprocess
 from datetime import datetime
 from pathlib import Path
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.apply.signals import Signals
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.cli.image_publish import builder_at
 from fleet.errors import FleetError, WrongUsage

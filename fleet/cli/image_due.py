@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
+from fleet.apply.timer import SystemClock
 from fleet.cli.image_build import image_cache
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.images.due import News, Source, find_due, find_updates, latest_built, sources_of

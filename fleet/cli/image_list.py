@@ -2,8 +2,8 @@
 
 import argparse
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
+from fleet.apply.timer import SystemClock
 from fleet.images.promote import list_images
 from fleet.ports import Console
 from fleet.report.images import list_to_text

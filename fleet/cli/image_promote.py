@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look, priced
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, PromotionRefused
 from fleet.images.promote import declared_version, foresee, newest_promotable, promote

@@ -5,10 +5,10 @@ import shutil
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.image_publish import publisher_of
 from fleet.errors import FileUnreadable

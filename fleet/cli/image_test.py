@@ -10,8 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config, read_seconds
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import registries_of
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator

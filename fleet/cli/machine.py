@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import decide, look
 from fleet.apply.forget import forget_machine
 from fleet.apply.pool import confirm_all
 from fleet.apply.sweep import Choice, delete_machines
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_world
 from fleet.cli.sweep import Letting, let_go

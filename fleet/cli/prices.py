@@ -2,9 +2,9 @@
 
 import argparse
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.apply.observe import ask_anew
+from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of

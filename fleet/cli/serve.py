@@ -10,13 +10,12 @@ from ipaddress import ip_address
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import NamedTuple
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
 from fleet.apply.loop import Run, Runs, Schedule, keep_running
 from fleet.apply.parallel import Background, Parallelism, default_jobs
 from fleet.apply.run import RunOptions
 from fleet.apply.selection import Selection
-from fleet.apply.timer import WakeableTimer
+from fleet.apply.timer import SystemClock, WakeableTimer
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_file
 from fleet.engines.projects import evaluate
@@ -167,7 +166,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     place = find_places(config.fleet, args.file).store
     jobs = default_jobs()
     background = Background(
-        jobs, DatabaseStore(place, config.fleet.fleet), bell.ring, _PATIENCE_SECONDS
+        jobs, DatabaseStore(place, config.fleet.fleet), bell.wake, _PATIENCE_SECONDS
     )
     options = RunOptions(Selection(), Parallelism(jobs, background=background), bell)
     runs = Runs(args, console, config, options)
@@ -176,7 +175,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     book = DatabaseTickets(store.begin, queue)
     # A store that was never made is told now, and not to each client.
     book.tickets()
-    calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.ring)
+    calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.wake)
     calls.members = lambda: read_members(runs.fleet, args.file)
     runs.watch = background.given = calls.tell
     credentials = CredentialFiles(args, console)

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look, plan_for
 from fleet.apply.journal import journalled
@@ -31,6 +30,7 @@ from fleet.apply.rebuild import (
     forget_lost,
 )
 from fleet.apply.shared import apply_shared_stacks
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.cli.machine import forget

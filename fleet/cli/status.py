@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import load_config
 from fleet.apply.decide import decide
 from fleet.apply.observe import ended_runs
+from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.worker_facts import facts_of_workers

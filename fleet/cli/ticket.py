@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import Config, load_config
 from fleet.apply.signals import Signals
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.errors import TicketRefused, WrongUsage

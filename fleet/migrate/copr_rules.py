@@ -7,8 +7,8 @@ from pydantic_core import PydanticSerializationError
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.migrate.from_copr import read_list
 from fleet.model.facts import HeldRules, QueueRule, Unknown
-from fleet.ports import Files
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl
+from fleet.schema.source import Files
 
 _LIMIT_BYTES = 10 * 1000 * 1000
 _OK = 200

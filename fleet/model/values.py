@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 class Value(BaseModel):
     """An immutable value with a JSON form; extra keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def _sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from pydantic_core import ErrorDetails, from_json
 
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.model.facts import QueueReading, Unknown, World
-from fleet.ports import Files
 from fleet.schema import model
+from fleet.schema.source import Files
 
 _LIMIT_BYTES = 200 * 1000 * 1000
 _FORMAT = "fleet-world-1"

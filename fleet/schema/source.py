@@ -180,10 +180,10 @@ _ONLY_MAIN = ("include", "fleet", "state")
 
 
 class Files(Protocol):
-    """What reading needs of the port of the same name."""
+    """Reads what a person wrote; each implementation passes tests/ports/test_files.py."""
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes."""
+        """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the names that match, sorted."""

@@ -11,7 +11,7 @@ from typing import IO
 
 from fleet.errors import FileUnreadable
 from fleet.model.facts import Unknown
-from fleet.ports import Files
+from fleet.schema.source import Files
 
 _WORDS = {
     errno.ENOENT: "there is no such file or directory",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FileUnreadable
-from fleet.ports import Files
+from fleet.schema.source import Files
 from fleet.state.files import LocalFiles, replace_file
 from tests.fakes.files import FakeFiles
 

@@ -126,7 +126,7 @@ def test_a_signal_that_does_not_interrupt_a_sleep_ends_the_wait_soon(
 
 
 def test_a_bell_that_was_rung_ends_the_wait_once(bell: WakeableTimer) -> None:
-    bell.ring()
+    bell.wake()
     bell.wait(3600)
     began = time.monotonic()
 
@@ -137,7 +137,7 @@ def test_a_bell_that_was_rung_ends_the_wait_once(bell: WakeableTimer) -> None:
 def test_a_bell_is_heard_from_another_thread(bell: WakeableTimer) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(bell.wait, 3600)
-        bell.ring()
+        bell.wake()
 
         assert waiting.result(60)
 
@@ -145,7 +145,7 @@ def test_a_bell_is_heard_from_another_thread(bell: WakeableTimer) -> None:
 def test_a_bell_that_is_rung_seldom_is_heard_at_once() -> None:
     bell = WakeableTimer(3600)
     for _ in range(5):
-        bell.ring()
+        bell.wake()
 
         assert bell.wait(7200)
 
@@ -155,7 +155,7 @@ def test_runs_begin_apart_on_average_however_often_a_bell_is_rung() -> None:
     bell = WakeableTimer(0.05)
 
     for _ in range(7):
-        bell.ring()
+        bell.wake()
         bell.wait(3600)
 
     assert time.monotonic() - began >= 0.09

@@ -19,8 +19,8 @@ import pytest
 import time_machine
 import yaml
 
-from fleet.apply.clocks import SystemClock
 from fleet.apply.config import check_file
+from fleet.apply.timer import SystemClock
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
