@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.rigs import postgres
+from tests.rigs.golden import Golden
 from tests.rigs.process import Completed, RunFleet, clean_environment, fleet_command, run_process
 from tests.rigs.warm import Warm
 
@@ -31,15 +32,20 @@ settings.register_profile("laws", max_examples=2000, deadline=None, print_blob=T
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let an author rewrite what the program says; the review reads the difference."""
-    parser.addoption("--update-plans", action="store_true", help="rewrite tests/plans/*")
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/report/golden/*")
-    parser.addoption("--update-docs", action="store_true", help="rewrite README and tutorial")
+    parser.addoption("--update-golden", action="store_true", help="rewrite every golden file")
     parser.addoption(
         "--every-suite",
         action="store_true",
         default=bool(os.environ.get("FLEET_EVERY_SUITE")),
         help="run the role on bookworm and sid too (FLEET_EVERY_SUITE=1)",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Rewrite golden files one at a time: two tests may write into the same file."""
+    if config.option.update_golden and "numprocesses" in config.option:
+        config.option.numprocesses = 0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,6 +87,12 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture(scope="session")
+def golden(pytestconfig: pytest.Config) -> Golden:
+    """Return what compares golden files, or rewrites them with `--update-golden`."""
+    return Golden(updates=pytestconfig.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

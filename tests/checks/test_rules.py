@@ -3,6 +3,7 @@
 import re
 from datetime import date
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from fleet.report.findings import to_text
 from fleet.schema.findings import TEXT_RULES
 from fleet.tagrules.names import Recorded
 from tests.fakes.files import FakeFiles
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 
 HERE = Path(__file__).parent
@@ -61,12 +63,17 @@ def test_a_file_that_keeps_the_rule_passes(rule: str, name: str, text: object) -
 
 
 @pytest.mark.parametrize(("rule", "name", "case"), examples("fail"))
-def test_a_file_that_breaks_the_rule_is_told_so(
-    rule: str, name: str, case: dict[str, str]
+def test_a_file_that_breaks_the_rule_has_its_finding(
+    rule: str, name: str, case: dict[str, str], golden: Golden
 ) -> None:
-    said = said_by(rule, case["file"])
+    path = HERE / f"{rule}.yml"
+    text = path.read_text(encoding="utf-8")
+    case_start = text.index(f"\n  {name}:\n", text.index("\nfail:\n"))
+    start = text.index("finding: |\n", case_start) + len("finding: |\n")
+    old, new = (indent(said, " " * 6) for said in (case["finding"], said_by(rule, case["file"])))
+    assert text[start:].startswith(old), name
 
-    assert said == case["finding"], name
+    golden.compare(path, text[:start] + new + text[start + len(old) :])
 
 
 @pytest.mark.parametrize("rule", ALL)
@@ -82,12 +89,15 @@ def test_every_rule_has_a_page_of_the_same_form(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", WITH_CASES)
-def test_the_examples_of_a_page_are_true(rule: str) -> None:
-    page = (PAGES / f"{rule}.md").read_text(encoding="utf-8")
+def test_the_examples_of_a_page_are_true(rule: str, golden: Golden) -> None:
+    path = PAGES / f"{rule}.md"
+    page = path.read_text(encoding="utf-8")
 
     before, after = re.findall("```yaml\n(.*?)```", page, re.DOTALL)
+    head, _, rest = page.partition("```text\n")
+    _, _, tail = rest.partition("```")
 
-    assert f"```text\n{said_by(rule, before)}```" in page
+    golden.compare(path, f"{head}```text\n{said_by(rule, before)}```{tail}")
     assert said_by(rule, after) == ""
 
 

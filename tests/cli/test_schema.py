@@ -6,18 +6,21 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT, RunFleet
+from tools.reference import PAGE, page
 
 DOCUMENTS = ["fleet", "world", "plan", "findings"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_committed_schema_is_the_printed_one(run_fleet: RunFleet, document: str) -> None:
+def test_the_committed_schema_is_the_printed_one(
+    run_fleet: RunFleet, document: str, golden: Golden
+) -> None:
     ran = run_fleet("schema", document)
 
-    committed = (ROOT / f"docs/schemas/{document}.json").read_text(encoding="utf-8")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout == committed, f"run: fleet schema {document} --out docs/schemas/…"
+    golden.compare(ROOT / f"docs/schemas/{document}.json", ran.stdout)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -55,7 +58,5 @@ def test_editors_find_the_schema_of_the_example() -> None:
     assert all((ROOT / name).is_file() for name in settings["yaml.schemas"])
 
 
-def test_the_reference_page_is_current() -> None:
-    from tools.reference import PAGE, page
-
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python tools/reference.py"
+def test_the_reference_page_is_current(golden: Golden) -> None:
+    golden.compare(PAGE, page())

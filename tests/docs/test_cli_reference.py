@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 from tools.cli_reference import FOLDER, pages
 
 
-def test_the_committed_pages_are_those_that_the_parser_gives() -> None:
-    committed = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+def test_the_committed_pages_are_those_that_the_parser_gives(golden: Golden) -> None:
+    now = pages()
 
-    assert committed == pages(), "run: python tools/cli_reference.py"
+    for name, text in now.items():
+        golden.compare(FOLDER / name, text)
+    assert {path.name for path in FOLDER.glob("*.md")} == {*now}
 
 
 def test_every_verb_has_one_module_one_page_and_one_test_file() -> None:

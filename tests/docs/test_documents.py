@@ -2,7 +2,7 @@
 
 A block after `<!-- file: NAME -->` is written to that file, and `<!-- copy: PATH -->` brings a
 file of the repository. Each `$ command` of a console block is run, all of a page in one folder,
-and what follows must be what it printed. `pytest --update-docs` rewrites it.
+and what follows must be what it printed. `pytest --update-golden` rewrites it.
 """
 
 import os
@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.rigs.golden import Golden
 from tests.rigs.local_machines import end_machines
 from tests.rigs.process import ROOT, clean_environment
 from tests.rigs.warm import Warm
@@ -147,7 +148,7 @@ def wording(text: str) -> str:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_shows_what_the_program_says(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, warm: Warm
+    name: str, tmp_path: Path, golden: Golden, warm: Warm
 ) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
 
@@ -156,7 +157,4 @@ def test_a_document_shows_what_the_program_says(
     finally:
         end_machines(tmp_path)
 
-    if request.config.getoption("--update-docs") and steady(now) != steady(text):
-        (ROOT / name).write_text(now, encoding="utf-8")
-        text = now
-    assert steady(now) == steady(text)
+    golden.compare(ROOT / name, now, steady)

@@ -21,6 +21,7 @@ from tests.docs.test_documents import (
     replayed,
     wording,
 )
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 from tests.rigs.warm import Warm
 
@@ -77,7 +78,7 @@ def test_a_page_says_what_the_program_says_of_stand_ins(
     name: str,
     stand_ins: Callable[[str, Path], Instead],
     tmp_path: Path,
-    request: pytest.FixtureRequest,
+    golden: Golden,
     warm: Warm,
 ) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -92,7 +93,4 @@ def test_a_page_says_what_the_program_says_of_stand_ins(
 
     now = replayed(text, shell, output)
 
-    if request.config.getoption("--update-docs") and now != text:
-        (ROOT / name).write_text(now, encoding="utf-8")
-        text = now
-    assert now == text
+    golden.compare(ROOT / name, now)

@@ -1,7 +1,8 @@
 """This module holds what became of applies that were struck, and the tables that tell of it.
 
-They are in docs/explanation/failure-model.md, one for each cloud; `--update-docs` writes into them
-what the tests have seen. pytest does not rewrite what is asserted here: each says what was seen.
+They are in docs/explanation/failure-model.md, one for each cloud; `--update-golden` writes
+into them what the tests have seen. pytest does not rewrite what is asserted here: each says what
+was seen.
 """
 
 import re
@@ -207,11 +208,11 @@ def check_row(cloud: str, row: tuple[str, int, str, str], config: pytest.Config)
     """Compare a fault, its moments and what came of it with the page, or write it there."""
     head, rows = table_of(cloud)
     line = f"| {' | '.join(map(str, row))} |"
-    if config.getoption("--update-docs") and line not in rows:
+    if config.getoption("--update-golden") and line not in rows:
         known = {each.split("|")[1].strip(): each for each in rows}
         new = [*({**known, row[0]: line}).values()]
         old_body, new_body = ("".join(f"{each}\n" for each in lines) for lines in (rows, new))
         text = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(text.replace(head + old_body, head + new_body), encoding="utf-8")
         rows = new
-    assert line in rows, f"not at {cloud} in {PAGE.name}, see --update-docs: {line}"
+    assert line in rows, f"not at {cloud} in {PAGE.name}, see --update-golden: {line}"

@@ -14,6 +14,7 @@ from tests.live.project import Access, Project
 from tests.live.test_image_requests import make_artifact
 from tests.live.test_rules import make_collection, tags_of
 from tests.live.workspace import Workspace, make_workspace
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT, fleet_command
 
 PAGE = ROOT / "docs" / "walks" / "chromium-at-debusine.md"
@@ -58,7 +59,7 @@ def trial(server: Server, access: Access, tmp_path: Path) -> Trial:
 
 
 def test_chromium_at_a_real_debusine(
-    project: Project, trial: Trial, journal: Journal, request: pytest.FixtureRequest
+    project: Project, trial: Trial, journal: Journal, golden: Golden
 ) -> None:
     text = PAGE.read_text(encoding="utf-8")
 
@@ -71,10 +72,7 @@ def test_chromium_at_a_real_debusine(
     assert "worker:class:powerful" in tags_of(trial.workspace.server, number)
     assert journal.live_tokens("big") == []
     assert project.worker_processes() == []
-    if request.config.getoption("--update-docs") and settled(now) != settled(text):
-        PAGE.write_text(now, encoding="utf-8")
-        text = now
-    assert settled(now) == settled(text)
+    golden.compare(PAGE, now, settled)
 
 
 def settled(text: str) -> str:

@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.docs.test_documents import Shell, changed, replayed, steady
 from tests.live.debusine import Server
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT, fleet_command
 
 PAGE = ROOT / "docs" / "how-to" / "connect-debusine.md"
@@ -29,9 +28,7 @@ printf '%s\n%s\n' "$word" "$word" | "$@" 2>&1 | sed 's/ *$//'
 """
 
 
-def test_the_page_shows_what_was_run(
-    server: Server, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_the_page_shows_what_was_run(server: Server, tmp_path: Path, golden: Golden) -> None:
     shell = Shell(tmp_path, fleet_command())
     _allow_sudo(shell, server)
     real = {
@@ -43,10 +40,7 @@ def test_the_page_shows_what_was_run(
     now = replayed(changed(text, real), shell)
 
     now = changed(now, {here: there for there, here in real.items()})
-    if request.config.getoption("--update-docs") and _settled(now) != _settled(text):
-        PAGE.write_text(now, encoding="utf-8")
-        text = now
-    assert _settled(now) == _settled(text)
+    golden.compare(PAGE, now, _settled)
 
 
 def _settled(text: str) -> str:

@@ -21,6 +21,7 @@ from tests.live.chroot import archive
 from tests.live.debusine import Server
 from tests.live.project import Project
 from tests.live.workspace import Workspace
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT, fleet_command
 
 pytestmark = pytest.mark.images_boot
@@ -69,13 +70,8 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
     )
 
 
-def test_the_page_shows_what_was_run(followed: Followed, request: pytest.FixtureRequest) -> None:
-    text = followed.text
-    if request.config.getoption("--update-docs") and wording(followed.now) != wording(text):
-        PAGE.write_text(followed.now, encoding="utf-8")
-        text = followed.now
-
-    assert wording(followed.now) == wording(text)
+def test_the_page_shows_what_was_run(followed: Followed, golden: Golden) -> None:
+    golden.compare(PAGE, followed.now, wording)
 
 
 def test_the_worker_of_the_image_does_a_piece_of_a_real_servers_work(

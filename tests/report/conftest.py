@@ -5,20 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs import golden as files
+
 FOLDER = Path(__file__).parent / "golden"
 
 Golden = Callable[[str, str], None]
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Golden:
+def golden(golden: files.Golden) -> Golden:
     """Compare a text with a file of `golden/`."""
-    updates = request.config.getoption("--update-golden")
-
-    def compare(name: str, text: str) -> None:
-        if updates:
-            FOLDER.mkdir(exist_ok=True)
-            (FOLDER / name).write_text(text, encoding="utf-8")
-        assert text == (FOLDER / name).read_text(encoding="utf-8")
-
-    return compare
+    return lambda name, text: golden.compare(FOLDER / name, text)

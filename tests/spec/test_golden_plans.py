@@ -1,6 +1,6 @@
 """Golden plans: a folder each under tests/plans/, named by the sentence it shows.
 
-`pytest --update-plans` rewrites plan.json and plan.txt; the review reads the difference.
+`pytest --update-golden` rewrites plan.json and plan.txt; the review reads the difference.
 """
 
 import json
@@ -18,6 +18,7 @@ from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from tests.builders import NOW, rekeyed
+from tests.rigs.golden import Golden
 
 FOLDERS = sorted(
     path.parent for path in (Path(__file__).parents[1] / "plans").glob("*/world.json")
@@ -31,28 +32,18 @@ def plan_of(folder: Path) -> Plan:
     return guard(checked.fleet, reconcile(checked.fleet, world))
 
 
-@pytest.fixture
-def updates(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.getoption("--update-plans"))
-
-
 def test_there_are_golden_plans() -> None:
     assert FOLDERS
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_golden_plan_is_what_reconcile_and_guard_say(
-    folder: Path,
-    updates: bool,  # noqa: FBT001 - a fixture
-) -> None:
+def test_a_golden_plan_is_what_reconcile_and_guard_say(folder: Path, golden: Golden) -> None:
     plan = plan_of(folder)
 
     shown = {"plan.json": plan_to_json(plan), "plan.txt": plan_to_text(plan, colour=False)}
 
-    if updates:
-        for name, text in shown.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    assert {name: (folder / name).read_text(encoding="utf-8") for name in shown} == shown
+    for name, text in shown.items():
+        golden.compare(folder / name, text)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_documents import steady
+from tests.rigs.golden import Golden
 from tests.rigs.warm import Warm
 from tests.walks.walking import Walk
 
@@ -19,10 +20,10 @@ def walk(tmp_path: Path, warm: Warm) -> Walk:
 
 
 @pytest.fixture
-def play(walk: Walk, request: pytest.FixtureRequest) -> Play:
-    """Return a function that plays a page; `pytest --update-docs` writes it anew."""
+def play(walk: Walk, golden: Golden) -> Play:
+    """Return a function that plays a page; `pytest --update-golden` rewrites it."""
 
     def played(page: str, settle: Callable[[str], str] = steady) -> None:
-        walk.play(page, update=request.config.getoption("--update-docs"), settle=settle)
+        walk.play(page, golden, settle)
 
     return played

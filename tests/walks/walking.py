@@ -9,12 +9,12 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from difflib import unified_diff
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from tests.docs.test_documents import Shell, changed, replayed, steady
+from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 from tests.rigs.warm import Warm
 
@@ -81,17 +81,9 @@ class Walk(Shell):
         printed = self.run(f"{command} 2>{quote(str(self.folder))}/notes")
         return json.JSONDecoder().raw_decode(printed)[0]
 
-    def play(self, page: str, *, update: bool, settle: Callable[[str], str] = steady) -> None:
-        """Run every command of a page, and hold the page to what they print.
-
-        `update` writes it anew; `settle` takes away what differs from run to run.
-        """
+    def play(self, page: str, golden: Golden, settle: Callable[[str], str] = steady) -> None:
+        """Run every command of a page and compare the page with what they print."""
         path = PAGES / f"{page}.md"
         text = path.read_text(encoding="utf-8")
         there = {here: word for word, here in self.words.items()}
-        now = changed(replayed(changed(text, self.words), self), there)
-        if update and settle(now) != settle(text):
-            path.write_text(now, encoding="utf-8")
-            text = now
-        sides = settle(text).splitlines(), settle(now).splitlines()
-        assert sides[0] == sides[1], "\n".join(unified_diff(*sides, path.name, "now", n=0))
+        golden.compare(path, changed(replayed(changed(text, self.words), self), there), settle)
