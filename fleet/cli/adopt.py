@@ -32,13 +32,14 @@ def arguments(parser: Parser) -> None:
         "--select",
         required=True,
         metavar="KEY=VALUE",
-        help="those whose label KEY at the provider is exactly VALUE",
+        help="machines whose label KEY at the provider is exactly VALUE",
     )
-    parser.add_argument("--pool", required=True, metavar="NAME", help="the pool that gets them")
+    parser.add_argument("--pool", required=True, metavar="NAME", help="the pool that adopts them")
     parser.add_argument(
         "--outdated",
         action="store_true",
-        help="also those that are not what the pool makes today: they are replaced in their turn",
+        help="also adopt machines that differ from what the pool creates today; they are "
+        "replaced later",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be adopted")
     add_json(parser)

@@ -26,15 +26,14 @@ def arguments(parser: Parser) -> None:
         "plan",
         nargs="?",
         metavar="PLAN",
-        help="a plan saved by `fleet plan --out`: refuse, with the difference, where the plan of "
-        "now is another",
+        help="a plan saved by `fleet plan --out`; fail with a diff if the current plan differs",
     )
     parser.add_argument(
         "--pool",
         action="append",
         default=[],
         metavar="NAME",
-        help="change only this pool; may be repeated. Guards still count the whole fleet",
+        help="change only this pool; may be repeated; guards still count the whole fleet",
     )
     parser.add_argument(
         "--jobs",
@@ -45,28 +44,28 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the outcome as JSON; with --every, that of each run on a line of its own",
+        help="print the outcome as JSON; with --every, one line per run",
     )
     parser.add_argument(
         "--every",
         metavar="DURATION",
-        help="apply again and again, as in --every 60s; Ctrl-C or SIGTERM ends it",
+        help="apply again and again, as in --every 60s; Ctrl-C or SIGTERM stops it",
     )
     parser.add_argument(
         "--for",
         dest="most",
         metavar="DURATION",
-        help="with --every: begin no run later than this after the first, as in --for 14m",
+        help="with --every: start no run later than this after the first, as in --for 14m",
     )
     parser.add_argument(
         "--until-quiet",
         action="store_true",
-        help="with --every: end when nothing is to do and nothing is on the way",
+        help="with --every: stop when there is nothing left to do",
     )
     parser.add_argument(
         "--trust-clock",
         action="store_true",
-        help="apply once though the clock differs by much from the last run's or the server's",
+        help="apply once although the clock differs from the last run's or the server's",
     )
 
 

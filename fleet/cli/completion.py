@@ -8,7 +8,7 @@ from fleet.ports import Console
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet completion` takes."""
-    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="for which shell")
+    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -21,16 +21,20 @@ def arguments(parser: Parser) -> None:
     grants = add_verb(
         actions,
         "grants",
-        "print the SQL for a role that reads demand and workers; changes nothing",
+        "print the SQL for a role that reads demand and workers",
     )
     grants.add_argument(
-        "--admin", action="store_true", help="for the role that also changes workers (admin.dsn)"
+        "--admin",
+        action="store_true",
+        help="print it for the role that also changes workers (admin.dsn)",
     )
-    grants.add_argument("--role", metavar="NAME", help="its name (default: fleet_ro or fleet_rw)")
+    grants.add_argument(
+        "--role", metavar="NAME", help="the role's name (default: fleet_ro or fleet_rw)"
+    )
     grants.add_argument(
         "--check",
         action="store_true",
-        help="ask the database that fleet.yaml names what its role lacks or has too much",
+        help="check in the database of fleet.yaml which rights the role lacks or does not need",
     )
     grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
     add_json(grants)

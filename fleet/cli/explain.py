@@ -37,7 +37,7 @@ def arguments(parser: Parser) -> None:
         help="a request's id, else a name, as plan and status show them",
     )
     parser.add_argument(
-        "--all", action="store_true", help="every waiting request, in groups, in place of an id"
+        "--all", action="store_true", help="explain every waiting request, in groups"
     )
     add_world(parser)
     add_json(parser)

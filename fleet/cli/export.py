@@ -37,14 +37,14 @@ def arguments(parser: Parser) -> None:
         "--task",
         action="append",
         metavar="NAME",
-        help="the Debusine task that `powerful` is about (default: sbuild); may be repeated",
+        help="the Debusine task that `powerful` applies to (default: sbuild); may be repeated",
     )
     copr = add_verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
     how = debusine.add_mutually_exclusive_group()
     how.add_argument(
         "--diff",
         action="store_true",
-        help="show what --apply would change at the servers; exit 3 where they differ",
+        help="show what --apply would change at the servers; exit 3 if they differ",
     )
     how.add_argument(
         "--apply", action="store_true", help="write the entries to the servers (queues.NAME.rules)"
@@ -54,12 +54,12 @@ def arguments(parser: Parser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="with --apply: let so many deletions pass at each place",
+        help="with --apply: allow at most this many deletions per collection",
     )
     copr.add_argument(
         "--patch",
         metavar="FILE",
-        help="write a unified diff that puts the list into FILE, Copr's configuration",
+        help="write a unified diff for FILE, Copr's configuration",
     )
     for target in (debusine, copr):
         target.add_argument("--out", metavar="FILE", help="write it to FILE instead")

@@ -30,21 +30,21 @@ def add_version_verbs(actions: Verbs) -> None:
 
 def _promote(actions: Verbs) -> None:
     action = add_verb(
-        actions, "promote", "make a tested version the one that machines boot, or the candidate"
+        actions, "promote", "make a tested version the current one, or the candidate"
     )
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     action.add_argument(
         "version",
         nargs="?",
         metavar="VERSION",
-        help="one version of it (default: the newest that passed its test)",
+        help="the version (default: the newest that passed its test)",
     )
     action.add_argument(
         "--candidate",
         type=_share,
         metavar="SHARE",
-        help="on this share of each pool's workers, as in 20%%, beside the current version: one "
-        "worker, or at most so many",
+        help="use it on this share of each pool's workers, as in 20%% (at least one worker), "
+        "beside the current version",
     )
     _foreseen(action)
 
@@ -53,7 +53,7 @@ def _rollback(actions: Verbs) -> None:
     action = add_verb(
         actions,
         "rollback",
-        "take the latest promotion back: a candidate's, else the current version's",
+        "undo the latest promotion: the candidate's, else the current version's",
     )
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     _foreseen(action)
@@ -61,35 +61,33 @@ def _rollback(actions: Verbs) -> None:
 
 def _prune(actions: Verbs) -> None:
     action = add_verb(
-        actions, "prune", "delete versions that no machine, pool, plan or approval refers to"
+        actions, "prune", "delete versions that no machine, pool, plan or approval uses"
     )
-    action.add_argument(
-        "image", nargs="?", metavar="NAME", help="of this image only (default: of every one)"
-    )
+    action.add_argument("image", nargs="?", metavar="NAME", help="the image (default: all)")
     action.add_argument(
         "--plan",
         action="append",
         default=[],
         metavar="FILE",
-        help="keep what a plan saved in FILE makes machines with; may be repeated",
+        help="keep the versions that a plan saved in FILE uses; may be repeated",
     )
     action.add_argument(
         "--forgotten",
         action="append",
         default=[],
         metavar="ID",
-        help="also delete what a place holds under ID and no version remembers; may be repeated",
+        help="also delete the upload ID that no known version has; may be repeated",
     )
     action.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     add_json(action)
 
 
 def _due(actions: Verbs) -> None:
-    action = add_verb(actions, "due", "say which images need building, and why")
+    action = add_verb(actions, "due", "list the images that need a build, and why")
     action.add_argument(
         "--gitlab-child-pipeline",
         metavar="FILE",
-        help="also write a child pipeline for GitLab to FILE, with a job for each of them",
+        help="also write a GitLab child pipeline to FILE, with one job per image",
     )
     add_json(action)
 
@@ -97,7 +95,9 @@ def _due(actions: Verbs) -> None:
 def _foreseen(action: Parser) -> None:
     """Add the options of what says which machines are replaced because of it."""
     action.add_argument(
-        "--dry-run", action="store_true", help="only show what would move and be replaced"
+        "--dry-run",
+        action="store_true",
+        help="only show which versions move and which machines are replaced",
     )
     add_json(action)
 
@@ -114,30 +114,30 @@ def _list(actions: Verbs) -> None:
 
 
 def _show(actions: Verbs) -> None:
-    action = add_verb(actions, "show", "show all that is remembered of an image's versions")
+    action = add_verb(actions, "show", "show the versions of an image in full")
     _named(action)
     add_json(action)
 
 
 def _build(actions: Verbs) -> None:
-    action = add_verb(actions, "build", "bake a new version of an image")
+    action = add_verb(actions, "build", "build a new version of an image")
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     action.add_argument(
         "--at",
         metavar="PLACE",
-        help="not on this computer: on a temporary machine of a provider of kind hcloud, as a "
-        "snapshot; or by a Debusine queue's own task for images, as a disk",
+        help="where to build: a provider of kind hcloud (on a temporary machine, as a snapshot) "
+        "or a Debusine queue (by its image task, as a disk); default: this computer",
     )
     action.add_argument(
         "--mirror",
         metavar="URL",
-        help="the Debian archive this computer bakes from, in place of the recipe's (default: "
+        help="the Debian archive to build from, in place of the recipe's (default: "
         "FLEET_MIRROR); the image keeps it as its source",
     )
     action.add_argument(
         "--snapshot",
         action="store_true",
-        help="that archive is one of an earlier day: take its lists although they expired",
+        help="accept expired package lists: the archive is a snapshot of an earlier day",
     )
     action.add_argument(
         "--raw", action="store_true", help="keep the uncompressed disk too, as disk.raw"
@@ -145,18 +145,18 @@ def _build(actions: Verbs) -> None:
     action.add_argument(
         "--check-reproducible",
         action="store_true",
-        help="bake a second time from nothing, and show which files differ and why",
+        help="build a second time from scratch, and show which files differ and why",
     )
     action.add_argument(
         "--on",
         metavar="QUEUE",
-        help="the same as --at QUEUE, also where a provider has that name",
+        help="like --at QUEUE, also if a provider has the same name",
     )
     action.add_argument(
         "--workspace",
         metavar="[SCOPE/]NAME",
-        help="at a queue: the workspace of the work request (default: the server's own, in the "
-        "first scope of the queue)",
+        help="at a queue: the workspace of the work request (default: the server's default, in "
+        "the queue's first scope)",
     )
     add_json(action)
 
@@ -168,30 +168,30 @@ def _publish(actions: Verbs) -> None:
         "--to",
         action="append",
         metavar="PLACE",
-        help="only there: a provider of fleet.yaml, or a URL as in file:///srv/images or "
-        "s3://BUCKET/PREFIX (default: images.NAME.publish)",
+        help="a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
+        "(default: images.NAME.publish); may be repeated",
     )
     action.add_argument(
         "--clean",
         action="store_true",
-        help="publish nothing; remove what runs that died more than six hours ago left there",
+        help="publish nothing; remove what runs that died over six hours ago left there",
     )
     add_json(action)
 
 
 def _test(actions: Verbs) -> None:
-    action = add_verb(actions, "test", "look into a built image, and boot it where that is asked")
+    action = add_verb(actions, "test", "check a built image, and boot it with --boot")
     _named(action)
     action.add_argument(
         "--boot",
         action="store_true",
-        help="also boot it under QEMU until its worker registers with a token and asks for work, "
-        "at a server that is made for this test",
+        help="also boot it under QEMU until its worker registers and asks for work, at a server "
+        "made for this test",
     )
     action.add_argument(
         "--queue",
         metavar="NAME",
-        help="with --boot: register at this queue of fleet.yaml, and do one piece of its work",
+        help="with --boot: register at this queue of fleet.yaml, and run one of its work requests",
     )
     action.add_argument(
         "--limit",
@@ -203,7 +203,7 @@ def _test(actions: Verbs) -> None:
         "--accelerator",
         choices=["auto", "kvm", "tcg"],
         default="auto",
-        help="with --boot: kvm, or tcg, which needs none; auto tries whether kvm works",
+        help="with --boot: kvm, or tcg (no KVM needed); auto uses kvm if it works",
     )
     add_json(action)
 
@@ -212,7 +212,7 @@ def _named(action: Parser) -> None:
     """Add the arguments that name an image and, where one is meant, a version of it."""
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     action.add_argument(
-        "version", nargs="?", metavar="VERSION", help="one version of it, as in 20261121T203000Z"
+        "version", nargs="?", metavar="VERSION", help="the version, as in 20261121T203000Z"
     )
 
 

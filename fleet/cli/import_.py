@@ -55,15 +55,15 @@ def _server(source: Parser) -> None:
     source.add_argument(
         "--dsn-env",
         metavar="VARIABLE",
-        help="ask the server's database in place of a file: this environment variable holds the "
-        "DSN of a read-only PostgreSQL role",
+        help="read the server's database; this environment variable holds the DSN of a "
+        "read-only PostgreSQL role",
     )
     source.add_argument(
         "--admin",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="ask the server in place of a file: the command that runs debusine-admin there, as "
-        "in --admin ssh HOST debusine-admin; everything after it belongs to it",
+        help="run this command to reach debusine-admin on the server, as in --admin ssh HOST "
+        "debusine-admin; takes the rest of the line",
     )
 
 

@@ -38,8 +38,8 @@ STATES = (
 def arguments(parser: Parser) -> None:
     """Declare what `fleet machine` takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = add_verb(actions, "list", "list machines: state, what they run, since when, cost")
-    _pool(listing.add_argument, "only those of this pool; may be repeated")
+    listing = add_verb(actions, "list", "list machines: state, work, age, cost")
+    _pool(listing.add_argument, "only machines of this pool; may be repeated")
     listing.add_argument(
         "--state",
         action="append",
@@ -51,20 +51,22 @@ def arguments(parser: Parser) -> None:
     )
     add_world(listing)
     add_json(listing)
-    delete = add_verb(actions, "delete", "delete machines: drain, then delete what runs nothing")
+    delete = add_verb(actions, "delete", "drain machines, and delete those that run nothing")
     delete.add_argument(
         "machine", nargs="*", metavar="NAME", help="its name, as plan and status show it"
     )
     _pool(delete.add_argument, "machines of this pool; with --unused or --all; may be repeated")
     which = delete.add_mutually_exclusive_group()
-    which.add_argument("--unused", action="store_true", help="those that run nothing")
-    which.add_argument("--all", action="store_true", help="all; busy ones are only drained")
+    which.add_argument("--unused", action="store_true", help="delete machines that run nothing")
+    which.add_argument(
+        "--all", action="store_true", help="delete all machines; only drain busy ones"
+    )
     delete.add_argument(
-        "--apply", action="store_true", help="do it; left out: only show what would go"
+        "--apply", action="store_true", help="delete them (default: only show them)"
     )
     add_json(delete)
     forget = add_verb(
-        actions, "forget", "take a machine that its provider no longer has out of its stack"
+        actions, "forget", "remove a machine that its provider no longer has from its stack"
     )
     forget.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
 

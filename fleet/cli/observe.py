@@ -23,13 +23,13 @@ def arguments(parser: Parser) -> None:
     where.add_argument(
         "--append",
         metavar="FILE",
-        help="add it to the compressed history in FILE instead, as in history.jsonl.zst",
+        help="append to the compressed history in FILE instead, as in history.jsonl.zst",
     )
     parser.add_argument(
         "--pseudonyms",
         action="store_true",
-        help="put names made up anew in place of people: requesters, users of groups, sandboxes. "
-        "Without it what is recorded holds personal data",
+        help="replace the names of requesters, group members and sandboxes by pseudonyms; "
+        "without it the recording holds personal data",
     )
 
 

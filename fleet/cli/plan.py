@@ -37,13 +37,13 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--base",
         metavar="FILE",
-        help="also say what differs from the plan of this fleet.yaml, as of the target branch; "
-        "one that cannot be read stops nothing, and the plan says so",
+        help="also show the differences from the plan of this fleet.yaml, as of the target "
+        "branch; if it cannot be read, the plan says so",
     )
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="also save the plan as JSON to FILE, for `fleet apply FILE`; without what differs",
+        help="also save the plan as JSON to FILE, for `fleet apply FILE`; without the differences",
     )
     parser.add_argument(
         "--gitlab-terraform-report",

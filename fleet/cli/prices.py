@@ -28,7 +28,7 @@ from fleet.state.store import DatabaseStore
 def arguments(parser: Parser) -> None:
     """Declare what `fleet prices` takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = add_verb(actions, "check", "compare the prices that plans rest on with the providers'")
+    check = add_verb(actions, "check", "compare the prices that plans use with the providers' own")
     add_json(check)
 
 

@@ -17,7 +17,7 @@ def arguments(parser: Parser) -> None:
         nargs="?",
         default="fleet",
         choices=["fleet", "world", "plan", "findings"],
-        help="of which document (default: fleet)",
+        help="the document (default: fleet)",
     )
     parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
 

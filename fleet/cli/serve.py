@@ -37,32 +37,32 @@ def arguments(parser: Parser) -> None:
         "--listen",
         default="127.0.0.1:49100",
         metavar="ADDRESS:PORT",
-        help="where to listen; elsewhere than on this computer with --tokens and --certificate "
-        "(default: 127.0.0.1:49100, port 0: a free one)",
+        help="the address to listen on; a non-loopback address needs --tokens and --certificate "
+        "(default: 127.0.0.1:49100; port 0: a free one)",
     )
     parser.add_argument(
-        "--queue", metavar="NAME", help="which queue of tickets, where fleet.yaml has several"
+        "--queue", metavar="NAME", help="the queue of kind tickets, if fleet.yaml has several"
     )
     parser.add_argument(
         "--every",
         default="20s",
         metavar="DURATION",
-        help="apply at least so often; a ticket that is taken or closed does not wait for it "
-        "(default: 20s)",
+        help="apply at least this often; a new or closed ticket is handled sooner (default: 20s)",
     )
     parser.add_argument(
         "--apart",
         default="1s",
         metavar="DURATION",
-        help="begin runs so far apart on average; five may follow at once (default: 1s)",
+        help="start runs at least this far apart on average, in bursts of up to five (default: "
+        "1s)",
     )
     parser.add_argument(
         "--tokens",
         metavar="FILE",
-        help="who may ask: a client a line, NAME TOKEN; each has only its own tickets",
+        help="the clients, one NAME TOKEN per line; each sees only its own tickets",
     )
     parser.add_argument(
-        "--certificate", metavar="FILE", help="listen over TLS with this chain, in PEM"
+        "--certificate", metavar="FILE", help="serve TLS with this certificate chain, in PEM"
     )
     parser.add_argument(
         "--key", metavar="FILE", help="the certificate's private key (default: in the same file)"

@@ -32,28 +32,28 @@ def arguments(parser: Parser) -> None:
     """Declare what `fleet shadow` takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     watch = add_verb(
-        actions, "run", "repeat a Resalloc's tickets with simulated machines, and record both"
+        actions, "run", "repeat the tickets of a Resalloc on simulated machines, and record both"
     )
     watch.add_argument(
         "--resalloc",
         required=True,
         metavar="FILE",
-        help="a file with the address of its database, as in `db_url`; it is only read",
+        help="a file with the URL of its database, as in `db_url`; the database is only read",
     )
     watch.add_argument(
-        "--log", required=True, metavar="FILE", help="add a line for each look to FILE"
+        "--log", required=True, metavar="FILE", help="append one line per observation to FILE"
     )
     watch.add_argument(
-        "--every", default="20s", metavar="DURATION", help="look so often (default: 20s)"
+        "--every", default="20s", metavar="DURATION", help="observe this often (default: 20s)"
     )
     watch.add_argument(
-        "--for", dest="most", metavar="DURATION", help="look no longer, as in --for 7d"
+        "--for", dest="most", metavar="DURATION", help="stop after this long, as in --for 7d"
     )
     watch.add_argument(
-        "--queue", metavar="NAME", help="which queue of tickets, where fleet.yaml has several"
+        "--queue", metavar="NAME", help="the queue of kind tickets, if fleet.yaml has several"
     )
-    report = add_verb(actions, "report", "print each day of a log", config=False)
-    report.add_argument("log", metavar="FILE", help="what `fleet shadow run` wrote")
+    report = add_verb(actions, "report", "summarise a log by day", config=False)
+    report.add_argument("log", metavar="FILE", help="the log of `fleet shadow run`")
     add_json(report)
 
 

@@ -68,20 +68,20 @@ def arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
-        ("show", "say where store and stacks live and what they hold"),
-        ("orphans", "list machines that no stack knows, and stack entries without a machine"),
-        ("rebuild", "make lost state anew from the marks of machines; nothing is deleted"),
-        ("export", "write all that the fleet remembers to a file: its store and its stacks"),
-        ("import", "put what such a file holds where fleet.yaml keeps state"),
-        ("forget-machine", "the same as `fleet machine forget`"),
-        ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
+        ("show", "show where store and stacks are and what they hold"),
+        ("orphans", "list machines without a stack entry, and stack entries without a machine"),
+        ("rebuild", "rebuild lost state from the labels of machines; deletes nothing"),
+        ("export", "write the store and the stacks to a file"),
+        ("import", "import such a file into the state that fleet.yaml names"),
+        ("forget-machine", "remove a machine from its stack (same as `fleet machine forget`)"),
+        ("unlock", "remove the locks of dead runs, of the fleet and of its stacks"),
     ):
         action = add_verb(actions, name, help_text)
         if name in ("show", "orphans", "rebuild"):
             add_json(action)
         if name == "rebuild":
             action.add_argument(
-                "--apply", action="store_true", help="do it; left out: only show what would be"
+                "--apply", action="store_true", help="apply the changes (default: only show them)"
             )
         if name == "forget-machine":
             action.add_argument(
@@ -95,11 +95,11 @@ def arguments(parser: Parser) -> None:
             action.add_argument(
                 "--holder",
                 metavar="WHO",
-                help="the holder of a lock, as it is named, that you know to be dead",
+                help="also remove the locks of this holder, which you know to be dead",
             )
         if name == "init":
             action.add_argument(
-                "--forget-stack", metavar="STACK", help="give up a stack whose state is lost"
+                "--forget-stack", metavar="STACK", help="forget a stack whose state is lost"
             )
 
 

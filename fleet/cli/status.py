@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--heartbeat",
         action="store_true",
-        help="only say whether somebody still runs fleet apply, for monitoring: 0 yes, 1 no",
+        help="only check that `fleet apply` still runs, for monitoring: exit 0 yes, 1 no",
     )
 
 

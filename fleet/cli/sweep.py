@@ -42,10 +42,10 @@ def arguments(parser: Parser) -> None:
         "--expired",
         action="store_true",
         required=True,
-        help="those whose expiry is over: each run extends it (`expire_after` in fleet.yaml)",
+        help="delete machines whose expiry has passed; each apply extends it (`expire_after`)",
     )
     parser.add_argument(
-        "--apply", action="store_true", help="do it; left out: only show what would go"
+        "--apply", action="store_true", help="delete them (default: only show them)"
     )
     add_json(parser)
 

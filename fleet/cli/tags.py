@@ -29,33 +29,33 @@ from fleet.tagrules.context import NOTHING, queue_context
 def arguments(parser: Parser) -> None:
     """Declare what `fleet tags` takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    action = add_verb(actions, "explain", "say where each tag of a request comes from")
+    action = add_verb(actions, "explain", "show where each tag of a request comes from")
     action.add_argument(
         "name",
         nargs="?",
         metavar="NAME",
         help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine",
     )
-    action.add_argument("--request", metavar="ID", help="a request that waits, in place of a name")
+    action.add_argument("--request", metavar="ID", help="a waiting request, in place of a name")
     action.add_argument(
         "--tag",
         action="append",
         default=[],
         metavar="TAG",
-        help="as if its user asked for this tag; may be repeated",
+        help="assume that its user asked for this tag; may be repeated",
     )
-    action.add_argument("--user", metavar="NAME", help="as if this user had made it")
+    action.add_argument("--user", metavar="NAME", help="assume that this user made the request")
     action.add_argument(
         "--group",
         action="append",
         default=[],
         metavar="NAME",
-        help="as if that user were in this group; may be repeated",
+        help="assume that the user is in this group; may be repeated",
     )
     add_world(action)
     add_json(action)
     listing = add_verb(
-        actions, "list", "list every tag and who enforces it: scheduler, capacity, nobody"
+        actions, "list", "list every tag and who enforces it: scheduler, capacity or none"
     )
     add_json(listing)
 

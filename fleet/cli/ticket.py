@@ -36,13 +36,15 @@ def arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _open_arguments(add_verb(actions, "open", "open a ticket and print its id"))
     for name, help_text in (
-        ("check", "print the answer of a ticket that is ready; exit 1 while it is not"),
+        ("check", "print the answer of a ready ticket; exit 1 if it is not ready"),
         ("wait", "wait until a ticket is ready and print its answer"),
-        ("show", "show a ticket: its tags, what the rules add, what it waits for"),
-        ("close", "close a ticket: what it has, or what starts for it, is let go"),
+        ("show", "show a ticket: its tags, the tags that rules add, why it waits"),
+        ("close", "close a ticket and release its machine"),
     ):
         action = add_verb(actions, name, help_text)
-        action.add_argument("ticket", metavar="ID", help="as `ticket open` printed it")
+        action.add_argument(
+            "ticket", metavar="ID", help="the ticket's id, as `ticket open` printed it"
+        )
         _common(action)
         if name == "show":
             add_json(action)
@@ -52,12 +54,15 @@ def arguments(parser: Parser) -> None:
             action.add_argument(
                 "--built",
                 action="store_true",
-                help="its build (`open --build`) ran there from start to end and succeeded: how "
-                "long that took counts for later builds of the package",
+                help="its build (`open --build`) succeeded: its duration counts for later "
+                "builds of the package",
             )
         if name == "wait":
             action.add_argument(
-                "--for", dest="most", metavar="DURATION", help="wait no longer, as in --for 30m"
+                "--for",
+                dest="most",
+                metavar="DURATION",
+                help="wait at most this long, as in --for 30m",
             )
     listing = add_verb(actions, "list", "list the open tickets")
     _queue(listing)
@@ -71,31 +76,35 @@ def _open_arguments(parser: Parser) -> None:
         default=[],
         required=True,
         metavar="TAG",
-        help="a tag that the machine has to provide; may be repeated",
+        help="a tag that the machine must provide; may be repeated",
     )
     parser.add_argument(
-        "--sandbox", default="", metavar="NAME", help="only its tickets may get the machine again"
+        "--sandbox",
+        default="",
+        metavar="NAME",
+        help="only tickets of this sandbox may reuse the machine",
     )
     parser.add_argument(
-        "--owner", metavar="NAME", help="whose turn it is, and whose limits count (default: user)"
+        "--owner", metavar="NAME", help="the owner, for fair shares and limits (default: user)"
     )
     parser.add_argument(
         "--build",
         metavar="NAME",
-        help="of which build it is, OWNER/PROJECT/CHROOT/PACKAGE: the rules of `powerful` and "
-        "`derive` act on it",
+        help="its build, OWNER/PROJECT/CHROOT/PACKAGE, for the rules of `powerful` and `derive`",
     )
-    parser.add_argument("--team", default="", metavar="NAME", help="whose budget it is")
+    parser.add_argument("--team", default="", metavar="NAME", help="the team whose budget pays")
     parser.add_argument(
         "--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)"
     )
     parser.add_argument(
-        "--background", action="store_true", help="it comes after what is not in the background"
+        "--background",
+        action="store_true",
+        help="serve it after all tickets that are not in the background",
     )
     parser.add_argument(
         "--lease",
         metavar="DURATION",
-        help="it expires when it was neither checked nor waited for for so long",
+        help="expire the ticket when nobody checks it for this long",
     )
     _common(parser)
     _ticket_server(parser)
@@ -105,25 +114,25 @@ def _ticket_server(parser: Parser) -> None:
     parser.add_argument(
         "--server",
         metavar="URL",
-        help="ask the `fleet serve` at this address, as in https://HOST:49100, in place of the "
-        "fleet of fleet.yaml; it is told tags and sandbox only",
+        help="ask the `fleet serve` at this address, as in https://HOST:49100, not this "
+        "fleet.yaml; only tags and sandbox are sent",
     )
     parser.add_argument(
         "--netrc",
         metavar="FILE",
-        help="with --server: where its token is, `machine HOST login NAME password TOKEN`, "
-        "readable by its owner alone (default: ~/.netrc)",
+        help="with --server: the file with the token, `machine HOST login NAME password TOKEN`, "
+        "mode 0600 (default: ~/.netrc)",
     )
 
 
 def _common(parser: Parser) -> None:
-    parser.add_argument("--user", metavar="NAME", help="who asks (default: who runs this)")
+    parser.add_argument("--user", metavar="NAME", help="the requester (default: who runs this)")
     _queue(parser)
 
 
 def _queue(parser: Parser) -> None:
     parser.add_argument(
-        "--queue", metavar="NAME", help="which queue of tickets, where fleet.yaml has several"
+        "--queue", metavar="NAME", help="the queue of kind tickets, if fleet.yaml has several"
     )
 
 
