@@ -7,7 +7,7 @@ from datetime import datetime
 from fleet.apply.observe import Sources
 from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.doctor import find_waits, judge_demand
-from fleet.explain.reasons import Case
+from fleet.explain.request import Case
 from fleet.model.doctor import (
     Diagnosis,
     Finding,

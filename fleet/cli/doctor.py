@@ -17,7 +17,7 @@ from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import SecretMissing
-from fleet.explain.reasons import Case
+from fleet.explain.request import Case
 from fleet.model.doctor import Finding
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database

@@ -14,7 +14,7 @@ from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_world
 from fleet.cli.sweep import Letting, let_go
 from fleet.errors import FleetError, WrongUsage
-from fleet.explain.worker_facts import facts_of_workers
+from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan

@@ -11,7 +11,7 @@ from fleet.apply.observe import ended_runs
 from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FileUnreadable, WrongUsage
-from fleet.explain.worker_facts import facts_of_workers
+from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
 from fleet.report.json import status_to_json, value_to_json

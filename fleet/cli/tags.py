@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
-    from fleet.explain.enforcement import list_tags
+    from fleet.explain.tags import list_tags
     from fleet.report.answers import tag_list_to_text
 
     config = load_config(args, console)

@@ -9,7 +9,8 @@ from fleet.explain.request import (
     explain_every,
     explain_request,
 )
-from fleet.explain.values import ExplainedReason, Explanation, Path
+from fleet.explain.values import ExplainedReason, Explanation
+from fleet.explain.what_if import Path
 from fleet.explain.worker import explain_worker
 
 __all__ = [

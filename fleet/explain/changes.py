@@ -1,13 +1,11 @@
-"""What a change of fleet.yaml does: the keys it edits, how the plans before and after differ.
+"""What a change of fleet.yaml does: the keys it edits, and how both plans differ.
 
-One observation tells of a renamed pool under its new name only; by its old one it would seem to
-have lost all its machines.
+Both plans use one world, so every difference comes from the change. Actions are compared by what
+they do, where and why, not by the free name that a new machine gets. A renamed pool is observed
+under its new name only, so the base is planned with that name (`rename_pools`).
 
-Machines that are busy now count, at the price of what replaces them, with min and spare beside
-them. What is idle beyond that, on demand, or made for requests that wait is gone at rest.
-
-Both plans are made of one world, so that whatever differs is the change's own doing. Actions
-are compared by what they do, where and why; which free name a new machine gets is no difference.
+The cost in the steady state counts machines that are busy now, `min` and `spare`; not idle ones
+beyond that, on-demand ones, or new ones for waiting requests.
 """
 
 from collections import Counter, defaultdict
@@ -44,7 +42,7 @@ from fleet.schema.pools import Promote
 from fleet.schema.units import write_duration
 from fleet.tagrules.vocabulary import Vocabulary
 
-_SAID_OF_POOLS = (
+_COMPARED_IN_POOLS = (
     ("workers", "max"),
     ("mode",),
     ("provider",),
@@ -73,7 +71,7 @@ def find_config_changes(base: Fleet, head: Fleet) -> tuple[ConfigChange, ...]:
             after=_short(write_value(head, path, after)),
         )
         for path, before, after in _differing((), base, head)
-        if not _is_said_of_pools(path)
+        if not _is_compared_in_pools(path)
     )
 
 
@@ -99,12 +97,12 @@ def _are_sections(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, Section) for each in value)
 
 
-def _is_said_of_pools(path: Path) -> bool:
+def _is_compared_in_pools(path: Path) -> bool:
     section, *inner = path
     if section != "pools":
         return False
     key = tuple(inner[1:])  # empty where the pool itself came or went
-    return not key or any(key[: len(said)] == said for said in _SAID_OF_POOLS)
+    return not key or any(key[: len(each)] == each for each in _COMPARED_IN_POOLS)
 
 
 def _short(text: str) -> str:
@@ -126,7 +124,7 @@ def _short(text: str) -> str:
 
 
 class ImageChange(Value):
-    """An image that is due because of the change: no machine boots it as it is written now."""
+    """An image that is due because of the change: no machine boots its current recipe."""
 
     image: str
     change: Literal["added", "recipe changed"]
@@ -335,7 +333,7 @@ HOURS_PER_MONTH = Decimal(730)
 
 
 def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
-    """Return what a fleet costs at rest; None where a machine's price is not known."""
+    """Return what a fleet costs at rest; None where a machine's price is unknown."""
     hour = month = Decimal(0)
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
@@ -397,9 +395,9 @@ def compare(
 
 
 def find_unseen(base: Fleet, world: World) -> tuple[str, ...]:
-    """Return what only the base names, so that nobody looked at it: that is not empty."""
+    """Return what only the base names, so that it was not read."""
     return tuple(
-        f"{kind} {name} is only in the base and was not read: what it would do there is not known"
+        f"{kind} {name} is only in the base and was not read"
         for kind, named, seen in (
             ("queue", base.queues, world.queues),
             ("provider", base.providers, world.providers),
@@ -558,7 +556,7 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
 
 
 def _served_by(plan: Plan) -> dict[str, _Why]:
-    """Return the requests that have a worker, there or coming, and where from."""
+    """Return the requests that have or will get a worker, and why."""
     pools = {action.worker: action.pool for action in plan.actions}
     pools |= {verdict.worker: verdict.pool for verdict in plan.workers}
     served: dict[str, _Why] = {}
@@ -566,12 +564,12 @@ def _served_by(plan: Plan) -> dict[str, _Why]:
         for key, worker in signature.by_worker.items():
             served[key] = (f"pool {pools.get(worker, '')} has a worker for them", ())
         for key, worker in signature.by_create.items():
-            served[key] = (f"pool {pools.get(worker, '')} makes machines for them", ())
+            served[key] = (f"pool {pools.get(worker, '')} creates machines for them", ())
     return served
 
 
 def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
-    before, after = _said(base), _said(head)
+    before, after = _guards_by_place(base), _guards_by_place(head)
     for key in before | after:
         old, new = before.get(key), after.get(key)
         speaks = new or old
@@ -589,7 +587,7 @@ def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
             )
 
 
-def _said(plan: Plan) -> dict[tuple[object, ...], GuardResult]:
+def _guards_by_place(plan: Plan) -> dict[tuple[object, ...], GuardResult]:
     return {(guard.guard, guard.pool, guard.path): guard for guard in plan.guards}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
-from fleet.explain.reasons import Case, is_never
+from fleet.explain.request import Case, is_never
 from fleet.model.doctor import Finding, Machinery, Summary, Wait, wrong
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.model.plan import Signature
@@ -19,7 +19,7 @@ Summaries = Mapping[str, Summary]
 
 
 def judge_demand(case: Case, summaries: Summaries) -> Iterator[Finding]:
-    """Yield what was read of every queue, and which requests no worker can ever run."""
+    """Yield the demand of every queue, and the requests that no worker can ever run."""
     estimates = {estimate.queue: estimate for estimate in case.plan.estimates}
     for queue, reading in sorted(case.world.queues.items()):
         about = f"queue {queue}, demand"
@@ -59,7 +59,7 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
 
 
 def _hopeless_here(case: Case, queue: str) -> Iterator[Finding]:
-    """Yield the requests that no worker of this fleet can ever run, by why."""
+    """Yield the requests that no worker of this fleet can ever run, by reason."""
     hopeless: defaultdict[str, list[str]] = defaultdict(list)
     for signature in case.plan.signatures if case.fleet.pools else ():
         for key in _never(case, signature) if signature.queue == queue else ():
@@ -81,7 +81,7 @@ def _never(case: Case, signature: Signature) -> Iterator[str]:
 
 
 def _hopeless_there(case: Case, queue: str, demand: Demand, summary: Summary) -> Iterator[Finding]:
-    """Yield what waits for an architecture of which the server knows no worker that works."""
+    """Yield requests for an architecture without a connected worker at the server."""
     offered = {tag for offer in case.offers.values() for tag in offer.provides}
     for architecture, requests in sorted(_by_architecture(demand.requests).items()):
         tag = f"{_BUILD_ARCH}{architecture}"
@@ -89,9 +89,9 @@ def _hopeless_there(case: Case, queue: str, demand: Demand, summary: Summary) ->
         if architecture == ANY or known.connected or tag in offered:
             continue
         workers = (
-            f"none of the {known.registered} that the server knows is connected"
+            f"of the server's {known.registered} such workers none is connected"
             if known.registered
-            else "the server knows none"
+            else "the server has none"
         )
         oldest = max(_seconds(requests, case.world.time), default=0)
         keys = [f"{queue}/{request.id}" for request in requests for _ in range(request.count)]
@@ -99,8 +99,8 @@ def _hopeless_there(case: Case, queue: str, demand: Demand, summary: Summary) ->
             about=f"queue {queue}, {architecture}",
             result="notice",
             said=f"{_named(keys)} wait{'s' if len(keys) == 1 else ''} for a worker that provides "
-            f"{tag}, the longest for {write_duration(oldest)}: {workers}, and no pool here would "
-            "make one",
+            f"{tag}, the longest for {write_duration(oldest)}: {workers}, and no pool here "
+            "provides it",
             fix=f"add a pool whose image is of architecture {architecture}",
         )
 

@@ -1,12 +1,12 @@
-"""This module says why a pool holds as many machines as it does, and not one less or more."""
+"""Why a pool has as many machines as it has, and not one fewer or more."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from fleet.explain.enforcement import enforcement_facts
-from fleet.explain.reasons import FIRST_READ
-from fleet.explain.values import ExplainedReason, Explanation, Path
-from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
+from fleet.explain.request import FIRST_READ
+from fleet.explain.tags import enforcement_facts
+from fleet.explain.values import ExplainedReason, Explanation
+from fleet.explain.what_if import Edit, Path, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
 from fleet.planner.inventory import take_inventory
@@ -19,7 +19,7 @@ _NAMED = 3
 
 
 def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a pool holds as many machines as it does; None when there is no such pool."""
+    """Return why a pool has as many machines as it has; None when there is no such pool."""
     verdict = next((pool for pool in plan.pools if pool.pool == name), None)
     if verdict is None:
         return None
@@ -51,7 +51,7 @@ def wanted_of(verdict: PoolVerdict) -> int:
 def _one_less(
     fleet: Fleet, world: World, plan: Plan, verdict: PoolVerdict, pool: Pool
 ) -> ExplainedReason:
-    """Return why not one machine less: what would wait then, or what keeps one that is idle."""
+    """Return why not one machine fewer: what would wait, or what keeps an idle one."""
     name, fewer = verdict.pool, wanted_of(verdict) - 1
     workers = ("pools", name, "workers")
     less = pool.workers.model_copy(update={"max": fewer, "min": min(pool.workers.min, fewer)})
@@ -60,7 +60,7 @@ def _one_less(
     lost = [key for key in waiting if without is not None and not is_served(without, key)]
     if lost:
         named = ", ".join(lost[:_NAMED]) + (" and others" if len(lost) > _NAMED else "")
-        because = f"not {fewer}: planned with workers.max {fewer}, {_lose(len(lost))}: {named}"
+        because = f"not {fewer}: with workers.max {fewer}, {_lose(len(lost))}: {named}"
         return ExplainedReason(because=because, path=(*workers, "max"))
     if fewer < pool.workers.min:
         because = f"not {fewer}: workers.min is {pool.workers.min}"
@@ -74,8 +74,8 @@ def _one_less(
     kept += [v for v in plan.workers if v.pool == name and v.worker in held]
     last = next((each for each in kept if each.state != "busy"), kept[-1] if kept else None)
     if last is None:
-        return ExplainedReason(because=f"not {fewer}: what it has is on its way out", path=workers)
-    because = f"not {fewer}, although nothing more would wait: {last.worker}: {last.because}"
+        return ExplainedReason(because=f"not {fewer}: its machines are leaving", path=workers)
+    because = f"not {fewer}, although no more requests would wait: {last.worker}: {last.because}"
     return ExplainedReason(because=because, path=workers)
 
 
@@ -90,9 +90,9 @@ def _one_more(
             if blocked.pool == name:
                 count = stopped.get(blocked.path, (0, ""))[0] + unserved.count
                 stopped[blocked.path] = (count, blocked.because)
-    for path, (count, because) in stopped.items():
-        said = f"not {more}, though {_many(count)} that would fit: {because}"
-        yield ExplainedReason(because=said, path=path, by=_holder(fleet, pool, path))
+    for path, (count, why) in stopped.items():
+        because = f"not {more}, though {_many(count)} that would fit: {why}"
+        yield ExplainedReason(because=because, path=path, by=_holder(fleet, pool, path))
     for because in blind:
         yield ExplainedReason(because=f"not {more}: {because}")
     if not stopped and not blind:
@@ -100,14 +100,14 @@ def _one_more(
         cost = f", for {rate(price)} {plan.currency}/h" if price else ""
         full = f"workers.max is {verdict.max}, and " if more > verdict.max else ""
         unsure = (*plan.unread, *(estimate.queue for estimate in plan.estimates))
-        seen = "is known to wait" if any(serves_queue(pool, q) for q in unsure) else "waits"
-        because = f"not {more}: {full}it would be idle{cost}; nothing {seen} that it could serve"
+        known = "known request" if any(serves_queue(pool, q) for q in unsure) else "request"
+        because = f"not {more}: {full}it would be idle{cost}; no {known} waits that it could serve"
         path = ("pools", name, "workers", *(["max"] if full else []))
         yield ExplainedReason(because=because, path=path)
 
 
 def _holder(fleet: Fleet, pool: Pool, path: Path) -> Enforcer | None:
-    """Return who holds a limit: fleet, which buys no more; of a tag, who does at its queues."""
+    """Return who enforces a limit: fleet, which creates no more machines, or a queue."""
     if path[:1] == ("queues",):
         return "scheduler"  # fleet itself gives each ticket its machine
     if path[:1] != ("tags",):
@@ -127,21 +127,21 @@ def _pool_facts(plan: Plan, verdict: PoolVerdict, blind: Sequence[str]) -> Itera
     )
     before, after = rates([verdict.cost_before, verdict.cost_after])
     cost = (
-        "what it costs is not known"
+        "cost unknown"
         if "cost" in verdict.not_known
         else f"costs {before} {plan.currency}/h now and {after} after"
     )
     known = "price" not in verdict.not_known
-    price = f"{rate(verdict.price)} {plan.currency}/h" if known else "not known"
-    yield f"{cost}; one machine {price}"
+    price = f"{rate(verdict.price)} {plan.currency}/h" if known else "unknown"
+    yield f"{cost}; one machine: {price}"
 
 
 def _machines(verdict: PoolVerdict, now: str) -> str:
     if "machines" in verdict.not_known:
-        return "what it holds is not known"
+        return "machines unknown"
     if "workers" in verdict.not_known:
         count = verdict.busy + verdict.idle + verdict.starting + verdict.other
-        return f"{now} {write_count(count, 'machine')}, of which nobody knows what they do"
+        return f"{now} {write_count(count, 'machine')}, state unknown"
     return (
         f"{now} {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
         f"{verdict.other} other"
@@ -163,9 +163,9 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
         used = [worker for worker in signature.by_worker.values() if worker in ours]
         if made or used:
             because = (
-                f"of queue {signature.queue} {_many(signature.count)} with priority "
-                f"{signature.priority} for {', '.join(signature.required) or 'nothing'}: "
-                f"workers that it has serve {len(used)} of them, new machines {len(made)}"
+                f"queue {signature.queue}: {_many(signature.count)} with priority "
+                f"{signature.priority} for {', '.join(signature.required) or 'no tags'}: "
+                f"{len(used)} served by existing workers, {len(made)} by new machines"
             )
             yield ExplainedReason(because=because)
     for guard in plan.guards:
@@ -181,7 +181,7 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
     ):
         yield f"one more needs pools.{name}.workers.max above {pool.workers.max}"
     if any(each.pool == name for each in plan.workers):
-        yield "`fleet explain worker NAME` says why each of them stays or goes"
+        yield "`fleet explain worker NAME` explains each worker"
 
 
 def _many(count: int) -> str:

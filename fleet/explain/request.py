@@ -1,35 +1,364 @@
-"""This module says why a request waits, when it starts, and what would get it served."""
+"""Why a request waits, when it starts, and what would get it served."""
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from itertools import product
 
-from fleet.explain.enforcement import enforcement_facts
-from fleet.explain.reasons import (
-    FIRST_READ,
-    Case,
-    format_places,
-    is_never,
-    places_of,
-    reasons_of,
-    unknown_of,
-)
+from fleet.explain.forecast import Forecast, Standing, forecast, workers_of
+from fleet.explain.tags import enforcement_facts
 from fleet.explain.unblock import Suggestion, find_remedies
-from fleet.explain.values import ExplainedReason, Explanation
-from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, find_request, is_served
+from fleet.explain.values import ExplainedReason, Explanation, PlaceFacts
+from fleet.explain.what_if import FEWEST_REPLANS, Path, Replans, Run, find_request, is_served
 from fleet.model.facts import World
-from fleet.model.plan import Plan, Signature, Unserved
+from fleet.model.images import ImageVersion
+from fleet.model.plan import Plan, Signature, Unserved, rate
+from fleet.model.prices import bill, find_types, markets_of, tariff_of
 from fleet.model.values import Value
-from fleet.planner.demand import judge_of
-from fleet.schema.model import Fleet, TicketQueue
-from fleet.schema.units import write_duration
+from fleet.planner.demand import Ordered, judge_of, ordered
+from fleet.planner.durations import Durations, kind_at
+from fleet.planner.images import images_by_pool
+from fleet.planner.inventory import PoolInventory, take_inventory
+from fleet.planner.layout import tail_seconds
+from fleet.schema.model import AnyPool, Fleet, Pool, StaticPool, TicketQueue, WorldQueue
+from fleet.schema.rules import Otherwise
+from fleet.schema.units import write_duration, write_time
+from fleet.tagrules import (
+    Ask,
+    Mismatch,
+    Offer,
+    ask_of_tags,
+    find_mismatch,
+    offer_of_pool,
+    satisfies,
+    serves_queue,
+)
 from fleet.tagrules.context import NOTHING
+from fleet.tagrules.enforcement import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.export import standing_of
+from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.vocabulary import Vocabulary
 
-ENDED = "no smallest change was found before the search ended: so large a queue takes long"
+FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
+
+
+@dataclass(frozen=True)
+class Case:
+    """fleet.yaml, the world, its plan, and what follows from them."""
+
+    fleet: Fleet
+    world: World
+    plan: Plan
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """Return when each waiting request is expected to start."""
+        return forecast(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def inventory(self) -> dict[str, PoolInventory]:
+        """Return what each pool has, and what is not known of it."""
+        return take_inventory(self.fleet, self.world)
+
+    @cached_property
+    def seen(self) -> frozenset[str]:
+        """Return the workers that a provider or a queue lists, not only a stack."""
+        unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
+        return frozenset(each.worker for each in self.plan.workers) - unseen
+
+    @cached_property
+    def enforcement(self) -> tuple[Enforcement, ...]:
+        """Return who enforces each tag, exclusivity and limit."""
+        return enforcement_of(self.fleet)
+
+    @cached_property
+    def offers(self) -> dict[str, Offer]:
+        """Return what the workers of each pool offer, by its name."""
+        images = images_by_pool(self.fleet, self.world, self.inventory)
+        return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
+
+    @cached_property
+    def workers(self) -> tuple[Standing, ...]:
+        """Return the workers that take work, or are made by this plan."""
+        return tuple(workers_of(self.fleet, self.world, self.plan))
+
+    @cached_property
+    def unserved(self) -> dict[str, Unserved]:
+        """Return why each request that is not served waits."""
+        return {key: each for each in self.plan.unserved for key in each.requests}
+
+    def ask_of(self, signature: Signature) -> Ask:
+        """Return what the requests of a signature ask for."""
+        return ask_of_tags(self.fleet, signature.required, signature.provided)
+
+    def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
+        """Return who enforces a claim of these tags least strictly; None: a recording."""
+        if isinstance(self.fleet.queues.get(queue), WorldQueue):
+            # A recording assigns nothing, so it says nothing about the tag.
+            return None
+        names = {tag_name(tag) for tag in tags}
+        found = [
+            each.by
+            for each in self.enforcement
+            if each.tag in names and each.claim == claim and each.queue == queue
+        ]
+        # The queue itself knows tags that fleet.yaml neither declares nor provides.
+        return weakest(found) or "scheduler"
+
+
+def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
+    """Return whether no worker of this fleet, existing or new, could ever run such a request."""
+    if unserved is None or unserved.blocked:
+        return False
+    ask = case.ask_of(signature)
+    able = any(
+        serves_queue(pool, signature.queue) and satisfies(ask, case.offers[name])
+        for name, pool in case.fleet.pools.items()
+    )
+    return not able and not any(
+        signature.queue in queues and satisfies(ask, offer)
+        for queues, offer, _ in (worker.alike for worker in case.workers)
+    )
+
+
+def reasons_of(
+    case: Case, signature: Signature, key: str, unserved: Unserved | None
+) -> Iterator[ExplainedReason]:
+    """Yield every reason about a request: denied tags, unknowns, and every pool."""
+    for refused in signature.refused:
+        who = f"owner of tag {refused.tag}: `asked_by`"
+        by = case.enforcer([refused.tag], "tag", signature.queue)
+        yield ExplainedReason(because=refused.because, path=refused.path, by=by, who=who)
+    for difference in signature.differences:
+        yield ExplainedReason(because=difference.because, path=difference.path, by="scheduler")
+    yield from _of_patience(case, signature, key)
+    for because in unknown_of(case, unserved):
+        who = "operator of what could not be read"
+        yield ExplainedReason(because=because, who=who)
+    for name, pool in sorted(case.fleet.pools.items()):
+        yield _of_pool(case, signature, unserved, name, pool)
+
+
+def _of_patience(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
+    """Yield for each tag with `otherwise` when the request may run without it."""
+    found = find_request(case.world, key)
+    since = found[0].pending_since if found else None
+    vocabulary = Vocabulary(case.fleet)
+    for tag in signature.required:
+        for name in vocabulary.names_of(tag):
+            otherwise = case.fleet.tags[name].otherwise
+            if found is None or since is None or not isinstance(otherwise, Otherwise):
+                continue
+            after = write_duration(otherwise.after)
+            until = write_time(since + timedelta(seconds=otherwise.after))
+            if found[1]:
+                because = (
+                    f"otherwise.drop of tag {name} has no effect: queue {signature.queue} stored "
+                    f"{tag} with the request and assigns it only to workers that provide {tag}"
+                )
+            elif tag in signature.dropped:
+                because = f"waited {after} for {tag}: may run without {tag} since {until}"
+            else:
+                because = f"may run without {tag} from {until}, after waiting {after}"
+            yield ExplainedReason(because=because, path=("tags", name, "otherwise"))
+
+
+def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
+    """Return the unknowns that stop fitting pools from creating machines."""
+    pools = [blocked.pool for blocked in unserved.blocked] if unserved else []
+    found = (
+        because
+        for name in pools
+        if name in case.inventory
+        for because in case.inventory[name].blind
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _of_pool(
+    case: Case, signature: Signature, unserved: Unserved | None, name: str, pool: AnyPool
+) -> ExplainedReason:
+    path: Path = ("pools", name)
+    if not serves_queue(pool, signature.queue):
+        because = f"pool {name} does not serve queue {signature.queue}"
+        who = f"fleet operator: pools.{name}.serves"
+        serves = (*path, "serves")
+        return ExplainedReason(because=because, path=serves, by="scheduler", who=who)
+    for blocked in unserved.blocked if unserved else ():
+        if blocked.pool == name:
+            because = blocked.because.removeprefix(f"pool {name} ")
+            return ExplainedReason(
+                because=f"pool {name} fits, but {because}",
+                path=blocked.path,
+                by=_of_limit(case, signature, blocked.path),
+                who=_who_allows(case.plan, blocked.path),
+            )
+    mismatch = find_mismatch(case.ask_of(signature), case.offers[name])
+    if not mismatch:
+        return _of_fitting(case, signature, name, pool, waits=unserved is not None)
+    if signature.dropped:
+        dropped = set(signature.dropped)
+        fewer = signature.model_copy(
+            update={"required": tuple(t for t in signature.required if t not in dropped)}
+        )
+        if satisfies(case.ask_of(fewer), case.offers[name]):
+            found = _of_fitting(case, fewer, name, pool, waits=unserved is not None)
+            fits = f"pool {name} fits without {', '.join(signature.dropped)}"
+            because = found.because.replace(f"pool {name} fits", fits, 1)
+            return found.model_copy(update={"because": because})
+    return _of_mismatch(case, signature, name, mismatch)
+
+
+def _of_fitting(
+    case: Case, signature: Signature, name: str, pool: AnyPool, *, waits: bool
+) -> ExplainedReason:
+    """Return why a pool that fits serves a request, or does not although nothing blocks it."""
+    path: Path = ("pools", name)
+    offer = case.offers[name]
+    if offer.on_demand and not offer.on_demand & set(signature.required):
+        tags = ", ".join(sorted(offer.on_demand))
+        because = f"pool {name} fits, but creates machines only for requests that ask for {tags}"
+        who = f"requester: ask for {tags}, if allowed"
+        return ExplainedReason(because=because, path=path, by="capacity", who=who)
+    if not waits:
+        return ExplainedReason(because=f"pool {name} fits", path=path)
+    by: Enforcer = "capacity"
+    because = f"pool {name} fits, but its machines serve other requests"
+    if isinstance(pool, StaticPool):
+        because, by = f"pool {name} fits, but all its workers are busy", "scheduler"
+    return ExplainedReason(because=because, path=path, by=by, who="wait")
+
+
+def _of_limit(case: Case, signature: Signature, path: Path) -> Enforcer | None:
+    """Return who enforces a limit: fleet, which creates no more machines, or a queue."""
+    if path[:1] == ("queues",) and path[2:]:
+        return "scheduler"  # fleet itself gives each ticket its machine
+    if path[:1] == ("tags",) and len(path) > 1:
+        return case.enforcer([str(path[1])], "limits", signature.queue)
+    return "capacity"
+
+
+def _who_allows(plan: Plan, path: Path) -> str:
+    way_out = next((g.way_out for g in plan.guards if g.path == path and g.way_out), "")
+    if way_out:
+        return way_out
+    match path[:1]:
+        case ("guards",):
+            return "the next runs, or the owner of guards"
+        case ("budgets",):
+            return "owner of budgets"
+    return "fleet operator"
+
+
+def _of_mismatch(
+    case: Case, signature: Signature, name: str, mismatch: Mismatch
+) -> ExplainedReason:
+    ask_for = [*mismatch.missing, *mismatch.not_brought, *mismatch.too_small]
+    found = [case.enforcer(ask_for, "tag", signature.queue)] if ask_for else []
+    if mismatch.not_asked:
+        found.append(case.enforcer(mismatch.not_asked, "exclusive", signature.queue))
+    return ExplainedReason(
+        because=f"pool {name} {mismatch}",
+        path=("pools", name),
+        by=weakest(filter(None, found)),
+        who="; ".join(_who_fits(case, name, mismatch)),
+    )
+
+
+def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
+    """Yield who can make a pool fit, for each mismatch."""
+    vocabulary = Vocabulary(case.fleet)
+    fixed = [
+        tag
+        for tag in mismatch.missing
+        if not {"pool", "image"} & set(vocabulary.provided_by(tag)[0] or ("pool",))
+        or tag.startswith(_ARCHITECTURE)
+    ]
+    if fixed or mismatch.too_small:
+        what = ", ".join((*fixed, *mismatch.too_small))
+        yield f"only a new pool whose machine and image have {what}"
+    if stated := [tag for tag in mismatch.missing if tag not in fixed]:
+        yield f"pool owner, if its workers have {', '.join(stated)}: pools.{name}.provides"
+    if mismatch.not_brought:
+        yield f"fleet operator: pools.{name}.requires"
+    if mismatch.not_asked:
+        yield f"requester: ask for {', '.join(mismatch.not_asked)}"
+
+
+_ARCHITECTURE = "worker:build-arch:"
+
+
+def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:
+    """Return each way to make a machine for a request, in the order of fleet.yaml."""
+    found = find_request(case.world, key)
+    if found is None:
+        return ()
+    durations = Durations(case.fleet, case.world)
+    (one, *_) = ordered(signature.queue, found[0], durations.of(signature.queue, found[0]))
+    images = images_by_pool(case.fleet, case.world)
+    return tuple(
+        place
+        for name in signature.pools
+        if isinstance(pool := case.fleet.pools.get(name), Pool)
+        for place in _in_pool(case, name, pool, images[name], one)
+    )
+
+
+def _in_pool(
+    case: Case, name: str, pool: Pool, images: tuple[ImageVersion, ...], one: Ordered
+) -> Iterator[PlaceFacts]:
+    on_demand = bool(offer_of_pool(case.fleet, name, images).on_demand)
+    tail = tail_seconds(case.fleet, pool, on_demand=on_demand)
+    start = case.world.time + timedelta(seconds=pool.boot.expected)
+    for known, market in product(find_types(case.fleet, pool), markets_of(pool)):
+        kind = kind_at(case.fleet, name, known.name)
+        seconds = one.seconds_on(kind)
+        tariff = tariff_of(case.fleet, pool, known.name, market)
+        yield PlaceFacts(
+            pool=name,
+            type=known.name,
+            market=market,
+            start=start,
+            end=None if seconds is None else start + timedelta(seconds=seconds),
+            seconds=seconds,
+            cost=bill(tariff, tail + seconds) if tariff and seconds is not None else None,
+            source=one.timing.source_on(kind) if one.timing and seconds is not None else "",
+            deadline=one.timing.deadline if one.timing else None,
+            own_deadline=bool(one.timing and one.timing.own_deadline),
+            is_late=bool(one.timing and one.timing.is_late([kind], one.seconds)),
+        )
+
+
+def format_places(fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str) -> Iterator[str]:
+    """Yield a line for each place: start, end, cost."""
+    for each in places:
+        market = "" if each.market == "on-demand" else f" ({each.market})"
+        where = f"new {each.type}{market} of pool {each.pool}"
+        if each.seconds is None:
+            yield f"{where}: from {write_time(each.start)}; duration unknown"
+            continue
+        takes = write_duration(each.seconds) + (f", {each.source}" if each.source else "")
+        if each.is_late:
+            most = write_duration(each.deadline or 0)
+            whose = "its own deadline" if each.own_deadline else f"deadline of queue {queue}"
+            yield f"{where}: not possible, runs for {takes}, {whose} is {most}"
+            continue
+        price = "price unknown" if each.cost is None else _money(fleet, each.cost)
+        end = write_time(each.end) if each.end else ""
+        yield f"{where}: {write_time(each.start)} to {end} ({takes}), {price}"
+
+
+def _money(fleet: Fleet, cost: Decimal) -> str:
+    return f"about {rate(cost.quantize(Decimal('0.0001')))} {fleet.money.currency}"
+
+
+ENDED = "no change found within the search limit; the queue is large"
 
 
 def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a request waits or what serves it; None when nobody knows it.
+    """Return why a request waits or what serves it; None for an unknown request.
 
     `name` is the queue's own id, or `queue/id` where two queues use the same one.
     """
@@ -58,7 +387,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
             for g in case.plan.guards
             if g.result == "refused" and g.path in unserved.paths
         ]
-        steps += [f"see to what the guard refuses: {way}" for way in ways if way]
+        steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
         if not remedies and not steps:
             steps += _nothing_found(case, unserved, replans, never=never)
     return Explanation(
@@ -82,7 +411,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
 
 
 def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
-    """Yield which rules give a ticket a tag, by what it says of its build."""
+    """Yield which rules add tags to a ticket."""
     found = find_request(case.world, key)
     if found is None or not isinstance(case.fleet.queues.get(key.partition("/")[0]), TicketQueue):
         return
@@ -98,21 +427,21 @@ def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
     """Return the answer in a line."""
     worker = signature.by_worker.get(key)
     if worker is not None:
-        may = "exists" if worker in case.seen else "may exist, though nobody can see it now"
+        may = "exists" if worker in case.seen else "may exist (not listed now)"
         without = _without(case, signature, worker)
         return f"request {key} is next for worker {worker}, which {may}{without}"
     if key in signature.by_create:
         worker = signature.by_create[key]
         return f"request {key} gets a new machine: {worker}{_without(case, signature, worker)}"
     unserved = case.unserved.get(key)
-    because = unserved.because if unserved else "no reason is recorded"
+    because = unserved.because if unserved else "no reason recorded"
     if never:
-        return f"request {key} waits: no worker of this fleet can ever run it, because {because}"
+        return f"request {key} waits: no worker of this fleet can ever run it: {because}"
     return f"request {key} waits: {because}"
 
 
 def _without(case: Case, signature: Signature, worker: str) -> str:
-    """Return the tags that a request does without on a worker, for it waited long enough."""
+    """Return the tags that were dropped after waiting and that the worker lacks."""
     pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
     provides = case.offers[pool].provides if pool in case.offers else ()
     missing = ", ".join(tag for tag in signature.dropped if tag not in provides)
@@ -123,27 +452,26 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
     """Return when a request is expected to start, in words."""
     if start is None:
         because = case.forecast.not_known.get(key, "its queue could not be read")
-        return f"expected start: not known ({because})"
+        return f"expected start: unknown ({because})"
     seconds = int((start - case.world.time).total_seconds())
     soon = f"in {write_duration(seconds)}" if seconds else "now"
-    return f"expected start: {start:%Y-%m-%d %H:%M} UTC ({soon}), in the queue's own order"
+    return f"expected start: {write_time(start)} ({soon}), in queue order"
 
 
 def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
-    """Return how a request that is served comes to its worker, if it does in the next run too."""
+    """Return how a served request gets its worker, or that the next run would not serve it."""
     following = replans.run_after(Run(case.fleet, case.world, case.plan))
     if following is not None and not is_served(following.plan, key):
         waits = next((u.because for u in following.plan.unserved if key in u.requests), "")
-        return f"see to it soon: planned again for the next run, the request would wait: {waits}"
+        return f"act soon: in the next run the request would wait: {waits}"
     worker = signature.by_worker.get(key)
     if worker is None:
-        return "nothing to do: the next `fleet apply` makes it, then the queue assigns the request"
+        return "nothing to do: the next `fleet apply` creates it, then the queue assigns it"
     if worker not in case.seen:
-        return "see to what is unknown: until it is read again nothing is bought in its place"
+        return "resolve the unknown: no replacement is created until it is read again"
     state = next((w.state for w in case.plan.workers if w.worker == worker), "")
-    first = {"starting": "once it has booted, ", "busy": "once its work has ended, "}
-    said = first.get(state, "")
-    return f"nothing to do: {said}the queue assigns the request to a free worker that fits"
+    first = {"starting": "once it has booted, ", "busy": "once it is idle, "}.get(state, "")
+    return f"nothing to do: {first}the queue assigns the request to a free worker that fits"
 
 
 def _is_first_of(key: str, name: str) -> bool:
@@ -156,7 +484,7 @@ _NAMES: tuple[Callable[[str, str], bool], ...] = (
     lambda key, name: key.partition("/")[2] == name,
     _is_first_of,
 )
-"""Whom a name may mean, the surest first: a whole name, a queue's own id, a group's id."""
+"""What a name may mean, in this order: a whole name, a queue's own id, a group's id."""
 
 
 def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
@@ -171,13 +499,13 @@ def _edits(suggestion: Suggestion) -> bool:
 
 
 def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
-    """Return a suggestion that says so where a worker may be free before the awaited run."""
+    """Return the suggestion, with a note where a worker may be free before the awaited run."""
     wait = suggestion.wait
     if wait is None or start is None or wait.until is None or not wait.runs:
         return suggestion
     if _edits(suggestion) or start >= wait.until:
         return suggestion
-    soon = f"; a worker that fits may be free for it before, about {start:%H:%M} UTC"
+    soon = f"; a worker that fits may be free earlier, about {start:%H:%M} UTC"
     return suggestion.model_copy(update={"sentence": suggestion.sentence + soon})
 
 
@@ -188,16 +516,14 @@ def _request_facts(
     if found is not None:
         request, _ = found
         described = " ".join(filter(None, [request.task, request.package, request.scope]))
-        since = (
-            f"{request.pending_since:%Y-%m-%d %H:%M} UTC" if request.pending_since else "not known"
-        )
+        since = write_time(request.pending_since) if request.pending_since else "unknown"
         # A ticket has no task.
         task = f"task {described}, " if described else ""
         yield f"{task}priority {signature.priority}, since {since}"
     yield f"requires {', '.join(signature.required) or 'nothing'}"
     position = signature.requests.index(key) + 1
     if signature.count > 1:
-        yield f"number {position} of {signature.count:,} waiting requests that ask the same"
+        yield f"number {position} of {signature.count:,} waiting requests with the same tags"
     yield expectation(case, key, start)
     for verdict in case.plan.rules:
         if verdict.queue == signature.queue:
@@ -216,29 +542,29 @@ def _nothing_found(
     elif never:
         yield "add a pool whose machines and image have what it requires"
     else:
-        yield "no edit of fleet.yaml and no waiting gets it served: see to the reasons above"
+        yield "no edit of fleet.yaml found that serves it: see the reasons above"
 
 
 MOST_REPLANS = 100
-"""So often is planned again for all groups together, in the order of service."""
+"""How many plans are made for all groups together, in the order of service."""
 
 BY_WORKER = "next for workers that exist"
-BY_UNSEEN = "next for workers that may exist, though nobody can see them now"
+BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
 _SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
 class Group(Value):
-    """Requests of one signature that fare the same, in the order of service."""
+    """Requests of one signature with the same outcome, in the order of service."""
 
     signature: str
     queue: str
     required: tuple[str, ...]
     priority: int
     verdict: str
-    """What becomes of them, in words."""
+    """Their outcome in words."""
     requests: tuple[Explanation, ...]
-    """The answer about each; suggestions stand with the first, and the others say so."""
+    """The answer about each; only the first has suggestions, the others name it in `like`."""
 
 
 class Everything(Value):
@@ -258,9 +584,9 @@ class EachRequest(Value):
 def explain_every(
     fleet: Fleet, world: World, plan: Plan, *, most: int = MOST_REPLANS
 ) -> Everything:
-    """Return the answer about every waiting request, the first to be served first.
+    """Return the answer about every waiting request, in the order of service.
 
-    At most so often is planned again for it.
+    Makes at most `most` further plans.
     """
     case, replans = Case(fleet, world, plan), Replans(world, most)
     apart = [*_apart(case)]
@@ -268,7 +594,6 @@ def explain_every(
     groups = []
     for signature, verdict, keys in apart:
         waits = verdict not in _SERVED
-        # What one search has planned the others know too.
         with replans.share(_share(replans.left, searches) if waits else 1, tells=1) as given:
             answers = tuple(_answers(case, signature, keys, given))
         searches -= waits
@@ -286,12 +611,12 @@ def explain_every(
 
 
 def _share(left: int, searches: int) -> int:
-    """Return how much of what is left the next of so many searches gets: enough, or nothing."""
+    """Return how many plans the next search gets: enough, or none."""
     return max(FEWEST_REPLANS, left // searches) if left >= FEWEST_REPLANS // 2 else 0
 
 
 def _apart(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
-    """Yield the requests of each signature that fare the same, those first that are served."""
+    """Yield the requests of each signature by outcome, served ones first."""
     for signature in case.plan.signatures:
         verdicts = {key: _verdict(case, signature, key) for key in signature.requests}
         for verdict in sorted(dict.fromkeys(verdicts.values()), key=_rank):
@@ -310,7 +635,7 @@ def _verdict(case: Case, signature: Signature, key: str) -> str:
     if key in signature.by_create:
         return BY_CREATE
     unserved = case.unserved.get(key)
-    return unserved.because if unserved else "no reason is recorded"
+    return unserved.because if unserved else "no reason recorded"
 
 
 def _rank(verdict: str) -> int:
@@ -322,12 +647,12 @@ def _answers(
 ) -> Iterator[Explanation]:
     first = explain_one(case, signature, keys[0], replans)
     if first.next_steps == (ENDED,):
-        steps = (f"`fleet explain request {keys[0]}` looks for the smallest change",)
+        steps = (f"to search for a change: `fleet explain request {keys[0]}`",)
         first = first.model_copy(update={"next_steps": steps})
     yield first
     for key in keys[1:]:
-        said = headline(case, signature, key, never=first.never)
-        update: dict[str, object] = {"name": key, "headline": said, "suggestions": ()}
+        line = headline(case, signature, key, never=first.never)
+        update: dict[str, object] = {"name": key, "headline": line, "suggestions": ()}
         start = case.forecast.start_of(key)
         update |= {"facts": (expectation(case, key, start),), "like": first.name}
         update["expected"] = start

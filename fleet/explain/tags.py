@@ -1,20 +1,117 @@
-"""This module says where a request's tags are from, which do not count, which pools fit."""
+"""Where the tags of a request come from, and who enforces the tags of a fleet."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-from fleet.explain import ExplainedReason, Path
+from fleet.explain.values import ExplainedReason
+from fleet.explain.what_if import Path
 from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
+from fleet.schema.units import write_count
 from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.enforcement import (
+    Claim,
+    Enforcement,
+    Enforcer,
+    enforcement_of,
+    known_tags,
+    limits_of,
+    pools_providing,
+)
 from fleet.tagrules.export import judge_rules, say_whether_in_force
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
+from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.requests import Asking
 from fleet.tagrules.sources import BUILD_ARCH
+
+WORDS: dict[Enforcer, str] = {
+    "scheduler": "enforced by the scheduler",
+    "capacity": "enforced by capacity only",
+    "report": "not enforced, only reported",
+}
+
+
+class EnforcedClaim(Value):
+    """Who enforces one claim at one queue."""
+
+    claim: Claim
+    queue: str
+    by: Enforcer
+    because: str
+    path: tuple[str | int, ...]
+    place: str = ""
+
+
+class ListedTag(Value):
+    """A tag that fleet.yaml declares, provides or asks for."""
+
+    tag: str
+    kind: str
+    on_demand: bool
+    exclusive: bool
+    limits: dict[str, int]
+    pools: tuple[str, ...]
+    enforcement: tuple[EnforcedClaim, ...]
+
+
+class TagList(Value):
+    """What `fleet tags list` answers."""
+
+    fleet: str
+    tags: tuple[ListedTag, ...]
+
+
+def list_tags(fleet: Fleet) -> TagList:
+    """Return every tag with who enforces it."""
+    claims, providing = enforcement_of(fleet), pools_providing(fleet)
+    return TagList(
+        fleet=fleet.fleet,
+        tags=tuple(
+            _listed(fleet, tag, providing[tag], [each for each in claims if each.tag == tag])
+            for tag in known_tags(fleet)
+        ),
+    )
+
+
+def enforcement_facts(
+    declared: Collection[str],
+    claims: Iterable[Enforcement],
+    tags: Iterable[str],
+    queues: Collection[str],
+) -> Iterator[str]:
+    """Yield a sentence for each exclusivity and limit of these tags, and each number."""
+    wanted = {tag_name(tag) for tag in tags}
+    for each in claims:
+        plain = each.claim == "tag" and each.by != "capacity"
+        if each.tag in wanted and each.tag in declared and each.queue in queues and not plain:
+            claim = "" if each.claim == "tag" else f" {each.claim},"
+            yield f"{each.tag}:{claim} {WORDS[each.by]} at {each.queue}: {each.because}"
+
+
+def _listed(
+    fleet: Fleet, tag: str, pools: tuple[str, ...], claims: list[Enforcement]
+) -> ListedTag:
+    rule = fleet.tags.get(tag)
+    return ListedTag(
+        tag=tag,
+        kind=rule.kind if rule else "plain",
+        on_demand=rule is not None and rule.on_demand,
+        exclusive=rule is not None and rule.exclusive,
+        limits=limits_of(rule) if rule else {},
+        pools=pools,
+        enforcement=tuple(_claim(each) for each in claims),
+    )
+
+
+def _claim(each: Enforcement) -> EnforcedClaim:
+    values = asdict(each)
+    return EnforcedClaim(
+        **{key: values[key] for key in ("claim", "queue", "by", "because", "path")}
+    )
 
 
 @dataclass(frozen=True)
@@ -86,20 +183,19 @@ def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
 
 
 def explain_tags(fleet: Fleet, world: World, subject: Subject, asking: Asking) -> TagsExplanation:
-    """Return every tag of a request with where it came from, and the pools that fit."""
+    """Return every tag of a request with its source, and the pools that fit."""
     verdicts = tuple(judge_rules(fleet, world))
 
     def acts(path: Path) -> str:
-        said = (say_whether_in_force(fleet, verdicts, each, path) for each in subject.ruled_by)
-        return "; ".join(filter(None, said)) if path[:1] in _RULES else ""
+        states = (say_whether_in_force(fleet, verdicts, each, path) for each in subject.ruled_by)
+        return "; ".join(filter(None, states)) if path[:1] in _RULES else ""
 
     tags = tuple(_tags(asking, acts))
     counting = sum(tag.verdict == "counts" for tag in tags)
     refused = sum(tag.verdict == "refused" for tag in tags)
-    headline = f"{subject.name} asks for {counting} tag{'' if counting == 1 else 's'} that count"
-    headline += "s" if counting == 1 else ""
+    headline = f"{subject.name}: {write_count(counting, 'tag')} granted"
     if refused:
-        headline += f"; {refused} {'does' if refused == 1 else 'do'} not"
+        headline += f", {refused} denied"
     return TagsExplanation(
         name=subject.name,
         headline=headline,
@@ -134,8 +230,8 @@ def _tags(asking: Asking, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]
     found: dict[str, list[ExplainedReason]] = {}
     for origin in asking.origins:
         because = f"{origin.source}: {origin.because}" if origin.path else origin.because
-        said = "; ".join(filter(None, (because, acts(origin.path))))
-        reason = ExplainedReason(because=said, path=origin.path)
+        because = "; ".join(filter(None, (because, acts(origin.path))))
+        reason = ExplainedReason(because=because, path=origin.path)
         found.setdefault(origin.tag, []).append(reason)
     for tag, reasons in sorted(found.items()):
         yield ExplainedTag(tag=tag, verdict="counts", reasons=tuple(reasons))
@@ -161,11 +257,11 @@ def _pools(
         offer = offer_of_pool(fleet, name, images.get(name, ()))
         mismatch = find_mismatch(asking.ask, offer)
         if asking.held:
-            because = f"pool {name} makes no machine for a tag that was asked without permission"
+            because = f"pool {name} creates no machine for a denied tag"
         elif mismatch:
             because = f"pool {name} {mismatch}"
         elif offer.on_demand and not offer.on_demand & asking.ask.required:
-            because = f"pool {name} fits, but makes machines on demand only"
+            because = f"pool {name} fits, but creates machines on demand only"
         else:
             because = f"pool {name} fits"
         yield ExplainedReason(because=because, path=path)

@@ -1,10 +1,9 @@
-"""This module names the single edits that might unblock a waiting request, from a plan's reasons.
+"""What gets a waiting request served: edits of fleet.yaml, or waiting.
 
-It promises nothing: whether an edit helps is found out by planning again. Edits that say
-something about the world (a tag that workers are said to have) come after those that only allow.
-
-Nothing is guessed: every suggestion was planned again, with the edited fleet.yaml or in the
-awaited world, before it is made. Fewest edits come first, then the smallest figures.
+`candidates` yields single edits from the reasons of a plan; edits that claim something about
+machines (a tag that they provide) rank after edits that only allow. Every suggestion is verified
+by a plan with the edited fleet.yaml or in the awaited world. Fewest edits first, then the smallest
+figures.
 """
 
 import re
@@ -47,7 +46,7 @@ from fleet.planner.images import images_by_pool
 from fleet.planner.units import is_busy
 from fleet.schema.model import Approval, Askers, Fleet, Pool, PowerfulRule, StaticPool
 from fleet.schema.rules import Otherwise
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_duration, write_time
 from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
 from fleet.tagrules.names import names_of
 from fleet.tagrules.vocabulary import Vocabulary
@@ -140,13 +139,13 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
 
 
 def _not_before(world: World, path: Path) -> Edit:
-    """Return the edit that has something expire today at the earliest."""
+    """Return the edit that moves an expiry to today or later."""
     knob = Knob(world.time.date() - timedelta(days=1), MOST_DAYS)
     return Edit(path, None, rank=EXPIRY, knob=knob).turned(1)
 
 
 def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:
-    """Yield who might be let ask for the tags that do not count."""
+    """Yield edits of `asked_by` that allow the denied tags."""
     for refused in signature.refused:
         allowed = value_at(fleet, refused.path)
         if not isinstance(allowed, list):
@@ -165,7 +164,7 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 def _fitting(
     fleet: Fleet, world: World, signature: Signature, names: tuple[str, ...]
 ) -> Iterator[Edit]:
-    """Yield what might make a pool fit that does not, of the pools that lack least."""
+    """Yield edits that make a pool fit, of the pools that lack least."""
     images = images_by_pool(fleet, world)
     found: list[tuple[int, str, tuple[Edit, ...]]] = []
     for name, pool in sorted(fleet.pools.items()):
@@ -189,7 +188,7 @@ def _fitting_one(
     offer = offer_of_pool(fleet, name, images)
     mismatch = find_mismatch(ask, offer)
     if mismatch.too_small:
-        return  # no word in fleet.yaml makes a machine bigger that is not
+        return  # no edit makes its machines bigger
     if not serves_queue(pool, signature.queue):
         says = f"let pool {name} serve queue {signature.queue}"
         yield Edit(("pools", name, "serves"), [*(pool.serves or ()), signature.queue], says=says)
@@ -197,7 +196,7 @@ def _fitting_one(
         yield _provide(fleet, name, mismatch.missing)
     if mismatch.not_brought and isinstance(pool, Pool):
         kept = [tag for tag in pool.requires if tag not in mismatch.not_brought]
-        says = f"take {', '.join(mismatch.not_brought)} out of pools.{name}.requires"
+        says = f"remove {', '.join(mismatch.not_brought)} from pools.{name}.requires"
         count = len(mismatch.not_brought)
         yield Edit(("pools", name, "requires"), kept, count=count, rank=CLAIM, says=says)
     asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
@@ -236,19 +235,19 @@ def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
     path: Path = ("pools", name, "provides")
     if by_image and isinstance(pool, Pool):
         path = ("images", pool.image, "provides")
-    says = f"add {', '.join(tags)} to {dotted(path)}, if its workers really have it"
+    says = f"add {', '.join(tags)} to {dotted(path)}, if its workers provide it"
     old = value_at(fleet, path) or []
     return Edit(path, [*old, *tags], count=len(tags), rank=CLAIM, says=says)
 
 
 def dotted(path: Path) -> str:
-    """Return a path the way a person names a key: `powerful[0].expires`."""
+    """Return a path as a dotted key: `powerful[0].expires`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
 def describe(fleet: Fleet, edit: Edit) -> str:
-    """Return what to do, in words with its figures."""
+    """Return an edit in words with its figures."""
     if edit.says:
         return edit.says
     old = write_value(fleet, edit.path, value_at(fleet, edit.path))
@@ -263,7 +262,7 @@ def describe(fleet: Fleet, edit: Edit) -> str:
 
 MOST_RUNS = 12
 MOST_WAITING_DAYS = 62
-"""How far ahead is looked: the next month ends within it."""
+"""How far ahead to look: the next month ends within it."""
 
 _NAMED_WAITS = 3
 
@@ -309,7 +308,7 @@ def find_waits(
 
 
 def is_throttled(plan: Plan, key: str) -> bool:
-    """Say whether only a throttle keeps a request's machine back: a later run makes it."""
+    """Return whether only a throttle withholds a request's machine: a later run creates it."""
     return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
 
 
@@ -388,7 +387,7 @@ def _after_time(fleet: Fleet, world: World, plan: Plan, key: str, replans: Repla
     runs = first_that(serves, most)
     if not runs:
         return None
-    # The moment itself, not the run after it: that moves with each look.
+    # The exact moment, not the run after it, which moves with each call.
     before = at(runs - 1)
 
     def serves_at(moment: datetime) -> bool:
@@ -403,7 +402,7 @@ def _after_time(fleet: Fleet, world: World, plan: Plan, key: str, replans: Repla
 
 
 def _likely_moments(fleet: Fleet, world: World, key: str) -> Iterator[datetime]:
-    """Yield when patience for a tag ends, and every full hour of a day: then periods end too."""
+    """Yield when `otherwise` drops a tag, and every full hour, when periods end."""
     found = find_request(world, key)
     since = found[0].pending_since if found else None
     for rule in fleet.tags.values():
@@ -414,7 +413,7 @@ def _likely_moments(fleet: Fleet, world: World, key: str) -> Iterator[datetime]:
 
 
 def _clock_matters(fleet: Fleet, world: World, plan: Plan, key: str) -> bool:
-    """Say whether time alone may serve a request: a period, a back-off or a patience ends."""
+    """Return whether time alone may serve a request: a period, a back-off or `otherwise` ends."""
     blocked = [each for u in plan.unserved if key in u.requests for each in u.blocked]
     pools = [fleet.pools.get(each.pool) for each in blocked]
     return bool(
@@ -448,7 +447,7 @@ def first_that(holds: Callable[[int], bool], most: int) -> int:
 
 def describe_wait(fleet: Fleet, wait: Wait) -> str:
     """Return what to wait for in words."""
-    when = f"{wait.until:%Y-%m-%d %H:%M} UTC" if wait.until else ""
+    when = write_time(wait.until) if wait.until else ""
     if wait.runs:
         runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
         return f"wait for {runs}, about {when}: fleet apply every {write_duration(fleet.cadence)}"
@@ -456,7 +455,7 @@ def describe_wait(fleet: Fleet, wait: Wait) -> str:
         names = ", ".join(wait.workers[:_NAMED_WAITS])
         names += " and others" if len(wait.workers) > _NAMED_WAITS else ""
         many = f"{len(wait.workers)} busy workers are" if len(wait.workers) > 1 else "a worker is"
-        known = f", expected {when}" if when else ", when is not known: nothing says how long"
+        known = f", expected {when}" if when else ", duration unknown"
         return f"wait until {many} free ({names}){known}"
     return f"wait until {when}"
 
@@ -502,7 +501,7 @@ def find_remedies(
 ) -> tuple[Remedy, ...]:
     """Return what would get a waiting request served, the smallest first; waiting is no edit.
 
-    Of edits only those that are fewest are told, at most `replans.tells`.
+    Returns only the fewest edits, at most `replans.tells`.
     """
     if is_served(plan, key) or signature_of(plan, key) is None:
         return ()
@@ -545,12 +544,12 @@ class _Search:
     key: str
     replans: Replans
     patient: bool = False
-    """A machine that is only throttled, and so comes with a later run, is enough."""
+    """A throttled machine, which a later run creates, is enough."""
 
     def run(self, plan: Plan, most: int) -> list[tuple[Edit, ...]]:
-        """Return every set of the fewest edits that serves the request, figures wide open.
+        """Return every set of the fewest edits that serves the request, figures at their maximum.
 
-        So many states are planned again at most: figures have to be made small afterwards.
+        Makes at most `most` plans; `minimised` reduces the figures afterwards.
         """
         order = count()
         heap: list[tuple[int, int, int, tuple[Edit, ...], Plan]] = []
@@ -579,10 +578,9 @@ class _Search:
         return found
 
     def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Return the edits with every figure as small as it serves; none if that took too long.
+        """Return the edits with the smallest figures that serve; none if that took too long.
 
-        One that only led to another, and that this one needs no more, is left out; some are
-        needed beside a figure that is wide open, and not beside a small one.
+        Drops edits that the others do not need; some are needed only beside a maximal figure.
         """
         before: tuple[Edit, ...] = ()
         while edits != before:
@@ -604,7 +602,7 @@ class _Search:
         return tuple(key for key in keys if after is not None and key not in still)
 
     def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, Wait | None]:
-        """Say whether edits get the request served, and after how many runs if not in this one."""
+        """Return whether edits get the request served, and what to wait for if not in this run."""
         plan = self._plan(edits)
         if plan is None or is_served(plan, self.key):
             return plan is not None, None
@@ -625,7 +623,7 @@ class _Search:
         return self.replans.plan(*after, of=self._of(edits))
 
     def _of(self, edits: tuple[Edit, ...]) -> tuple[str, _Name]:
-        """Return what tells a counterfactual from others: an edit may be of the request itself."""
+        """Return the key of these edits' plan; an edit may be of the request itself."""
         return self.key if any(edit.path == REQUEST for edit in edits) else "", _name(edits)
 
     def _serves(self, edits: tuple[Edit, ...]) -> bool:
@@ -643,12 +641,12 @@ class _Search:
 
 
 def _name(edits: tuple[Edit, ...]) -> _Name:
-    """Return what tells edits from others, in whatever order they were found."""
+    """Return a key of these edits, whatever their order."""
     return frozenset((edit.path, repr(edit.new)) for edit in edits)
 
 
 def _few(edits: tuple[Edit, ...]) -> tuple[int, int]:
-    """Return how many edits a person would call it, and in how many places."""
+    """Return how many edits a person would count, and in how many places."""
     return _count(edits), len(edits)
 
 

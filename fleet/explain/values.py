@@ -1,13 +1,12 @@
-"""This module holds what an answer is: a headline, facts, reasons with their place, ways out."""
+"""The answer of `fleet explain`: a headline, facts, reasons with their places, next steps."""
 
 from typing import Literal
 
 from fleet.explain.unblock import Suggestion
+from fleet.explain.what_if import Path
 from fleet.model.plan import Bill
 from fleet.model.values import Moment, Value
 from fleet.tagrules.enforcement import Enforcer
-
-Path = tuple[str | int, ...]
 
 
 class ExplainedReason(Value):
@@ -28,16 +27,16 @@ class PlaceFacts(Value):
     market: str
     start: Moment
     end: Moment | None = None
-    """None where nothing says how long the request runs."""
+    """None where the duration is unknown."""
     seconds: int | None = None
     source: str = ""
-    """What its time there was derived from; empty where it is stated, or is that of anywhere."""
+    """Source of its duration there; empty where it is stated or general."""
     cost: Bill | None = None
-    """What the machine is billed until its idle time-out; None where nobody knows its price."""
+    """What the machine is billed until its idle time-out; None where its price is unknown."""
     deadline: int | None = None
     """Seconds that it may run; None: any time."""
     own_deadline: bool = False
-    """That is the request's own, and not that of its queue."""
+    """The deadline is the request's own, not its queue's."""
     is_late: bool = False
     """It cannot end before its deadline there."""
 
@@ -52,12 +51,12 @@ class Explanation(Value):
     reasons: tuple[ExplainedReason, ...] = ()
     next_steps: tuple[str, ...] = ()
     expected: Moment | None = None
-    """When a request is expected to start; None where that is not known."""
+    """When a request is expected to start; None where unknown."""
     never: bool = False
     """No worker of this fleet can ever run the request."""
     suggestions: tuple[Suggestion, ...] = ()
-    """What gets a request served, each planned again, the smallest first."""
+    """What gets a request served, each verified by a plan, the smallest first."""
     places: tuple[PlaceFacts, ...] = ()
     """Each way to make a machine for a request: start, end and cost there."""
     like: str = ""
-    """The first request of its signature that fares the same: its suggestions stand there."""
+    """The first request of the same outcome, which has the suggestions."""

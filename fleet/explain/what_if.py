@@ -1,4 +1,4 @@
-"""This module changes a fleet.yaml as a value: what a person would write, and what comes of it.
+"""Edit a fleet.yaml as a value, move the world forward, and plan again.
 
 An edit names a path and its new value; a knob is a figure that may be turned up step by step.
 Nothing here knows why an edit is made.

@@ -1,19 +1,139 @@
-"""This module says why a worker stays or goes, and when that changes."""
+"""What a worker is, what its work costs, and why it stays or goes."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from pydantic import Field
 
 from fleet.explain.forecast import left_of, registered_workers
 from fleet.explain.values import ExplainedReason, Explanation
-from fleet.explain.worker_facts import WorkerFacts, facts_of_workers
-from fleet.model.facts import Listing, Machine, World
-from fleet.model.plan import Plan, Reason, WorkerVerdict, rate
-from fleet.schema.model import Fleet, Pool, TicketQueue
-from fleet.schema.units import write_count, write_duration
+from fleet.model import facts
+from fleet.model.facts import Listing, World
+from fleet.model.plan import Plan, Rate, Reason, WorkerVerdict, rate
+from fleet.model.prices import Life, MachineType, Tariff, find_types
+from fleet.model.values import Moment, Value
+from fleet.planner.inventory import take_inventory
+from fleet.planner.ledger import Holding, holdings
+from fleet.planner.machine_inputs import market_of
+from fleet.planner.units import Unit
+from fleet.schema.model import AwsProvider, Fleet, HcloudProvider, Machine, Pool, TicketQueue
+from fleet.schema.pools import Market
+from fleet.schema.units import write_count, write_duration, write_time
+
+_EXACT = Decimal("0.0001")
+
+
+class WorkerFacts(Value):
+    """A worker's machine and its work."""
+
+    provider: str | None = None
+    location: str | None = Field(None, description="The provider's location or region.")
+    market: Market | None = None
+    cores: int | None = None
+    memory: int | None = Field(None, description="MiB.")
+    disk: int | None = Field(None, description="MiB.")
+    swap: int | None = Field(None, description="MiB.")
+    architecture: str | None = None
+    created_at: Moment | None = None
+    cost_so_far: Rate | None = Field(
+        None, description="Billed for the machine since its creation, whole steps counted."
+    )
+    task: str | None = None
+    package: str | None = Field(None, description="The source package that its work builds.")
+    work_since: Moment | None = None
+    work_cost: Rate | None = Field(None, description="What its work has cost so far.")
+
+
+def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:
+    """Return by worker what is known of it."""
+    inventory = take_inventory(fleet, world)
+    held = {each.unit.name: each for each in holdings(fleet, world, inventory) if each.unit}
+    return {
+        unit.name: _facts(fleet, world, unit, pool.provider, held.get(unit.name))
+        for pool in inventory.values()
+        for unit in pool.units
+    }
+
+
+def _facts(
+    fleet: Fleet, world: World, unit: Unit, provider: str, held: Holding | None
+) -> WorkerFacts:
+    machine, work = unit.machine, unit.worker.work if unit.worker else None
+    known = _type(fleet, unit)
+    pool = fleet.pools.get(unit.pool)
+    stated = pool.machine if isinstance(pool, Pool) and isinstance(pool.machine, Machine) else None
+    started = work.started_at if work else None
+    since = machine.created_at if machine else None
+    return WorkerFacts(
+        provider=provider or None,
+        location=_location(fleet, provider),
+        market=market_of(unit.inputs) if unit.inputs else None,
+        cores=known.cores if known else None,
+        memory=known.memory if known else None,
+        disk=known.disk or None if known else None,
+        swap=stated.swap if stated else None,
+        architecture=known.architecture if known else None,
+        created_at=since,
+        cost_so_far=_cost(fleet, world, held, since, work=False),
+        task=work.task or None if work else None,
+        package=work.package if work else None,
+        work_since=started,
+        work_cost=_cost(fleet, world, held, started, work=True),
+    )
+
+
+def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
+    """Return what the machine is, as its pool says; None where its type is none of the pool's."""
+    pool = fleet.pools.get(unit.pool)
+    if unit.machine is None or not isinstance(pool, Pool):
+        return None
+    return next((t for t in find_types(fleet, pool) if t.name == unit.machine.type), None)
+
+
+def _location(fleet: Fleet, provider: str) -> str | None:
+    match fleet.providers.get(provider):
+        case HcloudProvider(location=location):
+            return location
+        case AwsProvider(region=region):
+            return region
+        case _:
+            return None
+
+
+def _cost(
+    fleet: Fleet, world: World, held: Holding | None, since: datetime | None, *, work: bool
+) -> Decimal | None:
+    """Return what a machine, or the work on it, has cost since a moment; None: unknown."""
+    if held is None or held.tariff is None or since is None or since > world.time:
+        return None
+    zone = ZoneInfo(fleet.money.time_zone)
+    months = _by_month(held.tariff, held.created_at, (since, world.time), zone, work=work)
+    return sum(months, Decimal(0)).quantize(_EXACT)
+
+
+def _by_month(
+    tariff: Tariff,
+    created_at: datetime,
+    span: tuple[datetime, datetime],
+    zone: ZoneInfo,
+    *,
+    work: bool,
+) -> Iterator[Decimal]:
+    """Yield the cost of each month's part: a provider caps its bill per month."""
+    start, until = span
+    while start < until:
+        local = start.astimezone(zone)
+        month = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        end = min(until, (month + timedelta(days=32)).replace(day=1))
+        life = Life(tariff, created_at, month)
+        yield life.accrued(start, end) if work else life.billed(start, end)
+        start = end
 
 
 def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a worker stays or goes; None when nobody knows it."""
+    """Return why a worker stays or goes; None for an unknown worker."""
     verdict = next((worker for worker in plan.workers if worker.worker == name), None)
     if verdict is None:
         return None
@@ -27,9 +147,9 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
         kind="worker",
         name=name,
         headline=_headline(verdict, held=held),
-        facts=tuple(_facts(plan, verdict, facts_of_workers(fleet, world).get(name))),
+        facts=tuple(_describe(plan, verdict, facts_of_workers(fleet, world).get(name))),
         reasons=tuple(reasons),
-        next_steps=tuple(g.way_out or "it comes with a later run" for g in guards)
+        next_steps=tuple(g.way_out or "a later run continues" for g in guards)
         if held
         else (_next(verdict),),
     )
@@ -73,26 +193,26 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
         up = machine.created_at + timedelta(seconds=pool.boot.expected)
         within = pool.ready.within if pool.ready else pool.boot.deadline
         failed = machine.created_at + timedelta(seconds=within)
-        because = f"it is expected to be up at {_at(up)}, and counts as failed from {_at(failed)}"
+        because = f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
         yield ExplainedReason(because=because, path=(*path, "ready" if pool.ready else "boot"))
     is_kept = verdict.reason is Reason.PAID_FOR
     if verdict.state == "idle" and verdict.since is not None and not is_kept:
         over = verdict.since + timedelta(seconds=pool.retire.idle_after)
         after = write_duration(pool.retire.idle_after)
-        because = f"retire.idle_after ({after}) is reached at {_at(over)}"
+        because = f"retire.idle_after ({after}) is reached at {write_time(over)}"
         if over <= world.time:
-            because = f"retire.idle_after ({after}) was reached at {_at(over)}"
-        because += "; it then goes if nothing else keeps it"
+            because = f"retire.idle_after ({after}) was reached at {write_time(over)}"
+        because += "; then deleted unless needed"
         yield ExplainedReason(because=because, path=(*path, "retire", "idle_after"))
     if pool.retire.max_age is not None and machine is not None:
         old = machine.created_at + timedelta(seconds=pool.retire.max_age)
-        because = f"max_age ({write_duration(pool.retire.max_age)}) is reached at {_at(old)}"
+        because = f"max_age ({write_duration(pool.retire.max_age)}) reached at {write_time(old)}"
         yield ExplainedReason(because=because, path=(*path, "retire", "max_age"))
     worker = registered_workers(world).get(verdict.worker)
     most = pool.retire.max_uses
     if most is not None and worker is not None:
-        uses = "not known" if worker.uses is None else worker.uses
-        because = f"it goes after {write_count(most, 'request')}; finished so far: {uses}"
+        uses = "unknown" if worker.uses is None else worker.uses
+        because = f"deleted after {write_count(most, 'request')}; finished so far: {uses}"
         yield ExplainedReason(because=because, path=(*path, "retire", "max_uses"))
 
 
@@ -100,90 +220,85 @@ def _when_done(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedR
     worker = registered_workers(world).get(verdict.worker)
     left = left_of(fleet, world, worker) if worker else None
     if left is None:
-        because = "when its work ends is not known: no history, and no `durations` of its task"
+        because = "end of its work unknown: no history, and no `durations` for its task"
         if isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue):
             # A ticket has no task.
-            because = "when its client closes its ticket is not known: `durations` has no `any`"
+            because = "end of its ticket unknown: `durations` has no `any`"
         return ExplainedReason(because=because, path=("durations",))
     done = world.time + timedelta(seconds=left)
-    return ExplainedReason(because=f"its work is expected to end at {_at(done)}")
+    return ExplainedReason(because=f"expected end of its work: {write_time(done)}")
 
 
-def _machine_of(world: World, name: str) -> Machine | None:
+def _machine_of(world: World, name: str) -> facts.Machine | None:
     listings = [x for x in world.providers.values() if isinstance(x, Listing)]
     return next((m for listing in listings for m in listing.machines if m.name == name), None)
 
 
-def _at(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
-
-
 def _headline(verdict: WorkerVerdict, *, held: bool) -> str:
-    words = {"keep": "stays", "create": "is made", "drain": "drains", "delete": "is deleted"}
+    words = {"keep": "stays", "create": "is created", "drain": "drains", "delete": "is deleted"}
     suffix = " (withheld by a guard in this run)" if held else ""
     return f"worker {verdict.worker} {words[verdict.verdict]}: {verdict.because}{suffix}"
 
 
-def _facts(plan: Plan, verdict: WorkerVerdict, facts: WorkerFacts | None) -> Iterator[str]:
-    since = f" since {_at(verdict.since)}" if verdict.since else ""
+def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> Iterator[str]:
+    since = f" since {write_time(verdict.since)}" if verdict.since else ""
     runs = f", runs request {verdict.running}" if verdict.running else ""
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
     yield (
-        f"machine type {verdict.type or 'not known'}, image {verdict.image or 'not known'}, "
+        f"machine type {verdict.type or 'unknown'}, image {verdict.image or 'unknown'}, "
         f"{_cost_of(verdict, plan.currency)}"
     )
-    if facts is None:
+    if known is None:
         return
-    if facts.cores is not None and facts.memory is not None:
-        disk = f", {facts.disk / 1024:g} GiB disk" if facts.disk else ""
-        place = f" at {facts.provider}" + (f", {facts.location}" if facts.location else "")
+    if known.cores is not None and known.memory is not None:
+        disk = f", {known.disk / 1024:g} GiB disk" if known.disk else ""
+        place = f" at {known.provider}" + (f", {known.location}" if known.location else "")
         yield (
-            f"{write_count(facts.cores, 'core')}, {facts.memory / 1024:g} GiB memory{disk}, "
-            f"{facts.architecture}{place}"
+            f"{write_count(known.cores, 'core')}, {known.memory / 1024:g} GiB memory{disk}, "
+            f"{known.architecture}{place}"
         )
-    if facts.created_at is not None and facts.cost_so_far is not None:
-        cost = f"{rate(facts.cost_so_far)} {plan.currency}"
-        yield f"created {_at(facts.created_at)}, has cost {cost} so far"
-    if facts.work_since is not None:
-        package = f"package {facts.package}" if facts.package else "its work"
+    if known.created_at is not None and known.cost_so_far is not None:
+        cost = f"{rate(known.cost_so_far)} {plan.currency}"
+        yield f"created {write_time(known.created_at)}, cost so far {cost}"
+    if known.work_since is not None:
+        package = f"package {known.package}" if known.package else "its work"
         cost = (
-            "" if facts.work_cost is None else f", {rate(facts.work_cost)} {plan.currency} so far"
+            "" if known.work_cost is None else f", {rate(known.work_cost)} {plan.currency} so far"
         )
-        yield f"{package} since {_at(facts.work_since)}{cost}"
+        yield f"{package} since {write_time(known.work_since)}{cost}"
 
 
 def _cost_of(verdict: WorkerVerdict, currency: str) -> str:
     if not verdict.cost_known:
-        return "price not known"
+        return "price unknown"
     return f"{rate(verdict.cost)} {currency}/h"
 
 
 def _next(verdict: WorkerVerdict) -> str:
     if verdict.state == "missing":
         return (
-            f"look for it at its provider; if it is really gone: fleet machine forget "
-            f"{verdict.worker}"
+            f"look for it at its provider; if it is gone: `fleet machine forget {verdict.worker}`"
         )
     if verdict.reason is Reason.ORPHAN and verdict.verdict == "keep":
-        return "nothing to do: it goes by itself"
+        return "nothing to do: fleet deletes it"
     if verdict.state == "unrecorded" and verdict.verdict == "keep":
-        return "have its stack know it again: fleet state rebuild; or delete it at its provider"
+        return "record it again: `fleet state rebuild`; or delete it at its provider"
     person = _NEXT_FOR_REASON.get(verdict.reason) if verdict.verdict == "keep" else None
     return person or _NEXT_FOR_VERDICT[verdict.verdict]
 
 
 _NEXT_FOR_REASON = {
-    Reason.NEVER_REGISTERED: "a person has to look why it does not boot, and delete its machine",
-    Reason.DEAF: "restart its worker: it then says again what it can do",
-    Reason.LIVECHECK_FAILED: "a person has to look why it does not work, and delete its machine",
-    Reason.NOT_KNOWN: "a person has to look: docs/explanation/failure-model.md says what to do",
-    Reason.DISCONNECTED: "bring its worker back, or disable it: then its machine is deleted",
-    Reason.STOPPED: "a person has to look at its machine, and delete it",
+    Reason.NEVER_REGISTERED: "find out why it does not boot, then delete its machine",
+    Reason.DEAF: "restart its worker, so that it reports its tags again",
+    Reason.LIVECHECK_FAILED: "find out why it does not work, then delete its machine",
+    Reason.NOT_KNOWN: "see docs/explanation/failure-model.md",
+    Reason.DISCONNECTED: "reconnect its worker, or disable it so that its machine is deleted",
+    Reason.STOPPED: "look at its machine, then delete it",
 }
 
 _NEXT_FOR_VERDICT = {
-    "keep": "nothing to do; it is judged again in every run",
-    "create": "the next `fleet apply` makes it",
-    "drain": "once it is observed idle, the apply after that deletes it",
+    "keep": "nothing to do: checked again in every run",
+    "create": "the next `fleet apply` creates it",
+    "drain": "once it is idle, a later `fleet apply` deletes it",
     "delete": "the next `fleet apply` disables its worker and deletes its machine",
 }

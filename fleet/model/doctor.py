@@ -41,7 +41,7 @@ class Machinery(Value):
 class Summary(Value):
     """What a server tells anyone of itself."""
 
-    server_time: Moment | None = Field(description="By its clock; None where it told none.")
+    server_time: Moment | None = Field(description="By its clock; None where it reports none.")
     asked_at: Moment = Field(description="By our clock.")
     architectures: dict[str, Machinery] = Field(
         description="Architecture to its external workers; `any`: work that names none."
@@ -83,10 +83,10 @@ def wrong(about: str, said: str, fix: str) -> Finding:
 def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> Finding:
     """Return whether another computer's clock and ours agree."""
     if theirs is None:
-        return Finding(about=about, result="unchecked", said="it tells no time")
+        return Finding(about=about, result="unchecked", said="it reports no time")
     skew = int((theirs - ours).total_seconds())
     if abs(skew) <= _MOST_SKEW:
-        return Finding(about=about, result="ok", said=f"within {_MOST_SKEW} s of ours")
+        return Finding(about=about, result="ok", said=f"within {_MOST_SKEW} s of this clock")
     ahead = "ahead of" if skew > 0 else "behind"
     said = f"its clock is {write_duration(abs(skew))} {ahead} this computer's"
-    return wrong(about, said, "timedatectl set-ntp true, on the one that is wrong")
+    return wrong(about, said, "timedatectl set-ntp true, on the computer with the wrong clock")

@@ -1,12 +1,18 @@
-"""This module renders explanations: the answer first, then facts, reasons, ways out."""
+"""Render explanations as text: the answer, then facts, reasons, what would change it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from fleet.explain import Everything, ExplainedReason, Explanation, Group
-from fleet.explain.enforcement import WORDS, EnforcedClaim, ListedTag, TagList
-from fleet.explain.tags import ExplainedTag, TagsExplanation
+from fleet.explain.tags import (
+    WORDS,
+    EnforcedClaim,
+    ExplainedTag,
+    ListedTag,
+    TagList,
+    TagsExplanation,
+)
 from fleet.explain.unblock import Suggestion
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
@@ -20,7 +26,7 @@ def explanation_to_text(explanation: Explanation, *, colour: bool) -> str:
 
 
 def everything_to_text(everything: Everything, *, colour: bool) -> str:
-    """Return what waits, a block for each group of requests that fare the same."""
+    """Return waiting requests, a block for each group with the same outcome."""
     return lines_to_text(_all_lines(everything), colour=colour)
 
 
@@ -45,9 +51,9 @@ def _format_answer(explanation: Explanation) -> Iterator[Line]:
 def _reason(reason: ExplainedReason, *, never: bool) -> Iterator[Line]:
     yield line("  - ", reason.because)
     by = WORDS[reason.by] if reason.by else ""
-    said = "; ".join(filter(None, [f"see {place}" if (place := place_of(reason)) else "", by]))
-    if said:
-        yield line(Span(f"    {said}", Style.DIM))
+    place = place_of(reason)
+    if notes := "; ".join(filter(None, [f"see {place}" if place else "", by])):
+        yield line(Span(f"    {notes}", Style.DIM))
     if never and reason.who:
         yield line(Span(f"    can change it: {reason.who}", Style.DIM))
 
@@ -80,7 +86,7 @@ def _all_lines(everything: Everything) -> Iterator[Line]:
 
 def _group(group: Group) -> Iterator[Line]:
     count = words.many(len(group.requests), "request")
-    asked = ", ".join(group.required) or "nothing"
+    asked = ", ".join(group.required) or "no tags"
     yield line(
         Span(f"{count} at {group.queue}, priority {group.priority}, for {asked}", Style.BOLD)
     )
@@ -101,18 +107,18 @@ def _group(group: Group) -> Iterator[Line]:
 def _expected(starts: list[datetime | None]) -> str:
     known = sorted(start for start in starts if start is not None)
     if not known:
-        return "expected start: not known"
+        return "expected start: unknown"
     first, last = f"{known[0]:%Y-%m-%d %H:%M}", f"{known[-1]:%Y-%m-%d %H:%M}"
     span = f"{first} UTC" if first == last else f"{first} to {last} UTC"
     missing = len(starts) - len(known)
-    return f"expected start: {span}" + (f", of {missing} not known" if missing else "")
+    return f"expected start: {span}" + (f", {missing} unknown" if missing else "")
 
 
 _SIGNS = {"counts": "+", "refused": "-", "not-stored": "~"}
 _NOTES = {
     "counts": "",
-    "refused": " (does not count)",
-    "not-stored": " (not stored, so not asked)",
+    "refused": " (denied)",
+    "not-stored": " (not stored by the queue)",
 }
 
 
@@ -154,7 +160,7 @@ def tag_list_to_text(listed: TagList, *, colour: bool) -> str:
 
 def _format_list(listed: TagList) -> Iterator[Line]:
     if not listed.tags:
-        yield line(f"Fleet {listed.fleet} knows no tags")
+        yield line(f"Fleet {listed.fleet}: no tags")
     for tag in listed.tags:
         yield line(Span(tag.tag, Style.BOLD), f"  {_described(tag)}")
         for each in tag.enforcement:
@@ -162,13 +168,13 @@ def _format_list(listed: TagList) -> Iterator[Line]:
 
 
 def _described(tag: ListedTag) -> str:
-    words = [tag.kind] if tag.kind != "plain" else []
-    words += ["on demand"] if tag.on_demand else []
-    words += ["exclusive"] if tag.exclusive else []
-    words += [f"at most {count} {per}" for per, count in sorted(tag.limits.items())]
+    parts = [tag.kind] if tag.kind != "plain" else []
+    parts += ["on demand"] if tag.on_demand else []
+    parts += ["exclusive"] if tag.exclusive else []
+    parts += [f"at most {count} {per}" for per, count in sorted(tag.limits.items())]
     pools = ", ".join(tag.pools)
-    words.append(f"provided by {pools}" if pools else "no pool provides it")
-    return ", ".join(words)
+    parts.append(f"provided by {pools}" if pools else "no pool provides it")
+    return ", ".join(parts)
 
 
 def _claim(each: EnforcedClaim) -> Iterator[Line]:
@@ -182,13 +188,13 @@ def _claim(each: EnforcedClaim) -> Iterator[Line]:
 
 _KINDS: tuple[tuple[Result, str, str, Style], ...] = (
     ("wrong", "Wrong", "x", Style.RED),
-    ("notice", "To know", "!", Style.YELLOW),
+    ("notice", "To note", "!", Style.YELLOW),
     ("unchecked", "Not checked", "?", Style.DIM),
     ("ok", "Works", "+", Style.GREEN),
 )
 _COUNTED: dict[Result, str] = {
     "wrong": "wrong",
-    "notice": "to know",
+    "notice": "to note",
     "unchecked": "not checked",
     "ok": "fine",
 }
@@ -199,14 +205,14 @@ _HEADINGS = (
 
 
 def diagnosis_to_text(diagnosis: Diagnosis, *, colour: bool) -> str:
-    """Return the findings by kind, each with what mends it, and the waits by architecture."""
+    """Return the findings by kind, each with its fix, and the waits by architecture."""
     return lines_to_text(_format_checkup(diagnosis), colour=colour)
 
 
 def _format_checkup(diagnosis: Diagnosis) -> Iterator[Line]:
     counts = Counter(finding.result for finding in diagnosis.findings)
-    told = ", ".join(f"{counts[kind]} {word}" for kind, word in _COUNTED.items())
-    yield line(Span(f"Fleet {diagnosis.fleet}: {told}", Style.BOLD))
+    summary = ", ".join(f"{counts[kind]} {word}" for kind, word in _COUNTED.items())
+    yield line(Span(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))
     for kind, heading, sign, style in _KINDS:
         found = [finding for finding in diagnosis.findings if finding.result == kind]
         if found:

@@ -1,4 +1,4 @@
-"""This module renders findings: as text with the very characters, as JSON, for GitLab."""
+"""Render findings as text that quotes fleet.yaml, as JSON, and as a GitLab report."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,20 +13,20 @@ _COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "off": "\x1b[0m"}
 
 
 def to_text(findings: Iterable[Finding], document: Document, *, colour: bool = False) -> str:
-    """Return findings the way a person reads them, one after the other."""
+    """Return findings as text, one after the other."""
     return "\n".join(_one(finding, document, colour=colour) for finding in findings)
 
 
 def to_summary(findings: Sequence[Finding], document: Document) -> str:
-    """Return one line that says how the files fared."""
+    """Return one line: the files, whether they are valid, how many findings."""
     errors = sum(finding.severity == "error" for finding in findings)
     counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
     files = clean(document.name)
     if len(document.files) > 1:
         files += f" and {_count(len(document.files) - 1, 'included file')}"
     verdict = "invalid" if errors else "valid"
-    told = ", ".join(count for count in counts if not count.startswith("0 "))
-    return f"{files}: {verdict}" + (f" ({told})" if told else "")
+    found = ", ".join(count for count in counts if not count.startswith("0 "))
+    return f"{files}: {verdict}" + (f" ({found})" if found else "")
 
 
 def to_json(findings: Iterable[Finding]) -> str:

@@ -1,4 +1,4 @@
-"""This module renders values as JSON: keys sorted, so that equal values are equal bytes."""
+"""Render values as JSON with sorted keys, so that equal values are equal bytes."""
 
 import json
 from collections import Counter
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from fleet.explain.changes import ComparedPlan, Comparison
-from fleet.explain.worker_facts import WorkerFacts
+from fleet.explain.worker import WorkerFacts
 from fleet.model.plan import Plan
 from fleet.report.status import status_of
 from fleet.report.terminal import visible
@@ -33,9 +33,8 @@ def value_to_json(value: BaseModel) -> str:
 def plan_to_terraform_report(plan: Plan) -> str:
     """Return the counts that `artifacts:reports:terraform` reads.
 
-    A drain is an update, an image's version that moves too, and what machines share counts part by
-    part; an earlier update of it
-    that did not finish is one more.
+    Drains and promotions of images are updates. Shared resources count one by one; an unfinished
+    earlier update of them is one more.
     """
     counted = Counter(action.action for action in plan.actions)
     for base in plan.bases:

@@ -1,8 +1,8 @@
-"""This module writes Markdown that holds hostile text without acting on it.
+"""Write Markdown in which hostile text has no effect.
 
 Names become code, where neither Markdown nor GitLab looks for mentions, references, links,
 HTML or formulas. In a sentence, every word that is not plain becomes code too, and what was
-written as one thing stays one: `a command`, {env: NAME}.
+written as one piece stays one: `a command`, {env: NAME}.
 """
 
 import re
@@ -46,7 +46,7 @@ def code(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return prose in which every word that could mean something to Markdown is code."""
+    """Return a sentence in which every word with a meaning in Markdown is code."""
     line = " ".join(clean(text).split())
     return " ".join(_piece(match) for match in _PIECE.finditer(line))
 

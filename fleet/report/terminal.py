@@ -1,6 +1,6 @@
-"""This module lays out lines for a terminal: styled spans, aligned columns, nothing hostile.
+"""Lay out lines for a terminal: styled spans and aligned columns.
 
-Every character of a value passes `clean`, so that no name can move the cursor or hide text.
+Every value passes `clean`, so that no name can move the cursor or hide text.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Style(StrEnum):
-    """How a span looks where colour is wanted; its meaning never rests on that alone."""
+    """How a span looks in colour; its text says the same without."""
 
     PLAIN = ""
     BOLD = "1"
@@ -56,9 +56,9 @@ _UNCOLOURED = rf"(?!\x1b\[[0-9;]*m){_HIDDEN}"
 
 
 def visible(text: str, *, colour: bool = False) -> str:
-    """Return lines, and colours, as they are, and what else moves or turns text as JSON does.
+    """Return text with control characters other than line breaks and colours escaped as in JSON.
 
-    The last look at what is printed: JSON stays JSON, and a renderer may have forgotten `clean`.
+    The last check before printing, in case a renderer forgot `clean`.
     """
     hidden = _UNCOLOURED if colour else _HIDDEN
     return re.sub(hidden, lambda found: f"\\u{ord(found[0]):04x}", text)

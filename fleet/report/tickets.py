@@ -1,4 +1,4 @@
-"""This module writes tickets down: a line as Resalloc's own, with more behind it, or JSON."""
+"""Render tickets: as a line in Resalloc's format with more fields, as text, or as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ def ticket_to_text(ticket: Ticket, because: str) -> str:
 
 
 def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
-    """Return all that is known of a ticket: a line for each, and what the rules make of it."""
+    """Return every known field of a ticket on its own line, and which rules apply."""
     why = waits or ticket.because
     state = f"{ticket.state}: {why}" if why else ticket.state.value
     facts = {
@@ -41,24 +41,24 @@ def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
     }
     lines = [f"ticket {ticket.id}"]
     lines += [f"  {name:9}  {fact}" for name, fact in facts.items() if fact]
-    lines += [f"  {'rules':9}  {said}" for said in rules]
+    lines += [f"  {'rules':9}  {rule}" for rule in rules]
     if ticket.state is TicketState.READY and ticket.note:
         lines.append(f"  {'dropped':9}  {ticket.note}")
     return "\n".join(lines)
 
 
 def ticket_shown_to_json(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
-    """Return a ticket with all that is known of it, and what the rules make of its tags."""
+    """Return every known field of a ticket, and which rules apply, as JSON."""
     return json.dumps(_to_json(ticket, waits) | {"rules": [*rules]}, indent=1)
 
 
 def tickets_to_json(tickets: Iterable[Ticket], waits: Mapping[int, str]) -> str:
-    """Return tickets with all that is known of them."""
+    """Return every known field of tickets as JSON."""
     return json.dumps([_to_json(each, waits.get(each.id, "")) for each in tickets], indent=1)
 
 
 def _to_json(ticket: Ticket, waits: str) -> dict[str, Any]:
-    said = asdict(ticket)
+    values = asdict(ticket)
     times = ("opened_at", "heard_at", "ready_at", "ended_at")
-    said |= {key: said[key].isoformat() for key in times if said[key]}
-    return said | {"because": ticket.because or waits}
+    values |= {key: values[key].isoformat() for key in times if values[key]}
+    return values | {"because": ticket.because or waits}

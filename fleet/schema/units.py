@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -203,6 +203,11 @@ def write_count(count: int, noun: str) -> str:
 def read_duration(text: str) -> int | None:
     """Return the seconds of a duration the way fleet.yaml writes it; None where it is none."""
     return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
+
+
+def write_time(moment: datetime) -> str:
+    """Return a time to the minute, in UTC."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def write_duration(seconds: int) -> str:

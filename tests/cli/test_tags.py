@@ -33,7 +33,7 @@ def test_a_name_gets_its_tags_with_rule_and_line_and_the_pools_that_fit(
 
     assert (explained.returncode, explained.stderr) == (0, "")
     assert explained.stdout == (
-        f"{CHROMIUM} asks for 1 tag that counts\n"
+        f"{CHROMIUM}: 1 tag granted\n"
         "  + big\n"
         f"      rule: pattern 'praiskup/ping/.*/chromium' takes {CHROMIUM}, contact @chromium\n"
         "      see fleet.yaml:14:5\n"
@@ -50,8 +50,8 @@ def test_a_name_gets_its_tags_with_rule_and_line_and_the_pools_that_fit(
 def test_a_tag_without_permission_is_refused_with_who_and_which_line(run_fleet: RunFleet) -> None:
     explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", "--user", "bob")
 
-    assert explained.stdout.startswith("a/b/c/d asks for 0 tags that count; 1 does not\n")
-    assert "  - big (does not count)\n      user bob may not ask for big: " in explained.stdout
+    assert explained.stdout.startswith("a/b/c/d: 0 tags granted, 1 denied\n")
+    assert "  - big (denied)\n      user bob may not ask for big: " in explained.stdout
     assert "see fleet.yaml:12:53\n" in explained.stdout
 
 

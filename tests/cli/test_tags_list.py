@@ -32,7 +32,7 @@ WORLD = {
     "stacks": {},
 }
 ALONE = (
-    "worker:class:powerful: exclusive, enforced by capacity alone at debian: "
+    "worker:class:powerful: exclusive, enforced by capacity only at debian: "
     "its workers require nothing, so Debusine gives them whatever fits first"
 )
 
@@ -49,12 +49,12 @@ def test_every_tag_is_listed_with_who_enforces_it(run_fleet: RunFleet) -> None:
     assert (listed.returncode, listed.stderr) == (0, "")
     assert listed.stdout == (
         "weight  number, provided by powerful\n"
-        "  tag at debian: enforced by capacity alone (Debusine carries no numbers; "
+        "  tag at debian: enforced by capacity only (Debusine carries no numbers; "
         "`fleet export debusine` writes classes)\n"
         "worker:class:powerful  exclusive, provided by powerful\n"
         "  tag at debian: enforced by the scheduler (Debusine gives what requires it only to "
         "workers that provide it)\n"
-        "  exclusive at debian: enforced by capacity alone (its workers require nothing, so "
+        "  exclusive at debian: enforced by capacity only (its workers require nothing, so "
         "Debusine gives them whatever fits first)\n"
         "      see fleet.yaml:11:29\n"
     )
@@ -74,7 +74,7 @@ def test_the_list_as_json_holds_the_same(run_fleet: RunFleet) -> None:
 def test_a_fleet_without_tags_says_so(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text("fleet: demo\n", encoding="utf-8")
 
-    assert run_fleet("tags", "list").stdout == "Fleet demo knows no tags\n"
+    assert run_fleet("tags", "list").stdout == "Fleet demo: no tags\n"
 
 
 @pytest.mark.parametrize("what", [["pool", "powerful"], ["request", "7"]])

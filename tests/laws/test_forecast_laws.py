@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.explain.forecast import Forecast
-from fleet.explain.reasons import Case
-from fleet.explain.request import explain_request, headline
+from fleet.explain.request import Case, explain_request, headline
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan, Signature

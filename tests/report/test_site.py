@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from fleet.explain.worker_facts import facts_of_workers
+from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import BaseChange, Work
 from fleet.model.plan import RefusedTag
 from fleet.reconcile import reconcile

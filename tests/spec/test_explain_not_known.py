@@ -1,6 +1,7 @@
-"""What explain says of figures that nobody knows: never a zero."""
+"""What explain says of unknown figures: never a zero."""
 
 from fleet.explain import explain_pool, explain_worker
+from fleet.explain.request import FIRST_READ
 from fleet.model.facts import Unknown
 from fleet.model.plan import NotKnown
 from fleet.reconcile import reconcile
@@ -26,21 +27,21 @@ def facts_of(*not_known: NotKnown) -> tuple[str, ...]:
 def test_every_figure_that_was_read_is_said() -> None:
     assert facts_of() == (
         "now 1 busy, 0 idle, 0 starting, 0 other; this plan creates 0, drains 0, deletes 0",
-        "costs 0.12 EUR/h now and 0.12 after; one machine 0.12 EUR/h",
+        "costs 0.12 EUR/h now and 0.12 after; one machine: 0.12 EUR/h",
     )
 
 
 def test_what_a_pool_holds_and_costs_is_not_known_where_its_provider_was_not_read() -> None:
     assert facts_of("machines", "workers", "cost", "price") == (
-        "what it holds is not known; this plan creates 0, drains 0, deletes 0",
-        "what it costs is not known; one machine not known",
+        "machines unknown; this plan creates 0, drains 0, deletes 0",
+        "cost unknown; one machine: unknown",
     )
 
 
 def test_machines_that_no_registry_tells_of_are_counted_and_no_more() -> None:
     machines, _ = facts_of("workers")
 
-    assert machines.startswith("now 1 machine, of which nobody knows what they do; this plan")
+    assert machines.startswith("now 1 machine, state unknown; this plan")
 
 
 def test_without_a_store_nobody_says_that_a_pool_holds_nothing_or_that_nothing_waits() -> None:
@@ -56,7 +57,7 @@ def test_without_a_store_nobody_says_that_a_pool_holds_nothing_or_that_nothing_w
         said = [reason.because for reason in explained.reasons]
         assert f"not 1: stacks are unknown: {missing.unknown}" in said
         assert not any("it would be idle" in because for because in said)
-        assert explained.next_steps[0].startswith("first see to what is unknown")
+        assert explained.next_steps[0] == FIRST_READ
 
 
 def test_a_worker_without_a_price_costs_what_is_not_known() -> None:
@@ -64,4 +65,4 @@ def test_a_worker_without_a_price_costs_what_is_not_known() -> None:
     explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-0001")
 
     assert explained is not None
-    assert any(fact.endswith(", price not known") for fact in explained.facts)
+    assert any(fact.endswith(", price unknown") for fact in explained.facts)

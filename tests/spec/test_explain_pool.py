@@ -1,5 +1,7 @@
 """Why a pool holds as many machines as it does, and what stops one more."""
 
+import re
+
 import pytest
 
 from fleet.explain import Explanation, explain_pool
@@ -24,9 +26,9 @@ def of_pool(fleet: Fleet, world: World, name: str = "builders") -> list[str]:
 def test_a_pool_says_who_would_wait_with_one_machine_less() -> None:
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
-    assert (
-        "not 1: planned with workers.max 1, 1 request that is served now would wait: debian/2"
-    ) in of_pool(a_sim_fleet(), world)
+    (less,) = (each for each in of_pool(a_sim_fleet(), world) if each.startswith("not 1"))
+
+    assert less.endswith(": debian/2")
 
 
 def test_a_pool_says_that_min_keeps_its_last_machine() -> None:
@@ -36,10 +38,7 @@ def test_a_pool_says_that_min_keeps_its_last_machine() -> None:
 def test_a_pool_says_which_worker_stays_although_nothing_would_wait() -> None:
     found = of_pool(a_sim_fleet(), a_sim_world(a_worker()))
 
-    assert any(
-        said.startswith(f"not 0, although nothing more would wait: {FIRST}: idle for less")
-        for said in found
-    )
+    assert any(each.startswith("not 0") and f": {FIRST}: idle for less" in each for each in found)
 
 
 def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
@@ -83,9 +82,9 @@ def test_a_pool_says_how_many_of_what_waits_its_workers_and_new_machines_serve()
     world = a_sim_world(a_worker(), requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
     assert any(
-        said.startswith("of queue debian 5 requests wait with priority 0 for ")
-        and said.endswith(": workers that it has serve 1 of them, new machines 2")
-        for said in of_pool(a_sim_fleet(), world)
+        each.startswith("queue debian: 5 requests ")
+        and re.findall(r"\d+", each.rpartition(": ")[2]) == ["1", "2"]
+        for each in of_pool(a_sim_fleet(), world)
     )
 
 
@@ -93,7 +92,7 @@ def test_a_pool_says_how_many_of_what_waits_its_workers_and_new_machines_serve()
     ("workers", "steps"),
     [
         ((), ()),
-        ((a_worker(),), ("`fleet explain worker NAME` says why each of them stays or goes",)),
+        ((a_worker(),), ("`fleet explain worker NAME` explains each worker",)),
     ],
 )
 def test_only_a_pool_with_workers_leads_to_why_each_of_them_stays_or_goes(
@@ -107,9 +106,9 @@ def test_only_a_pool_with_workers_leads_to_why_each_of_them_stays_or_goes(
 
 
 def test_a_pool_says_that_one_machine_more_would_be_idle_and_what_it_costs() -> None:
-    assert (
-        "not 1: it would be idle, for 0.0777 EUR/h; nothing waits that it could serve"
-    ) in of_pool(a_sim_fleet(), a_sim_world())
+    (more,) = of_pool(a_sim_fleet(), a_sim_world())
+
+    assert more.startswith("not 1: it would be idle, for 0.0777 EUR/h")
 
 
 def test_a_static_pool_has_no_margins() -> None:

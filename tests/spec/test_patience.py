@@ -43,9 +43,8 @@ def test_who_waited_long_enough_gets_a_machine_without_the_tag_and_is_told_why()
     answer = told(waiting(40))
 
     assert answer.headline.endswith("gets a new machine: debian-ci-normal-0001, without power")
-    assert answer.reasons[0].because == (
-        "it waited 30m for power: since 2026-11-21 07:50 UTC it may run without power"
-    )
+    assert answer.reasons[0].path == ("tags", "power", "otherwise")
+    assert "2026-11-21 07:50 UTC" in answer.reasons[0].because
     assert "pool normal fits without power" in {each.because for each in answer.reasons}
     assert answer.expected is not None
 
@@ -53,8 +52,7 @@ def test_who_waited_long_enough_gets_a_machine_without_the_tag_and_is_told_why()
 def test_the_plan_names_the_tags_that_requests_do_without() -> None:
     plan = reconcile(FLEET, waiting(40))
 
-    ((heading, (note,)),) = tag_notes(plan)
-    assert heading == "Tags that requests may do without by now: `otherwise` of the tag"
+    ((_, (note,)),) = tag_notes(plan)
     assert (note.tag, note.requests) == ("power", ("debian/1",))
 
 
@@ -72,7 +70,7 @@ def test_where_the_queue_stored_the_tag_plan_and_explain_say_that_it_cannot_be_d
     answer = told(world)
     (warning,) = reconcile(FLEET, world).warnings
 
-    assert answer.reasons[0].because.startswith("otherwise.drop of tag power has no effect on it")
+    assert "no effect" in answer.reasons[0].because
     assert answer.reasons[0].path == ("tags", "power", "otherwise")
     assert (warning.rule, warning.message) == (
         "otherwise-without-effect",

@@ -83,9 +83,10 @@ def test_an_answer_rests_on_the_version_that_is_booted() -> None:
 
     assert answer.never
     assert [each.because for each in answer.reasons] == ["pool builders does not provide big"]
-    assert [each.sentence for each in answer.suggestions] == [
-        "wait until 2026-11-22 07:20 UTC",
-        "add big to pools.builders.provides, if its workers really have it",
+    wait, edit = answer.suggestions
+    assert wait.sentence.endswith(" 2026-11-22 07:20 UTC")
+    assert [(each.path, each.new) for each in edit.changes] == [
+        (("pools", "builders", "provides"), "[big]")
     ]
 
 

@@ -97,5 +97,5 @@ def test_explain_says_the_way_out_of_the_guard_and_of_no_limit() -> None:
 
     assert told is not None
     assert told.headline.startswith("request debian/1 waits: a guard withholds its machine: ")
-    assert told.next_steps[0].startswith("see to what the guard refuses: switch each of them off")
+    assert told.next_steps[0].startswith("resolve the guard's refusal: ")
     assert not any("leaves no room" in fact for fact in told.facts)

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from fleet.explain.unblock import Remedy, awaited, find_remedies
+from fleet.explain.unblock import Remedy, Suggestion, awaited, dotted, find_remedies
 from fleet.explain.what_if import Replans, apply_edits, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import Attempt, Ledger, World
@@ -45,8 +45,19 @@ def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
     return [*found]
 
 
-def said(fleet: Fleet, world: World, key: str = KEY) -> list[str]:
-    return [remedy.suggestion.sentence for remedy in remedies(fleet, world, key)]
+def steps(fleet: Fleet, world: World, key: str = KEY) -> list[str]:
+    return [format_steps(remedy.suggestion) for remedy in remedies(fleet, world, key)]
+
+
+def format_steps(suggestion: Suggestion) -> str:
+    """Return the edits, tags to ask for and what to wait for, from the values of a suggestion."""
+    parts = [f"{dotted(each.path)}: {each.old} -> {each.new}" for each in suggestion.changes]
+    parts += [f"ask {tag}" for tag in suggestion.asks]
+    if wait := suggestion.wait:
+        until = f"{wait.until:%H:%M}" if wait.until else "?"
+        runs = [f"{wait.runs} runs"] if wait.runs else []
+        parts.append(" ".join(["wait", *wait.workers, until, *runs]))
+    return "; ".join(parts)
 
 
 def pools(**builders: object) -> dict[str, object]:
@@ -57,29 +68,26 @@ ASKING = a_sim_world(requests=(a_request(),))
 
 
 def test_a_served_request_needs_nothing() -> None:
-    assert said(a_sim_fleet(), ASKING) == []
+    assert steps(a_sim_fleet(), ASKING) == []
 
 
 def test_a_request_that_nobody_knows_is_suggested_nothing() -> None:
-    assert said(a_sim_fleet(), ASKING, "debian/9") == []
+    assert steps(a_sim_fleet(), ASKING, "debian/9") == []
 
 
 def test_a_full_pool_is_raised_by_just_enough() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 8)))
 
-    assert said(a_sim_fleet(), world, "debian/7") == [
-        "raise pools.builders.workers.max from 3 to 7"
-    ]
+    assert steps(a_sim_fleet(), world, "debian/7") == ["pools.builders.workers.max: 3 -> 7"]
 
 
 def test_two_limits_are_raised_together_where_neither_alone_does() -> None:
     fleet = a_sim_fleet(pools=pools(max=0, max_starting=0))
 
-    (together,) = said(fleet, ASKING)
+    (together,) = steps(fleet, ASKING)
 
     assert together == (
-        "raise pools.builders.workers.max from 0 to 1, and "
-        "raise pools.builders.workers.max_starting from 0 to 1"
+        "pools.builders.workers.max: 0 -> 1; pools.builders.workers.max_starting: 0 -> 1"
     )
 
 
@@ -88,26 +96,23 @@ def test_an_edit_that_only_led_to_the_one_that_is_needed_is_left_out() -> None:
     fleet = a_sim_fleet(pools=pools(max=0, provides=["amd64", "powerful"]), tags=tags)
     world = a_sim_world(a_worker(), requests=(a_request(required=["amd64"]),))
 
-    assert said(fleet, world) == ["raise pools.builders.workers.max from 0 to 1"]
+    assert steps(fleet, world) == ["pools.builders.workers.max: 0 -> 1"]
 
 
 def test_a_busy_worker_of_a_full_pool_is_waited_for_until_it_is_expected_to_be_free() -> None:
     work = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
     world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
 
-    assert said(a_sim_fleet(pools=pools(max=1)), world) == [
-        "wait until a worker is free (debian-ci-builders-0001), expected 2026-11-21 08:10 UTC",
-        "raise pools.builders.workers.max from 1 to 2",
+    assert steps(a_sim_fleet(pools=pools(max=1)), world) == [
+        "wait debian-ci-builders-0001 08:10",
+        "pools.builders.workers.max: 1 -> 2",
     ]
 
 
 def test_a_busy_worker_that_nobody_can_time_is_waited_for_without_a_moment() -> None:
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
 
-    assert said(a_sim_fleet(pools=pools(max=1)), world)[0] == (
-        "wait until a worker is free (debian-ci-builders-0001), when is not known: "
-        "nothing says how long"
-    )
+    assert steps(a_sim_fleet(pools=pools(max=1)), world)[0] == "wait debian-ci-builders-0001 ?"
 
 
 def test_as_many_busy_workers_are_waited_for_as_wait_before_it() -> None:
@@ -125,9 +130,9 @@ def test_a_throttled_request_waits_for_the_run_that_makes_its_machine() -> None:
     fleet = a_sim_fleet(guards=throttle)
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2"), a_request(id="3")))
 
-    assert said(fleet, world, "debian/3") == [
-        "wait for 2 runs, about 2026-11-21 08:20 UTC: fleet apply every 10m",
-        "raise guards.throttle.create.count from 1 to 3",
+    assert steps(fleet, world, "debian/3") == [
+        "wait 08:20 2 runs",
+        "guards.throttle.create.count: 1 -> 3",
     ]
 
 
@@ -135,23 +140,17 @@ def test_a_limit_is_raised_alone_where_the_throttle_lets_the_machine_pass_in_a_l
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 3}}})
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
-    assert said(fleet, world, "debian/5") == [
-        (
-            "raise pools.builders.workers.max from 3 to 5, then wait for the next run, "
-            "about 2026-11-21 08:10 UTC: fleet apply every 10m"
-        )
+    assert steps(fleet, world, "debian/5") == [
+        "pools.builders.workers.max: 3 -> 5; wait 08:10 1 runs"
     ]
 
 
 def test_a_throttle_is_raised_too_where_it_lets_nothing_pass() -> None:
     fleet = a_sim_fleet(pools=pools(max=0), guards={"throttle": {"create": {"count": 0}}})
 
-    (together,) = said(fleet, ASKING)
+    (together,) = steps(fleet, ASKING)
 
-    assert together == (
-        "raise pools.builders.workers.max from 0 to 1, and "
-        "raise guards.throttle.create.count from 0 to 1"
-    )
+    assert together == ("pools.builders.workers.max: 0 -> 1; guards.throttle.create.count: 0 -> 1")
 
 
 def test_one_edit_of_one_place_comes_before_two_edits() -> None:
@@ -161,8 +160,8 @@ def test_one_edit_of_one_place_comes_before_two_edits() -> None:
     }
     request = a_request(required=("big", "gpu"))
 
-    assert said(a_sim_fleet(pools=both), a_sim_world(requests=(request,))) == [
-        "add big, gpu to pools.builders.provides, if its workers really have it"
+    assert steps(a_sim_fleet(pools=both), a_sim_world(requests=(request,))) == [
+        "pools.builders.provides: [] -> [big, gpu]"
     ]
 
 
@@ -170,30 +169,30 @@ def test_a_request_behind_machines_that_boot_waits_for_the_next_run() -> None:
     fleet = a_sim_fleet(pools=pools(max_starting=1))
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
-    assert said(fleet, world, "debian/2") == [
-        "wait for the next run, about 2026-11-21 08:10 UTC: fleet apply every 10m",
-        "raise pools.builders.workers.max_starting from 1 to 2",
+    assert steps(fleet, world, "debian/2") == [
+        "wait 08:10 1 runs",
+        "pools.builders.workers.max_starting: 1 -> 2",
     ]
 
 
 @pytest.mark.parametrize("mode", ["drain", "pause"])
 def test_a_pool_that_makes_nothing_is_set_to_apply(mode: str) -> None:
-    assert said(a_sim_fleet(pools=pools(mode=mode)), ASKING) == [
-        "set pools.builders.mode to apply"
+    assert steps(a_sim_fleet(pools=pools(mode=mode)), ASKING) == [
+        f"pools.builders.mode: {mode} -> apply"
     ]
 
 
 def test_an_observed_pool_is_set_to_apply() -> None:
-    assert said(a_sim_fleet(pools=pools(mode="observe")), ASKING) == [
-        "set pools.builders.mode to apply"
+    assert steps(a_sim_fleet(pools=pools(mode="observe")), ASKING) == [
+        "pools.builders.mode: observe -> apply"
     ]
 
 
 def test_a_missing_tag_is_added_if_the_workers_really_have_it() -> None:
     found = remedies(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
 
-    assert [each.suggestion.sentence for each in found] == [
-        "add gpu to pools.builders.provides, if its workers really have it"
+    assert [format_steps(each.suggestion) for each in found] == [
+        "pools.builders.provides: [] -> [gpu]"
     ]
     assert found[0].suggestion.changes[0].yaml == "pools: {builders: {provides: [gpu]}}"
 
@@ -201,26 +200,26 @@ def test_a_missing_tag_is_added_if_the_workers_really_have_it() -> None:
 def test_a_tag_that_only_images_provide_is_added_to_the_image() -> None:
     fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["image"]}})
 
-    assert said(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == [
-        "add gpu to images.trixie.provides, if its workers really have it"
+    assert steps(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == [
+        "images.trixie.provides: [] -> [gpu]"
     ]
 
 
 def test_a_tag_that_only_machines_have_cannot_be_added() -> None:
     fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["machine"]}})
 
-    assert said(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == []
+    assert steps(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == []
 
 
 def test_a_queue_that_no_pool_serves_is_served() -> None:
-    assert said(a_sim_fleet(pools=pools(serves=["copr"])), ASKING) == [
-        "let pool builders serve queue debian"
+    assert steps(a_sim_fleet(pools=pools(serves=["copr"])), ASKING) == [
+        "pools.builders.serves: [copr] -> [copr, debian]"
     ]
 
 
 def test_a_tag_that_the_request_does_not_bring_is_no_longer_required() -> None:
-    assert said(a_sim_fleet(pools=pools(requires=["trusted"])), ASKING) == [
-        "take trusted out of pools.builders.requires"
+    assert steps(a_sim_fleet(pools=pools(requires=["trusted"])), ASKING) == [
+        "pools.builders.requires: [trusted] -> []"
     ]
 
 
@@ -232,16 +231,16 @@ def test_a_request_for_ordinary_workers_may_ask_for_the_exclusive_ones() -> None
 
     found = remedies(fleet, ASKING)
 
-    assert [each.suggestion.sentence for each in found] == ["have the request ask for powerful"]
+    assert [format_steps(each.suggestion) for each in found] == ["ask powerful"]
     assert found[0].suggestion.asks == ("powerful",)
 
 
 def test_an_on_demand_pool_makes_a_machine_for_who_asks_or_for_everyone() -> None:
     fleet = a_sim_fleet(pools=pools(provides=["powerful"]), tags={"powerful": {"on_demand": True}})
 
-    assert said(fleet, ASKING) == [
-        "have the request ask for powerful",
-        "set tags.powerful.on_demand from true to false",
+    assert steps(fleet, ASKING) == [
+        "ask powerful",
+        "tags.powerful.on_demand: true -> false",
     ]
 
 
@@ -252,10 +251,10 @@ def test_who_may_not_ask_for_a_tag_can_be_let() -> None:
         tags={"powerful": {"exclusive": True, "asked_by": ["rules"]}},
     )
 
-    assert said(fleet, a_sim_world(requests=(request,))) == [
-        "let user ada ask for powerful",
-        "let everyone ask for powerful by user",
-        "set tags.powerful.exclusive from true to false",
+    assert steps(fleet, a_sim_world(requests=(request,))) == [
+        "tags.powerful.asked_by: [rules] -> [rules, {users: [ada]}]",
+        "tags.powerful.asked_by: [rules] -> [rules, user]",
+        "tags.powerful.exclusive: true -> false",
     ]
 
 
@@ -273,9 +272,7 @@ def test_a_rule_that_has_expired_is_given_another_day() -> None:
 
     found = remedies(fleet, a_sim_world(requests=(request,)))
 
-    assert found[0].suggestion.sentence == (
-        "move powerful[0].expires from 2026-11-01 to 2026-11-21 or later"
-    )
+    assert format_steps(found[0].suggestion) == ("powerful[0].expires: 2026-11-01 -> 2026-11-21")
     assert found[0].suggestion.changes[0].yaml == "expires: 2026-11-21"
 
 
@@ -292,8 +289,8 @@ def test_a_back_off_is_waited_for_until_it_ends() -> None:
         for number in (1, 2, 3)
     )
 
-    assert said(a_sim_fleet(), a_sim_world(requests=(a_request(),), attempts=attempts)) == [
-        "wait until 2026-11-21 08:11 UTC"
+    assert steps(a_sim_fleet(), a_sim_world(requests=(a_request(),), attempts=attempts)) == [
+        "wait 08:11"
     ]
 
 
@@ -311,9 +308,9 @@ def test_boots_that_fail_are_waited_for_or_allowed_once_more() -> None:
     )
     fleet = a_sim_fleet(guards={"boot_failures": {"stop_after": 3, "of_last": 5}})
 
-    found = said(fleet, a_sim_world(requests=(a_request(),), attempts=attempts))
+    found = steps(fleet, a_sim_world(requests=(a_request(),), attempts=attempts))
 
-    assert found[-1] == "raise guards.boot_failures.stop_after from 3 to 4"
+    assert found[-1] == "guards.boot_failures.stop_after: 3 -> 4"
 
 
 @pytest.mark.parametrize(
@@ -326,9 +323,7 @@ def test_a_limit_of_a_tag_is_raised_by_just_enough(limits: dict[str, object], fi
         a_request(id=name, required=("big",), requester="ada") for name in ("100", "101")
     )
 
-    assert said(fleet, a_sim_world(requests=requests)) == [
-        f"raise tags.big.limits.{figure} from 1 to 2"
-    ]
+    assert steps(fleet, a_sim_world(requests=requests)) == [f"tags.big.limits.{figure}: 1 -> 2"]
 
 
 def test_a_budget_is_raised_to_the_cent_that_is_enough() -> None:
@@ -336,8 +331,8 @@ def test_a_budget_is_raised_to_the_cent_that_is_enough() -> None:
 
     found = remedies(fleet, a_sim_world(requests=(a_request(),), ledger=Ledger()))
 
-    assert found[0].suggestion.sentence == (
-        "raise pools.builders.budget.per_hour from 0.01 EUR to 0.08 EUR"
+    assert format_steps(found[0].suggestion) == (
+        "pools.builders.budget.per_hour: 0.01 EUR -> 0.08 EUR"
     )
 
 
@@ -350,16 +345,13 @@ def test_who_would_wait_instead_is_told() -> None:
     found = remedies(fleet, world)
 
     assert found[0].suggestion.harms == ("debian/7",)
-    assert found[0].suggestion.sentence == (
-        "add powerful to pools.builders.provides, if its workers really have it "
-        "(but 1 request that is served now would wait: debian/7)"
-    )
+    assert format_steps(found[0].suggestion) == ("pools.builders.provides: [] -> [powerful]")
 
 
 def test_what_no_edit_can_mend_is_suggested_nothing() -> None:
     fleet = a_sim_fleet(images={"trixie": {"existing": {"hetzner": "ami-1"}}})
 
-    assert said(fleet, ASKING) == []
+    assert steps(fleet, ASKING) == []
 
 
 def test_the_search_ends_when_enough_was_planned() -> None:

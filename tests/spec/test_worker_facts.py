@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from fleet.explain import explain_worker
-from fleet.explain.worker_facts import WorkerFacts, facts_of_workers
+from fleet.explain.worker import WorkerFacts, facts_of_workers
 from fleet.model.facts import Work, Worker, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -70,6 +70,6 @@ def test_an_explanation_of_a_worker_holds_the_same_facts() -> None:
     assert explained is not None
     assert explained.facts[2:] == (
         "8 cores, 32 GiB memory, 240 GiB disk, amd64 at hetzner, fsn1",
-        "created 2026-11-21 06:30 UTC, has cost 0.4454 EUR so far",
+        "created 2026-11-21 06:30 UTC, cost so far 0.4454 EUR",
         "package chromium since 2026-11-21 07:30 UTC, 0.1114 EUR so far",
     )
