@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING
@@ -96,7 +96,7 @@ class Config:
 
 def load_config(args: argparse.Namespace, console: "Console") -> Config:
     """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
-    checked = check_file(args.file, SystemClock().now().date())
+    checked = check_file(args.file, datetime.now(UTC).date())
     config = to_config(checked)
     if config is None:
         console.note(to_text(checked.findings, checked.document))

@@ -94,7 +94,7 @@ def _no_engine(provider: str) -> Engine:
     raise AssertionError(provider)
 
 
-def test_a_machine_that_a_listing_omits_once_is_remembered_while_its_stack_records_it() -> None:
+def test_a_machine_omitted_from_one_listing_is_kept_while_its_stack_records_it() -> None:
     farm = Farm()
     farm.use()
 
@@ -123,7 +123,7 @@ def test_a_machine_that_neither_listing_nor_stack_knows_is_forgotten() -> None:
     assert farm.desk.known == {}
 
 
-def test_a_machine_made_anew_under_the_name_of_one_that_was_switched_off_is_given_out() -> None:
+def test_a_new_machine_with_the_name_of_a_disabled_one_is_given_out() -> None:
     farm = Farm()
     farm.use()
     farm.desk.known[NAME] = replace(farm.desk.known[NAME], disabled=True)

@@ -122,7 +122,7 @@ def test_a_try_is_written_down_before_the_engine_runs(desk: TicketDesk) -> None:
     assert desk.tries == [(FIRST, "starting")]
 
 
-def test_a_try_that_was_killed_before_it_made_anything_is_gone_with_the_next_apply(
+def test_a_try_killed_before_it_made_anything_is_gone_with_the_next_apply(
     desk: TicketDesk,
 ) -> None:
     world = remembered(desk, an_attempt(result="starting"))

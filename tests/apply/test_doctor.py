@@ -149,7 +149,7 @@ def test_a_server_that_is_down_is_wrong_and_asked_nothing_else() -> None:
     assert not any(finding.about == "queue debian, token" for finding in found.findings)
 
 
-def test_a_token_that_is_refused_is_wrong_and_the_command_of_the_sentence_mends_it() -> None:
+def test_a_refused_token_is_wrong_and_the_suggested_command_mends_it() -> None:
     refused = "answered with status 403: `debusine-admin create_token USER` makes one"
 
     finding = of(check(server=FakeServer(refuses=refused)), "queue debian, token")
@@ -226,7 +226,7 @@ def test_a_sampled_queue_is_to_be_known_and_leads_to_sql() -> None:
 # what waits without any hope
 
 
-def test_with_a_viewers_token_alone_one_learns_what_no_worker_of_the_server_can_run() -> None:
+def test_a_viewer_s_token_shows_what_no_worker_of_the_server_can_run() -> None:
     finding = of(
         check(world=a_world(queues={"debian": a_reading(FOR_RISCV)})), "queue debian, riscv64"
     )
@@ -341,7 +341,7 @@ def test_a_provider_without_an_engine_is_wrong() -> None:
     assert of(check(fleet), "provider attic, engine").result == "wrong"
 
 
-def test_a_store_that_is_missing_is_wrong_where_there_are_pools_and_init_mends_it() -> None:
+def test_a_missing_store_is_wrong_where_there_are_pools_and_init_mends_it() -> None:
     finding = of(check(a_sim_fleet(), a_sim_world(), store=a_store(made=False)), "state, store")
 
     assert (finding.result, finding.fix) == ("wrong", "fleet state init")

@@ -144,7 +144,7 @@ def test_a_machine_that_may_have_been_made_keeps_its_token(desk: TicketDesk) -> 
     assert list(desk.engine.machines) == list(desk.registry.tokens) == [FIRST]
 
 
-def test_where_a_worker_cannot_be_enrolled_those_before_it_are_made_and_no_token_left(
+def test_a_worker_that_cannot_be_enrolled_stops_no_earlier_one(
     desk: TicketDesk,
 ) -> None:
     desk.registry = FailingRegistry(most=1)
@@ -277,7 +277,7 @@ def test_a_name_that_is_at_work_is_left_out_and_the_others_are_made(desk: Ticket
     assert f"{FIRST} is not made: {FIRST} runs request 90" in outcome.stacks[0].error
 
 
-def test_a_run_that_dies_while_it_makes_a_machine_leaves_a_token_that_the_next_replaces(
+def test_the_token_of_a_run_that_dies_is_replaced_by_the_next_run(
     desk: TicketDesk,
 ) -> None:
     desk.engine.dies_at = FIRST

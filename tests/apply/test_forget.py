@@ -97,7 +97,7 @@ def test_a_worker_that_is_still_connected_says_that_the_listing_may_be_wrong(
         forget(engine, a_world_of(engine, providers={"desk": listing}))
 
 
-def test_its_worker_is_switched_off_with_what_it_ran_for_a_person_has_said_that_it_is_gone(
+def test_the_worker_of_a_forgotten_machine_is_disabled_with_its_work(
     engine: FakeEngine,
 ) -> None:
     away = a_worker(name=ONE, machine=ONE, busy=True, away=True)

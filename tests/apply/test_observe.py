@@ -258,7 +258,7 @@ class NamingQueue:
 
 
 @pytest.mark.parametrize(("own", "told"), [("", "kernel"), ("linux", "linux")])
-def test_the_work_of_a_ticket_has_the_package_that_copr_tells_where_the_ticket_does_not(
+def test_a_ticket_s_work_has_copr_s_package_where_it_names_none(
     tmp_path: Path, own: str, told: str
 ) -> None:
     store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")

@@ -51,7 +51,7 @@ def expired(*workers: Worker) -> World:
     return world.model_copy(update={"providers": {"desk": noted}})
 
 
-def test_a_worker_that_is_drained_and_idle_is_disabled_before_its_machine_is_deleted() -> None:
+def test_a_drained_idle_worker_is_disabled_before_its_machine_is_deleted() -> None:
     bench = Bench()
 
     outcome = bench.sweep(a_worker(draining=True))

@@ -19,9 +19,8 @@ class Source(NamedTuple):
     """What the tests ask of a module; its tree itself is too large to keep."""
 
     docstring: str
-    last_line: int
-    functions: list[tuple[str, int]]
-    """Each with how many lines it takes, nested ones and methods too."""
+    functions: list[str]
+    """The names of all, nested ones and methods too."""
     undocumented: list[str]
     """Public functions and classes, and public methods of the latter, without a docstring."""
     imports: set[str]
@@ -45,12 +44,7 @@ def _read(path: Path) -> Source:
     nodes = list(ast.walk(tree))
     return Source(
         docstring=ast.get_docstring(tree) or "",
-        last_line=(tree.body[-1].end_lineno or 0) if tree.body else 0,
-        functions=[
-            (node.name, (node.end_lineno or 0) - node.lineno + 1)
-            for node in nodes
-            if isinstance(node, Function)
-        ],
+        functions=[node.name for node in nodes if isinstance(node, Function)],
         undocumented=[
             node.name for node in _public_names(tree.body) if not ast.get_docstring(node)
         ],

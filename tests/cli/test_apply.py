@@ -48,7 +48,7 @@ def test_the_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> 
     assert trial.machines() == machines
 
 
-def test_each_apply_vouches_for_the_machines_that_it_finds_and_changes_no_input_of_theirs(
+def test_each_apply_extends_the_expiry_of_machines_and_changes_no_input(
     trial: Trial,
 ) -> None:
     trial.wait_for("1")
@@ -78,7 +78,7 @@ def test_apply_with_json_prints_the_outcome_and_nothing_else(
 # a worker goes in two steps, and never while it works
 
 
-def test_a_worker_that_is_idle_for_long_is_drained_first_and_deleted_by_the_next_apply(
+def test_a_worker_idle_for_long_is_drained_and_deleted_by_the_next_apply(
     trial: Trial,
 ) -> None:
     trial.wait_for("1")

@@ -27,7 +27,7 @@ def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
     assert "  - add gpu to pools.big.provides" in explained.stdout
 
 
-def test_a_request_that_waits_is_told_its_smallest_change_with_its_place_and_text(
+def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for(*TEN)

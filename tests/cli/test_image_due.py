@@ -124,7 +124,7 @@ def test_a_fleet_that_bakes_nothing_says_so(trial: Trial) -> None:
     assert trial.do("image", "due") == (0, "fleet.yaml has no image that fleet bakes\n")
 
 
-def test_newer_packages_are_found_from_the_published_manifest_where_no_build_is_here(
+def test_newer_packages_are_found_from_the_published_manifest(
     trial: Trial,
 ) -> None:
     with Loopback(answer) as mirror:

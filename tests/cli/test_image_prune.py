@@ -141,7 +141,7 @@ def test_what_nobody_remembers_is_deleted_where_a_person_names_it(
     assert not shelf.keys(f"trixie/{V0}/")
 
 
-def test_an_id_that_is_remembered_or_that_nothing_has_is_refused_and_nothing_is_deleted(
+def test_a_remembered_or_unknown_id_is_refused_and_nothing_is_deleted(
     baked: Trial, shelf: Directory
 ) -> None:
     code, said = baked.do(

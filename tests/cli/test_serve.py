@@ -93,7 +93,7 @@ def served(
     return code, console
 
 
-def test_what_is_taken_is_ordered_and_what_is_closed_is_let_go_long_before_the_next_run(
+def test_tickets_are_served_and_closed_long_before_the_next_run(
     counter: Trial,
 ) -> None:
     """The walk of the seed, in the words of Resalloc's clients: and ada cannot take all."""

@@ -226,7 +226,7 @@ def test_a_machine_that_somebody_made_by_hand_with_our_mark_is_not_taken(used: T
     assert used.recorded() == [TWO]
 
 
-def test_a_new_ledger_is_charged_as_if_each_machine_had_run_since_the_month_began(
+def test_a_new_ledger_charges_each_machine_from_the_beginning_of_the_month(
     used: Trial,
 ) -> None:
     lose(used)

@@ -19,7 +19,7 @@ def test_a_variable_that_holds_a_secret_of_another_part_is_emptied() -> None:
     assert withheld(fleet, {"QUEUE_TOKEN": "made up", "HOME": "/root"}) == {"QUEUE_TOKEN": ""}
 
 
-def test_what_the_commands_of_a_provider_get_is_emptied_but_what_every_program_needs() -> None:
+def test_the_commands_of_a_provider_get_only_what_every_program_needs() -> None:
     commands = {"new": ["./new"], "delete": ["./delete"], "list": ["./list"]}
     names = ["CLOUD_PASSWORD", "HOME", "https_proxy", "AWS_PROFILE"]
     own = {"kind": "hooks", **commands, "environment": names}

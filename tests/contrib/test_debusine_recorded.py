@@ -57,7 +57,7 @@ def tables(postgres_server: str) -> Iterator[Tables]:
         yield tables
 
 
-def test_in_the_recorded_pass_every_worker_got_the_first_request_that_sql_finds_for_it(
+def test_every_recorded_worker_got_the_first_request_that_sql_finds(
     tables: Tables,
 ) -> None:
     recorded = re.findall(
@@ -79,7 +79,7 @@ def test_in_the_recorded_pass_every_worker_got_the_first_request_that_sql_finds_
     assert got == recorded
 
 
-def test_in_the_recorded_pass_every_request_went_to_a_worker_that_the_bulk_form_names() -> None:
+def test_every_recorded_request_went_to_a_worker_that_the_bulk_form_names() -> None:
     workers = recorded_workers()
     offers = {str(number): pool_of(row).offer for number, row in workers.values()}
     requests = [row for row in recorded_requests() if row.worker is not None]
@@ -91,7 +91,7 @@ def test_in_the_recorded_pass_every_request_went_to_a_worker_that_the_bulk_form_
     assert all(str(row.worker) in fitting[ask] for row, ask in zip(requests, asks, strict=True))
 
 
-def test_a_worker_has_as_many_candidates_as_debusine_counted_before_it_was_drained(
+def test_a_worker_has_as_many_candidates_as_debusine_counted(
     tables: Tables,
 ) -> None:
     before, after = _candidates()
@@ -144,7 +144,7 @@ def test_a_fresh_pool_provides_its_type_and_what_its_administrator_wrote() -> No
     }
 
 
-def test_the_real_worker_fits_the_requests_that_it_ran_and_the_server_itself_does_not() -> None:
+def test_the_real_worker_fits_the_requests_that_it_ran() -> None:
     ran = ["worker:task:worker:noop:version:1", "worker:type:external"]
     offers = {name: pool_of(row).offer for name, row in real_workers().items()}
 

@@ -49,7 +49,7 @@ def _find_moments(start: Beginning[C], folder: Path) -> dict[str, Kill]:
     return moments
 
 
-def test_killed_at_every_moment_of_making_the_next_apply_leaves_no_orphan_and_no_double(
+def test_a_kill_at_every_moment_of_creating_is_finished_by_the_next_apply(
     at: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     start: Beginning[Any] = request.getfixturevalue(at)
@@ -63,7 +63,7 @@ def test_killed_at_every_moment_of_making_the_next_apply_leaves_no_orphan_and_no
     check_row(start.kind.__name__, row, request.config)
 
 
-def test_killed_at_every_moment_of_deleting_the_next_apply_finishes_and_keeps_who_is_busy(
+def test_a_kill_at_every_moment_of_deleting_is_finished_by_the_next_apply(
     at: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     start: Beginning[Any] = request.getfixturevalue(at).with_two_to_go(tmp_path / "full")

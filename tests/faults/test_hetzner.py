@@ -115,13 +115,13 @@ def test_after_a_fault_at_hetzner_the_next_apply_reaches_what_is_desired(
 _CASES_TEST = test_after_a_fault_at_hetzner_the_next_apply_reaches_what_is_desired.__name__
 
 
-def test_killed_at_any_deed_of_making_the_next_apply_leaves_no_orphan_and_no_double(
+def test_a_kill_at_any_call_of_creating_is_finished_by_the_next_apply(
     at_hetzner: Beginning[Hetzner], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_making(at_hetzner, tmp_path, MAKING, request.config)
 
 
-def test_killed_at_any_deed_of_deleting_the_next_apply_finishes_and_keeps_who_is_busy(
+def test_a_kill_at_any_call_of_deleting_is_finished_by_the_next_apply(
     at_hetzner: Beginning[Hetzner], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_deleting(at_hetzner, tmp_path, DELETING, request.config)

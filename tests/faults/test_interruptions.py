@@ -51,7 +51,7 @@ def struck(trial: Trial, warm: Warm) -> Struck:
     return strike_each_step
 
 
-def test_killed_at_any_step_of_creating_the_next_apply_finishes_without_doubles_or_orphans(
+def test_a_kill_at_any_step_of_creating_is_finished_by_the_next_apply(
     struck: Struck,
 ) -> None:
     runs = struck("SIGKILL")

@@ -22,7 +22,7 @@ def test_another_machine_type_replaces_a_machine_the_new_one_first(trial: Trial)
     assert trial.plan()["actions"] == []
 
 
-def test_a_machine_that_boots_for_a_withdrawn_request_is_deleted_and_none_is_made_again(
+def test_a_machine_for_a_withdrawn_request_is_deleted_and_not_made_again(
     trial: Trial,
 ) -> None:
     pool = POOL.replace("min: 1", "min: 0")

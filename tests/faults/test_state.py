@@ -201,7 +201,7 @@ def with_small_files(trial: Trial, warm: Warm, limit: int, *args: str) -> Comple
 
 
 @pytest.mark.parametrize("limit", [0, 8_000, 20_480])
-def test_a_disk_that_is_full_while_the_store_is_made_leaves_nothing_that_stops_the_next_try(
+def test_a_full_disk_while_the_store_is_made_does_not_stop_the_next_try(
     project: Path, warm: Warm, limit: int
 ) -> None:
     trial = Trial(project)

@@ -98,7 +98,7 @@ def test_a_user_without_a_name_and_without_a_home_has_a_fleet(tmp_path: Path) ->
         ("job", "sqlite:///s.db?timeout=30", "job/s.db"),
     ],
 )
-def test_a_store_where_an_older_fleet_kept_it_is_named_and_none_is_made_beside_it(
+def test_a_store_of_an_older_fleet_is_named_and_none_is_made_beside_it(
     tmp_path: Path, name: str, store: str, older: str
 ) -> None:
     folder, old = tmp_path / name, tmp_path / older

@@ -346,7 +346,7 @@ def test_an_ordinary_user_bakes_the_same_from_nothing(built: Built) -> None:
         shutil.rmtree(folder)
 
 
-def test_a_second_build_from_nothing_gives_the_same_base_and_what_differs_is_explained(
+def test_a_second_build_from_nothing_gives_the_same_base(
     site: Site,
 ) -> None:
     done = site.build("--check-reproducible", "--json")

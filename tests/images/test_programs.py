@@ -137,7 +137,7 @@ def test_what_a_program_mounts_is_seen_by_itself_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody without ids")
-def test_an_ordinary_user_without_subordinate_ids_is_told_the_command_that_lends_some() -> None:
+def test_a_user_without_subordinate_ids_gets_the_command_that_adds_some() -> None:
     if lacking := missing(("newuidmap",)):
         pytest.skip(lacking)
     lines = "import os", "from fleet.images import namespaces", "os.setuid(64999)"

@@ -151,7 +151,7 @@ def test_what_was_baked_elsewhere_is_forgotten_and_its_uploads_stay() -> None:
     assert trial.store.image_versions() == ()
 
 
-def test_what_places_hold_is_listed_but_where_they_take_no_images_or_do_not_answer() -> None:
+def test_images_are_listed_but_where_places_take_none_or_do_not_answer() -> None:
     trial = Trial(published("retired"))
     trial.publishers |= {
         "aws": SourceUnreachable("no token"),
@@ -164,7 +164,7 @@ def test_what_places_hold_is_listed_but_where_they_take_no_images_or_do_not_answ
     assert (list(listed), unlisted) == (["hetzner"], {"aws": "no token"})
 
 
-def test_a_place_with_a_mark_that_nobody_can_read_is_one_that_could_not_be_listed() -> None:
+def test_a_place_with_an_unreadable_mark_counts_as_not_listed() -> None:
     class Marred(FakePublisher):
         def uploads(self) -> tuple[Upload, ...]:
             raise PublicationRefused("trixie/1/mark is no mark of fleet; move it away")

@@ -192,7 +192,7 @@ def test_where_time_is_billed_in_steps_no_better_answer_exists_by_trying_all(
     st.sampled_from((600, 3600, 7200)),
     st.integers(0, 9_000),
 )
-def test_no_way_to_spread_requests_over_machines_is_billed_less_than_what_is_proven(
+def test_no_way_to_spread_requests_costs_less_than_the_proven_bound(
     crews: list[list[int]], increment: int, seconds: int
 ) -> None:
     tariff = Tariff(Decimal(1), increment=increment)

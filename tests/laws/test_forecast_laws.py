@@ -47,7 +47,7 @@ def served_by(plan: Plan) -> dict[str, str]:
 
 
 @given(limited_fleets(), worlds() | asking_worlds())
-def test_a_request_starts_on_its_own_worker_or_on_one_that_fits_and_ends_its_work_before(
+def test_a_request_starts_on_its_own_worker_or_on_a_free_one_that_fits(
     fleet: Fleet, world: World
 ) -> None:
     plan = guard(fleet, reconcile(fleet, world))
@@ -90,7 +90,7 @@ def test_a_request_starts_on_its_own_worker_or_on_one_that_fits_and_ends_its_wor
 
 @settings(max_examples=EXAMPLES)
 @given(limited_fleets(), asking_worlds(), st.data())
-def test_explain_says_that_a_request_waits_exactly_where_it_gets_no_machine_in_this_plan(
+def test_explain_says_a_request_waits_exactly_where_the_plan_has_no_machine(
     fleet: Fleet, world: World, data: st.DataObject
 ) -> None:
     plan = guard(fleet, reconcile(fleet, world))

@@ -92,7 +92,7 @@ def test_a_request_that_requires_more_never_gains_a_worker_that_is_not_exclusive
 
 
 @given(asks, offers, tag_sets)
-def test_a_request_that_requires_more_gains_only_workers_exclusive_to_what_it_adds(
+def test_a_request_that_requires_more_gains_only_exclusive_workers(
     ask: Ask, offer: Offer, more: frozenset[str]
 ) -> None:
     gained = satisfies(both(ask, Ask(required=more)), offer) > satisfies(ask, offer)

@@ -195,7 +195,7 @@ def steps_begun(created: datetime, gone: datetime, window: tuple[datetime, datet
     spent=st.integers(0, 12),
     busy=st.booleans(),
 )
-def test_what_the_rows_allow_never_passes_the_limit_in_this_period_nor_in_the_next(
+def test_what_the_rows_allow_never_passes_the_limit_of_any_period(
     *, minute: int, amount: int, hours: int, spent: int, busy: bool
 ) -> None:
     """Machines are billed by the hour; the bill is counted hour by hour, as an invoice does."""

@@ -98,7 +98,7 @@ def without_one(edits: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
 
 @settings(max_examples=EXAMPLES)
 @given(tight_fleets(), asking_worlds(), st.data())
-def test_what_is_suggested_for_a_waiting_request_gets_it_served_and_one_step_less_does_not(
+def test_a_suggestion_gets_a_request_served_and_one_step_less_does_not(
     fleet: Fleet, world: World, data: st.DataObject
 ) -> None:
     plan = planned(fleet, world)
@@ -113,7 +113,7 @@ def test_what_is_suggested_for_a_waiting_request_gets_it_served_and_one_step_les
 
 
 @given(tight_fleets(), asking_worlds())
-def test_every_waiting_request_is_expected_to_start_from_now_on_or_is_told_why_nobody_knows(
+def test_every_waiting_request_has_an_expected_start_or_why_it_has_none(
     fleet: Fleet, world: World
 ) -> None:
     plan = planned(fleet, world)

@@ -96,7 +96,7 @@ def test_variables_that_commands_read_are_passed_through() -> None:
     assert any("hooks.environment" in change for change in said(found, "to-do"))
 
 
-def test_a_pool_without_a_list_gets_one_that_fails_so_that_nothing_counts_as_gone() -> None:
+def test_a_pool_without_a_list_gets_a_failing_one_so_nothing_counts_as_gone() -> None:
     found = import_resalloc("pools.yaml", b"p: {cmd_new: new, cmd_delete: delete}", "demo")
 
     assert _hooks(fleet_of(found)).list[-1].endswith("exit 1")

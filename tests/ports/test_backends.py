@@ -212,7 +212,7 @@ def test_a_lock_of_another_stack_with_a_like_name_is_not_this_one_s(objects: Obj
     assert find_locks(objects, "fleet-sim", "s") == ()
 
 
-def test_of_a_pulumi_that_seems_younger_than_the_lock_nobody_knows_for_clocks_are_set(
+def test_a_pulumi_that_seems_younger_than_the_lock_proves_nothing(
     tmp_path: Path,
 ) -> None:
     objects = opened(f"file://{tmp_path}")
@@ -230,7 +230,7 @@ def test_of_a_pulumi_that_seems_younger_than_the_lock_nobody_knows_for_clocks_ar
     assert [each.alive for each in found] == [None]
 
 
-def test_another_program_that_is_younger_than_the_lock_only_has_its_owner_s_number(
+def test_a_program_younger_than_the_lock_only_has_its_owner_s_number(
     tmp_path: Path,
 ) -> None:
     objects = opened(f"file://{tmp_path}")

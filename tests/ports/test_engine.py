@@ -137,7 +137,7 @@ def test_a_change_that_is_held_has_its_steps_told_and_nothing_done(rig: Rig) -> 
     assert after == before.model_copy(update={"serial": after.serial})
 
 
-def test_a_change_that_is_made_does_its_steps_and_gives_the_new_ones_what_they_get(
+def test_a_change_does_its_steps_and_gives_new_workers_their_inputs(
     rig: Rig,
 ) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})

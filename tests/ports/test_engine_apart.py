@@ -100,7 +100,7 @@ def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:
     assert list(failed.value.failed) == ["secret"]
 
 
-def test_a_helper_that_is_killed_fails_its_stack_and_the_next_operation_has_another(
+def test_a_killed_helper_fails_its_stack_and_the_next_operation_has_another(
     apart: Apart,
 ) -> None:
     with pytest.raises(StackFailed, match="killed by signal 9") as failed:
@@ -228,7 +228,7 @@ def test_a_helper_that_is_left_between_two_programs_ends_at_once(tmp_path: Path)
         assert helper.wait(timeout=20) == 1
 
 
-def test_a_helper_that_is_left_cancels_what_runs_once_waits_for_it_and_begins_no_more(
+def test_a_helper_that_is_left_cancels_once_waits_and_begins_no_more(
     tmp_path: Path,
 ) -> None:
     with a_helper_that_does("two", tmp_path) as helper:

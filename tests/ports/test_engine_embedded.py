@@ -42,7 +42,7 @@ def test_changed_inputs_of_a_recorded_worker_are_refused(rig: EmbeddedRig) -> No
     assert read(rig.engine).workers == (ONE,)
 
 
-def test_a_pool_that_moved_to_another_provider_is_refused_while_it_holds_machines(
+def test_a_pool_with_machines_is_refused_when_it_moves_to_another_provider(
     rig: EmbeddedRig,
 ) -> None:
     rig.engine.up(REF, [ONE], quiet)
@@ -178,7 +178,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("wanted", [[ONE], [ONE, TWO]])
-def test_what_was_being_deleted_is_neither_forgotten_nor_made_anew_on_one_listing(
+def test_a_machine_being_deleted_is_not_forgotten_or_remade_on_one_listing(
     tmp_path: Path, wanted: list[WorkerInputs]
 ) -> None:
     interrupted = Interrupted(tmp_path, "before")
@@ -213,7 +213,7 @@ def test_a_provider_is_told_once_more_to_forget_what_a_killed_run_has_deleted(
     assert interrupted.cloud.told_to_delete == [*told, *told]
 
 
-def test_a_machine_of_whose_making_the_record_was_lost_is_adopted_and_not_made_again(
+def test_a_machine_whose_creation_record_was_lost_is_adopted_not_made_again(
     rig: EmbeddedRig,
 ) -> None:
     rig.engine.up(REF, [ONE, TWO], quiet)

@@ -182,7 +182,7 @@ def test_a_server_whose_answer_was_lost_is_adopted_at_once(rig: HcloudRig) -> No
 
 
 @pytest.mark.parametrize("lost", [{"answer_lost": True}, {"status": 504, "done": True}])
-def test_a_server_whose_deletion_was_done_and_not_confirmed_is_out_of_its_stack_at_once(
+def test_a_server_deleted_without_confirmation_leaves_its_stack_at_once(
     rig: HcloudRig, lost: dict[str, Any]
 ) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)

@@ -61,7 +61,7 @@ def test_a_new_stack_is_previewed_without_the_cli(
 
 
 @pytest.mark.engine
-def test_a_change_is_held_with_its_stack_locked_and_given_up_with_what_is_recorded_kept(
+def test_a_held_change_locks_its_stack_and_keeps_the_record_when_given_up(
     real: PulumiRig,
 ) -> None:
     def recorded() -> object:
@@ -103,7 +103,7 @@ def test_what_a_program_refuses_is_refused_before_anything_is_held(real: PulumiR
 
 
 @pytest.mark.engine
-def test_what_an_earlier_run_left_is_cleaned_up_when_a_change_is_made_and_not_before(
+def test_remains_of_an_earlier_run_are_cleaned_up_only_by_a_change(
     real: PulumiRig,
 ) -> None:
     real.engine.up(REF, [ONE], quiet)

@@ -37,7 +37,7 @@ def kept(tmp_path: Path, checkpoint: Path) -> Kept:
 
 
 @pytest.mark.parametrize("left", ["", '{"checkpoint": {"lat'])
-def test_of_a_checkpoint_that_a_full_disk_cut_the_copy_before_it_is_read_and_put_back(
+def test_a_checkpoint_cut_by_a_full_disk_is_replaced_by_its_copy(
     left: str, tmp_path: Path, checkpoint: Path, kept: Kept
 ) -> None:
     folder = FileObjects(tmp_path)
@@ -52,7 +52,7 @@ def test_of_a_checkpoint_that_a_full_disk_cut_the_copy_before_it_is_read_and_put
     assert not kept.is_cut()
 
 
-def test_a_copy_is_not_put_back_while_whoever_cut_the_checkpoint_may_write_a_whole_one(
+def test_a_copy_is_not_restored_while_the_checkpoint_may_still_be_written(
     tmp_path: Path, checkpoint: Path, kept: Kept
 ) -> None:
     kept.keep(SIM, None)

@@ -98,7 +98,7 @@ def test_one_that_was_replaced_is_asked_anew(tmp_path: Path, environment: dict[s
         find_cli(environment)
 
 
-def test_one_that_did_not_fit_is_asked_again_when_somebody_has_replaced_what_it_starts(
+def test_a_pulumi_that_did_not_fit_is_asked_again_once_it_was_replaced(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "")

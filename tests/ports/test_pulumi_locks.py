@@ -75,7 +75,7 @@ def test_the_owner_is_gone_where_a_younger_program_has_its_number(proc: Path) ->
     assert is_alive(LOCK, proc) is False
 
 
-def test_a_younger_program_says_nothing_of_an_owner_that_has_its_number_in_a_container(
+def test_a_younger_program_is_no_sign_of_an_owner_in_a_container(
     proc: Path,
 ) -> None:
     (proc / "4393").mkdir()

@@ -220,7 +220,7 @@ def test_what_exists_although_its_state_is_lost_is_adopted_by_its_mark(
     assert again.preview(REF, PARTS) == ()
 
 
-def test_what_an_earlier_run_left_and_cannot_be_deleted_stops_before_anything_is_made(
+def test_undeletable_remains_of_an_earlier_run_stop_a_change_before_it_begins(
     tmp_path: Path, api: SimulatedHetzner
 ) -> None:
     def refuse(*_: object) -> None:

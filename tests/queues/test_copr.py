@@ -318,7 +318,7 @@ def waiting(minutes: float = 2, **more: object) -> QueueReading:
     return QueueReading(demand=Demand(read_at=NOW, requests=(request,)), workers=())
 
 
-def test_an_empty_list_is_no_empty_queue_while_a_ticket_of_a_build_goes_on_waiting() -> None:
+def test_an_empty_list_is_no_empty_queue_while_a_build_s_ticket_waits() -> None:
     with Loopback(serving()) as server:
         demand = frontend(server, ticketed=lambda _: waiting()).read(NOW).demand
 

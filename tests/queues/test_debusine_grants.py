@@ -111,7 +111,7 @@ def test_a_connection_that_reads_cannot_write_whatever_its_role(debusine: Debusi
         ({"instance_wide": True, "enabled": False}, True, ()),
     ],
 )
-def test_the_server_s_own_pools_that_would_launch_are_those_enabled_for_some_scope(
+def test_the_server_s_own_pools_launch_where_some_scope_enables_them(
     debusine: Debusine, pool: dict[str, object], *, linked: bool, launching: tuple[str, ...]
 ) -> None:
     debusine.tables.add_pool(1, "p", pool)

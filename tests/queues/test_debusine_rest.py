@@ -94,7 +94,7 @@ def test_a_request_is_read_with_every_field_that_a_rule_may_look_at(server: Repl
     )
 
 
-def test_the_environments_that_the_server_has_looked_up_are_kept_without_their_mirror(
+def test_looked_up_environments_are_kept_without_their_mirror(
     server: Replay,
 ) -> None:
     assert read_demand(server.url).environments == {

@@ -111,7 +111,7 @@ def test_metrics_of_megabytes_are_read_for_the_lines_that_count() -> None:
 # without metrics by scope, only the total of the server is left
 
 
-def test_without_metrics_an_empty_list_is_empty_when_the_server_has_nothing_pending() -> None:
+def test_without_metrics_an_empty_list_is_empty_when_nothing_is_pending() -> None:
     quiet = read_exchange("service-status").answer.body.replace(b'"pending":29', b'"pending":0')
     with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
         server.faults.instead[METRICS] = Answer(404, b"")
@@ -122,7 +122,7 @@ def test_without_metrics_an_empty_list_is_empty_when_the_server_has_nothing_pend
     assert demand == Demand(read_at=NOW, requests=(), stored=True)
 
 
-def test_without_metrics_the_lists_are_whole_when_they_account_for_all_pending_work() -> None:
+def test_without_metrics_lists_are_whole_when_they_hold_all_pending_work() -> None:
     walks = [read_exchange(name) for name in PENDING]
 
     def answer(received: Received) -> Answer:
@@ -141,7 +141,7 @@ def test_without_metrics_the_lists_are_whole_when_they_account_for_all_pending_w
     assert len(demand.requests) == 27
 
 
-def test_without_metrics_work_that_was_not_listed_is_unknown_and_says_whom_to_ask() -> None:
+def test_without_metrics_work_that_was_not_listed_is_unknown() -> None:
     with Replay("service-status") as server:
         server.faults.instead[LIST] = Answer(200, NO_ROWS)
 

@@ -141,7 +141,7 @@ def test_the_queue_s_own_pools_are_rivals_while_they_are_enabled_and_open(life: 
     assert life.read().rivals == ("linked", "open")
 
 
-def test_a_request_given_by_a_long_pass_of_the_scheduler_goes_back_in_a_later_run(
+def test_a_request_given_by_a_long_scheduler_pass_goes_back_in_a_later_run(
     life: Life,
 ) -> None:
     life.come_up()

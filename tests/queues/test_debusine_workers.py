@@ -40,7 +40,7 @@ def test_a_worker_without_work_is_what_its_connection_and_token_say(
     assert debusine.workers()["w-1"].state is state
 
 
-def test_a_worker_with_a_running_request_is_busy_and_away_while_it_is_not_connected(
+def test_a_worker_with_a_running_request_is_busy_and_away_when_disconnected(
     debusine: Debusine,
 ) -> None:
     number = debusine.add_worker("w-1", connected="NULL")

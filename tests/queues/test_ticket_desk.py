@@ -61,7 +61,7 @@ def desk(book: DatabaseTickets, clock: Hands) -> StoredTicketDesk:
 
 
 @pytest.mark.parametrize("told", ["drain", "disable"])
-def test_a_machine_whose_provider_s_clock_is_ahead_is_not_taken_for_a_new_one_once_it_is_let_go(
+def test_a_deleted_machine_is_not_taken_for_new_when_its_clock_is_ahead(
     told: str, desk: StoredTicketDesk, book: DatabaseTickets
 ) -> None:
     ahead = NOW + timedelta(minutes=10)
@@ -86,7 +86,7 @@ def test_a_machine_drains_since_it_was_first_told_to(
     assert [tenancy.since for tenancy in book.tenancies()] == [NOW]
 
 
-def test_a_machine_drains_also_where_one_of_its_name_drained_and_was_switched_off(
+def test_a_machine_drains_though_one_of_its_name_drained_and_was_disabled(
     desk: StoredTicketDesk, book: DatabaseTickets, clock: Hands
 ) -> None:
     desk.drain("m1")
@@ -147,7 +147,7 @@ def test_of_very_many_tickets_the_oldest_that_ended_are_forgotten(
     assert [ticket.id for ticket in book.tickets()] == [2, 50000, 50001]
 
 
-def test_closed_tickets_say_how_long_a_build_of_their_package_had_which_machine_type(
+def test_closed_tickets_record_how_long_a_package_had_which_machine_type(
     book: DatabaseTickets, clock: Hands
 ) -> None:
     def made() -> tuple[Attempt, ...]:

@@ -126,7 +126,7 @@ def test_a_budget_that_counts_requests_unlike_is_never_passed_and_nearly_used_up
     assert set(served_by_rank(allocation)) == {0}
 
 
-def test_of_a_budget_that_is_used_up_to_its_last_cent_a_bound_is_proven_all_the_same() -> None:
+def test_a_bound_is_proven_for_a_budget_that_is_used_to_its_last_cent() -> None:
     budget = Row(("budgets", "b"), "b is used up", Decimal("52.5"), {CHEAP: Decimal("0.5")})
 
     allocation = solved(many(1.0, CHEAP, DEAR, ranks=2), budget, a_limit(5, DEAR))
@@ -180,7 +180,7 @@ def test_a_scarce_worker_is_left_to_who_fits_nothing_else() -> None:
     assert len(keys_at(allocation, OTHER)) == 20
 
 
-def test_what_rounding_takes_past_a_limit_is_taken_back_from_those_who_count_to_it() -> None:
+def test_rounding_past_a_limit_is_taken_back_from_those_who_count_to_it() -> None:
     counted = many(1.0, CHEAP, DEAR)
     takes = {
         (group.id, place): Decimal(1 + number % 3)

@@ -19,7 +19,7 @@ def test_no_rank_gets_less_than_if_all_was_searched(seed: int) -> None:
     assert large.proof.cost <= 1.05 * whole.proof.cost
 
 
-def test_an_answer_in_parts_tells_how_many_others_may_be_served_beside_those_who_are() -> None:
+def test_an_answer_in_parts_bounds_how_many_more_may_be_served() -> None:
     programme = Programme()
     columns = programme.columns([1.0, 1.0], 5, whole=False)
     programme.row(columns, [1.0, 1.0], least=None, most=6)

@@ -226,7 +226,7 @@ def test_no_rules_take_nothing() -> None:
 # many at once
 
 
-def test_where_all_patterns_together_take_too_much_memory_each_is_tried_by_itself() -> None:
+def test_patterns_that_together_take_too_much_memory_are_tried_one_by_one() -> None:
     large = [f"a|{number}.{{200}}" for number in range(1500)]
 
     together = PatternSet(large)

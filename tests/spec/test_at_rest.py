@@ -22,14 +22,14 @@ def priced(price: str, **pool: object) -> Fleet:
     return fleet_of(machine={"type": "ccx33", "price": f"{price} EUR/h"}, **pool)
 
 
-def test_machines_that_wait_to_be_replaced_count_at_the_price_of_what_replaces_them() -> None:
+def test_machines_to_be_replaced_count_at_the_price_of_their_replacements() -> None:
     world = a_sim_world(*(a_worker(name=n, machine=n, busy=True) for n in ("a", "b")))
 
     assert rest(priced("0.10", max=4), world) == (0.2, 146)
     assert rest(priced("0.25", max=4), world) == (0.5, 365)
 
 
-def test_machines_for_requests_that_wait_are_gone_at_rest_and_spare_ones_are_there() -> None:
+def test_at_rest_machines_for_waiting_requests_are_gone_and_spare_ones_stay() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(4)))
 
     assert rest(priced("0.10", max=4), world) == (0, 0)

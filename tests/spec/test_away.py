@@ -65,7 +65,7 @@ def test_a_machine_that_is_off_goes_at_once_whatever_its_worker_is_said_to_do(
     assert deletions(plan) == [(FIRST, Reason.STOPPED)]
 
 
-def test_what_ran_on_a_machine_that_is_off_goes_back_to_its_queue_before_it_is_deleted() -> None:
+def test_the_work_of_a_stopped_machine_goes_back_before_it_is_deleted() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(), off=(FIRST,)))
 
     (action,) = plan.actions
@@ -145,7 +145,7 @@ def test_a_machine_of_a_name_that_runs_elsewhere_is_not_off() -> None:
 # no token of it works, and it was given something all the same
 
 
-def test_what_a_worker_without_a_token_was_given_goes_back_though_its_machine_runs() -> None:
+def test_the_work_of_a_worker_without_a_token_goes_back() -> None:
     stranded = ours(state=WorkerState.DISABLED, running="90", stranded=True)
 
     plan = planned(a_debusine_fleet(), a_debusine_world(stranded))
@@ -184,7 +184,7 @@ def test_within_the_grace_it_may_come_back() -> None:
 
 
 @pytest.mark.parametrize("others", [(), (ours(SECOND, connected_since=ago(minutes=9)),)])
-def test_while_its_queue_hears_nobody_for_long_enough_it_stays_and_a_person_is_told(
+def test_a_machine_stays_with_a_warning_while_its_queue_hears_no_worker(
     others: tuple[Worker, ...],
 ) -> None:
     names = (FIRST, *(worker.name for worker in others))

@@ -70,7 +70,7 @@ def test_an_hour_is_billed_when_it_begins_and_charged_as_it_passes() -> None:
     assert (life.accrued(NOW, half), life.accrued(half, whole)) == (Decimal("0.18"),) * 2
 
 
-def test_a_machine_at_hetzner_costs_its_type_and_its_address_by_the_hour_up_to_26_days() -> None:
+def test_a_machine_at_hetzner_costs_type_and_address_by_the_hour_to_26_days() -> None:
     assert a_tariff(a_fleet()) == Tariff(
         price=Decimal("0.2227"), increment=3600, cap=Decimal("0.2227") * 624
     )

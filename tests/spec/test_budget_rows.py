@@ -64,7 +64,7 @@ def test_a_request_on_an_idle_machine_takes_only_the_time_that_was_not_reserved(
     assert today.row.requests["g", FREE.key] == 1
 
 
-def test_a_request_on_a_machine_that_stays_anyway_takes_nothing_of_its_pool_s_budget() -> None:
+def test_a_request_on_a_machine_that_stays_anyway_takes_no_budget() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"spare": 1})
 
     today, _ = accounts(fleet, a_spent_world(a_worker()))
@@ -144,7 +144,7 @@ def test_a_verdict_says_what_was_spent_is_reserved_and_planned() -> None:
     assert today.planned == rounded(2 * (1 + TAIL))
 
 
-def test_a_build_that_runs_past_midnight_is_reported_where_it_passes_tomorrow_s_limit() -> None:
+def test_a_build_past_midnight_is_reported_where_it_passes_tomorrow_s_limit() -> None:
     fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
     evening = datetime.fromisoformat("2026-11-21T20:00Z")
     running = a_busy(20 * HOUR, started_at=evening)

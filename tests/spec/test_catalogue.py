@@ -92,7 +92,7 @@ def test_a_price_of_a_dedicated_machine_or_of_nought_is_left_out() -> None:
     }
 
 
-def test_a_list_of_the_provider_stands_in_for_the_table_of_its_kind_address_and_disk_too() -> None:
+def test_a_provider_s_price_list_replaces_its_kind_s_with_address_and_disk() -> None:
     world = a_world(prices={"hetzner": LIST})
     fleet = with_price_lists(a_fleet(), world)
 

@@ -254,7 +254,7 @@ def test_a_worker_that_still_runs_something_stays_whatever_its_state_says(worker
     assert reconcile(a_sim_fleet(), a_sim_world(worker)).is_quiet
 
 
-def test_a_machine_whose_deletion_was_interrupted_stays_while_its_worker_runs_something() -> None:
+def test_an_interrupted_deletion_waits_while_the_worker_is_busy() -> None:
     stack = a_stack(provider="desk", ids={FIRST: f"sim-{FIRST}"}, interrupted=True)
     world = a_sim_world(a_worker(busy=True), stacks={"builders": stack})
 

@@ -85,7 +85,7 @@ def test_what_demand_asks_for_anyway_is_no_change() -> None:
     assert (change.actions, change.requests, change.pools) == ((), (), ())
 
 
-def test_a_change_that_only_later_makes_a_difference_is_quiet_now_and_names_the_limit() -> None:
+def test_a_change_that_matters_only_later_names_the_limit() -> None:
     change = changes(builders(max=3), builders(max=9), waiting(1))
 
     assert change.is_quiet
@@ -173,7 +173,7 @@ def test_another_machine_type_shows_as_other_machines_though_their_number_stays(
     assert change.requests == ()
 
 
-def test_machines_that_a_change_outdates_are_named_though_nothing_goes_in_this_run() -> None:
+def test_machines_that_a_change_outdates_are_named_before_they_go() -> None:
     base, head = builders(max=2), builders(max=2, machine="ccx63")
     there = made_by(base, 2)
 

@@ -146,7 +146,7 @@ def test_what_was_told_of_an_older_machine_of_that_name_is_not_this_one_s() -> N
     assert [worker.uses for worker in workers["tickets"]] == [None]
 
 
-def test_a_machine_with_a_ticket_is_busy_also_where_its_provider_s_clock_is_ahead() -> None:
+def test_a_machine_with_a_ticket_is_busy_when_its_provider_s_clock_is_ahead() -> None:
     ticket = a_ticket(7, machine=NAME, state="ready")
     reading = a_reading(ticket, tenancies=(used(machine=NAME, since=ago(hours=2)),))
 
@@ -244,7 +244,7 @@ def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
     assert hand_out(fleet, world, "tickets", [ticket]).leases == [(7, NAME)]
 
 
-def test_a_ticket_that_names_no_sandbox_is_called_by_its_number_where_a_limit_is_told() -> None:
+def test_a_ticket_without_a_sandbox_is_named_by_its_number_at_a_limit() -> None:
     fleet = a_ticket_fleet(
         queues={"tickets": {"kind": "tickets", "limits": {"per": {"sandbox": 1}}}}
     )
@@ -278,7 +278,7 @@ def with_another(world: World, pool: str) -> World:
     return world.model_copy(update={"stacks": stacks, "providers": listings})
 
 
-def test_a_machine_that_livechecks_find_broken_is_let_go_of_although_it_had_no_ticket() -> None:
+def test_a_machine_with_failing_livechecks_is_deleted_though_it_had_no_ticket() -> None:
     listing = listing_of(state=MachineState.FAILED)
 
     (pool_plan,) = begin(FLEET, world_of(a_reading(), listing)).values()

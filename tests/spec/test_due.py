@@ -142,7 +142,7 @@ def test_a_version_that_was_taken_back_is_published_nowhere_any_more() -> None:
 # failures
 
 
-def test_a_failed_build_is_tried_again_an_hour_later_and_the_last_good_one_serves() -> None:
+def test_a_failed_build_is_retried_after_an_hour_and_the_last_good_one_serves() -> None:
     good = built(state="current", recipe_digest="r0")
 
     image = due(good, failed(0.5))

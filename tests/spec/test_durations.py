@@ -287,7 +287,7 @@ def test_the_deadline_of_a_request_counts_before_that_of_its_queue() -> None:
     assert made(planned(fleet, deadline_seconds=HOUR)) == []
 
 
-def test_requests_that_differ_in_their_deadline_only_go_each_where_it_ends_in_time() -> None:
+def test_requests_with_different_deadlines_each_go_where_they_end_in_time() -> None:
     fleet = two_sizes([{"takes": "55h", "machine": "norm"}])
     deadlines = (None, 48 * HOUR, 24 * HOUR)
     world = a_sim_world(

@@ -130,7 +130,7 @@ def test_without_a_note_the_last_run_and_its_making_count(
     assert expired(a_sim_world(runs=runs), a_machine(created_at=created)) is over
 
 
-def test_without_note_and_journal_it_counts_that_a_run_would_have_noted_something() -> None:
+def test_without_note_and_journal_a_run_counts_as_having_noted_something() -> None:
     old, young = a_machine(created_at=ago(days=2)), a_machine(created_at=ago(hours=3))
     world = noted(a_sim_world(runs=LOST))
 
@@ -160,7 +160,7 @@ def swept(world: World, fleet: Fleet = DAILY) -> Plan:
         (a_worker(state="disconnected", draining=True), [("delete", FIRST)]),
     ],
 )
-def test_an_expired_machine_goes_as_any_other_drained_first_and_never_while_it_works(
+def test_an_expired_machine_is_drained_first_and_never_deleted_while_busy(
     worker: Worker, action: list[tuple[str, str]]
 ) -> None:
     assert actions_of(swept(with_expiry(worker))) == action

@@ -65,7 +65,7 @@ def test_of_a_ticket_which_has_no_task_none_is_said(task: str, said: str) -> Non
     assert found.facts[0] == f"{said}priority 0, since 2026-11-21 07:55 UTC"
 
 
-def test_a_throttled_request_is_expected_to_start_with_the_run_that_makes_its_machine() -> None:
+def test_a_throttled_request_starts_with_the_run_that_makes_its_machine() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}})
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
@@ -75,7 +75,7 @@ def test_a_throttled_request_is_expected_to_start_with_the_run_that_makes_its_ma
     assert f"{found.expected:%H:%M:%S}" == "08:11:30"
 
 
-def test_a_request_that_the_next_run_would_not_serve_is_not_told_that_nothing_is_to_do() -> None:
+def test_a_request_that_the_next_run_would_not_serve_gets_a_suggestion() -> None:
     fleet = a_sim_fleet(
         pools={"powerful": a_pool(provider="desk", provides=["powerful"])},
         tags={"powerful": {"exclusive": True, "asked_by": ["rules"]}},
@@ -94,7 +94,7 @@ def test_a_request_that_the_next_run_would_not_serve_is_not_told_that_nothing_is
     assert "powerful" in step
 
 
-def test_a_request_is_told_that_its_worker_may_be_free_before_the_run_that_is_awaited() -> None:
+def test_a_request_s_worker_may_be_free_before_the_next_run() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}}, durations={"any": "1m"})
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
@@ -120,7 +120,7 @@ def test_a_worker_that_nobody_can_see_is_not_said_to_exist() -> None:
     assert not found.next_steps[0].startswith("nothing to do")
 
 
-def test_a_request_that_is_next_for_a_busy_worker_is_told_that_its_work_ends_first() -> None:
+def test_a_request_next_for_a_busy_worker_waits_until_its_work_ends() -> None:
     work = {"started_at": ago(minutes=4), "expected_seconds": 600}
     request = a_request(expected_seconds=600)
     world = a_sim_world(a_worker(busy=True, work=work), requests=(request,))
@@ -178,7 +178,7 @@ def test_an_exclusive_pool_says_who_may_use_it() -> None:
     assert reason.who.startswith("requester: ")
 
 
-def test_a_request_that_no_worker_can_ever_run_is_told_so_and_who_could_change_it() -> None:
+def test_a_request_that_no_worker_can_ever_run_names_who_could_change_it() -> None:
     found = of_request(a_sim_fleet(), GPU)
 
     assert found.never

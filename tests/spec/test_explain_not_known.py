@@ -31,7 +31,7 @@ def test_every_figure_that_was_read_is_said() -> None:
     )
 
 
-def test_what_a_pool_holds_and_costs_is_not_known_where_its_provider_was_not_read() -> None:
+def test_a_pool_s_machines_and_cost_are_unknown_without_its_provider() -> None:
     assert facts_of("machines", "workers", "cost", "price") == (
         "machines unknown; this plan creates 0, drains 0, deletes 0",
         "cost unknown; one machine: unknown",
@@ -44,7 +44,7 @@ def test_machines_that_no_registry_tells_of_are_counted_and_no_more() -> None:
     assert machines.startswith("now 1 machine, state unknown; this plan")
 
 
-def test_without_a_store_nobody_says_that_a_pool_holds_nothing_or_that_nothing_waits() -> None:
+def test_without_a_store_a_pool_s_machines_and_demand_are_unknown() -> None:
     fleet = a_sim_fleet()
     missing = Unknown(unknown="there is no store at fleet.db; create it with `fleet state init`")
     for requests in ((), (a_request(),)):

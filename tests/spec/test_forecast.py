@@ -74,7 +74,7 @@ def test_a_machine_that_boots_has_only_the_rest_of_its_boot_to_go() -> None:
     assert starts(one_worker(), world) == {"debian/101": 1}
 
 
-def test_the_worker_that_the_plan_counts_for_a_request_takes_it_where_several_are_free() -> None:
+def test_the_worker_that_the_plan_counts_for_a_request_takes_it() -> None:
     big = a_worker(name="a", machine="a", provides=("big",))
     world = a_sim_world(
         big,

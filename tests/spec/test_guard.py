@@ -223,7 +223,7 @@ def test_removals_by_config_that_are_allowed_are_not_throttled() -> None:
 # growth
 
 
-def test_a_pool_that_gets_nothing_run_after_run_does_not_keep_the_others_from_growing() -> None:
+def test_a_pool_that_gets_nothing_run_after_run_does_not_block_others() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
     sold_out = creates(10, "arm", turn=1)
     plan = a_plan(actions=(*sold_out, *creates(3, "builders", turn=2)), pools=pools)
@@ -313,7 +313,7 @@ def test_a_request_whose_machine_a_guard_withholds_is_not_served() -> None:
     assert re.findall(r"\d+", waiting(plan)) == ["3", "1"]
 
 
-def test_of_new_machines_that_nothing_waits_for_a_pool_says_only_that_they_are_kept_back() -> None:
+def test_new_machines_that_nothing_waits_for_are_only_kept_back() -> None:
     warm = a_create(serves=(), reason=Reason.BELOW_SPARE)
     pools = (a_pool_verdict(create=1, mode="observe", because="workers.spare is 1"),)
 

@@ -76,7 +76,7 @@ def test_a_recording_that_knows_no_states_boots_the_newest() -> None:
     assert choice(a_fleet_with(), a_sim_world(images=images)).id == f"id-{NEW}"
 
 
-def test_the_previous_version_takes_the_place_of_a_current_one_that_does_not_come_up() -> None:
+def test_the_previous_version_replaces_a_current_one_that_does_not_come_up() -> None:
     images = (version(NEW, "current"), version(OLD, "previous"), version(NEWEST, "tested"))
 
     chosen = choice(a_fleet_with(), a_sim_world(images=images, attempts=failed(NEW)))
@@ -212,7 +212,7 @@ def giving_way(world: World) -> list[str]:
     return [each.worker[-1] for each in reconcile(a_fleet_with(), world).workers if each.outdated]
 
 
-def test_of_a_few_workers_one_boots_the_candidate_and_of_many_no_more_than_its_share() -> None:
+def test_one_of_few_workers_boots_the_candidate_and_of_many_only_its_share() -> None:
     assert made(a_pool_with(0, 0, share=10, requests=3)) == [NEW, OLD, OLD]
     assert made(a_pool_with(0, 0, share=40, requests=5)) == [NEW, OLD, OLD, OLD, NEW]
     assert made(a_pool_with(0, 0, share=100, requests=3)) == [NEW, NEW, NEW]
@@ -273,7 +273,7 @@ def test_what_a_candidate_does_not_offer_any_more_is_said() -> None:
     )
 
 
-def test_when_the_candidate_is_promoted_the_others_are_outdated_and_its_machines_stay() -> None:
+def test_a_promoted_candidate_s_machines_stay_and_the_others_are_outdated() -> None:
     promoted = (version(OLD, "previous"), version(NEW, "current"))
     world = a_pool_with(1, 2, share=34).model_copy(update={"images": promoted})
 

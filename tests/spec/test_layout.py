@@ -37,7 +37,7 @@ def served(plan: Plan) -> list[str]:
 # money
 
 
-def test_a_machine_for_a_request_costs_its_boot_its_idle_time_two_runs_and_the_work() -> None:
+def test_a_machine_for_a_request_costs_boot_idle_time_two_runs_and_work() -> None:
     assert cost_of(a_budgeted_fleet(), waiting(a_request(expected_seconds=HOUR))) == cents(
         TAIL + 1
     )

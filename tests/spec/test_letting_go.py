@@ -67,7 +67,7 @@ def drained(plan: Plan) -> list[str]:
 @pytest.mark.parametrize(
     ("minutes", "goes"), [(20, False), (37, False), (38, False), (39, True), (59, True)]
 )
-def test_an_idle_machine_on_hourly_billing_stays_until_the_last_run_before_its_hour_ends(
+def test_an_idle_machine_stays_until_the_last_run_before_its_paid_hour_ends(
     minutes: float, *, goes: bool
 ) -> None:
     # With a run every 10 minutes one drains it, the next deletes it, which takes up to 2 minutes:
@@ -95,7 +95,7 @@ def test_a_machine_that_is_paid_for_says_for_how_long() -> None:
     ("took", "minutes", "goes"),
     [(300, 35, False), (300, 36, True), (10, 39, False), (10, 40, True)],
 )
-def test_the_last_run_before_the_hour_ends_has_the_time_that_the_latest_ones_took(
+def test_the_last_run_before_the_hour_ends_has_the_time_of_the_latest_runs(
     took: int, minutes: float, *, goes: bool
 ) -> None:
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=minutes))

@@ -89,7 +89,7 @@ def test_those_of_whom_nobody_knows_who_they_are_count_together() -> None:
     assert made(plan, "giants") == 2
 
 
-def test_a_busy_worker_of_which_nobody_knows_what_it_runs_counts_to_everybody_s_limit() -> None:
+def test_a_busy_worker_with_unknown_work_counts_to_every_limit() -> None:
     world = a_sim_world(a_busy_giant(), requests=asking(3, requester="ada"))
 
     assert made(reconcile(powerful(limits={"per": {"submitter": 2}}), world), "giants") == 1

@@ -82,7 +82,7 @@ def test_machines_that_really_never_registered_go_as_demands_doing(result: str) 
     assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
 
 
-def test_a_machine_older_than_all_that_is_remembered_counts_as_one_that_had_registered() -> None:
+def test_a_machine_older_than_all_that_is_remembered_counts_as_registered() -> None:
     other = an_attempt(worker="debian-ci-builders-0099", at=ago(minutes=50))
 
     assert reason_of(plan_of(forgetful(other)), FIRST) is Reason.REGISTRATION_LOST

@@ -89,7 +89,7 @@ def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> 
     assert programme.relax([([0], 2), ([1], 0)]) is not None
 
 
-def test_who_rounding_leaves_out_goes_where_that_costs_least_with_the_machine_it_needs() -> None:
+def test_a_request_left_out_by_rounding_goes_where_it_costs_least() -> None:
     near, far = "a/m/on-demand", "b/m/on-demand"
     places = {
         near: Place(near, "a", makes=True, setup=Decimal(10)),

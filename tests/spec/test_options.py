@@ -218,7 +218,7 @@ def test_an_image_is_tried_again_after_a_day() -> None:
     assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
 
 
-def test_an_image_that_does_not_come_up_is_not_booted_where_fleet_yaml_says_nothing() -> None:
+def test_an_image_that_does_not_come_up_is_not_booted_by_default() -> None:
     assert booted(plan_after(desk("small"), *DEAD, images=PUBLISHED)) == []
 
 

@@ -157,7 +157,7 @@ def test_one_that_is_off_goes_too_although_a_ticket_has_it_and_fails_that() -> N
     )
 
 
-def test_what_was_drained_before_a_machine_of_that_name_was_made_counts_for_nothing() -> None:
+def test_draining_before_a_machine_of_that_name_was_made_counts_for_nothing() -> None:
     plan = planned(machine(created_at=ago(minutes=5)), tenancies=[drained(60)])
 
     assert actions_of(plan) == [("drain", ORPHAN)]

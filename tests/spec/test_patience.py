@@ -64,7 +64,7 @@ def test_the_moment_to_wait_for_is_the_same_at_each_look() -> None:
     assert {look.suggestions[0].sentence for look in looks} == {"wait until 2026-11-21 08:20 UTC"}
 
 
-def test_where_the_queue_stored_the_tag_plan_and_explain_say_that_it_cannot_be_dropped() -> None:
+def test_plan_and_explain_say_that_a_tag_stored_by_the_queue_stays() -> None:
     world = waiting(40, stored=True)
 
     answer = told(world)

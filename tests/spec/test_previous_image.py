@@ -105,7 +105,7 @@ def test_what_a_worker_tells_is_weighed_by_the_version_that_is_booted() -> None:
     assert signature.by_worker == {"debian/101": "debian-ci-builders-0001"}
 
 
-def test_a_pool_that_is_on_demand_by_the_version_that_is_booted_reserves_no_idle_time() -> None:
+def test_a_pool_on_demand_by_its_booted_version_reserves_no_idle_time() -> None:
     tags = {"big": {"on_demand": True}}
     pools = {"builders": a_pool(provider="desk", machine=MACHINE, budget={"per_hour": "9 EUR"})}
     fleet = a_fleet_that_falls_back(tags=tags, pools=pools)

@@ -39,7 +39,7 @@ def test_each_key_of_a_recipe_becomes_a_variable_of_the_role() -> None:
     }
 
 
-def test_a_recipe_that_says_nothing_leaves_the_role_its_defaults_but_starts_nothing() -> None:
+def test_a_recipe_without_keys_keeps_the_role_s_defaults_but_starts_nothing() -> None:
     defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
     variables = role_variables(recipe())
 

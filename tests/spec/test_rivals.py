@@ -28,7 +28,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
-def test_machines_for_requests_that_a_rival_serves_too_are_withheld_with_the_way_out() -> None:
+def test_machines_for_requests_that_a_rival_serves_too_are_withheld() -> None:
     plan = planned(fleet_of(max=3), rivalled())
 
     (refused,) = plan.guards
@@ -49,7 +49,7 @@ def test_a_machine_that_is_only_kept_spare_is_no_rival_s() -> None:
     assert [action.because for action in plan.actions] == ["workers.spare is 1"]
 
 
-def test_a_spare_machine_that_registers_at_the_rivalled_queue_is_made_all_the_same() -> None:
+def test_a_spare_machine_is_made_though_a_rival_serves_its_queue() -> None:
     world = rivalled(count=0)
     plan = planned(fleet_of(max=3, spare=1), world)
     spare = plan.actions[0].model_copy(update={"registry": "debian"})

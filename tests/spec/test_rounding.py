@@ -27,7 +27,7 @@ def left(answer: Answer) -> list[str]:
     return [request.key for block in answer.left for _, request, _ in block]
 
 
-def test_of_who_counts_to_a_limit_the_last_rank_is_taken_back_although_it_came_first() -> None:
+def test_the_last_rank_is_taken_back_at_a_limit_although_it_came_first() -> None:
     groups = [a_group("early", 1, 1, FREE), a_group("late", 0, 2, FREE)]
     takes = {(group.id, FREE): Decimal(1) for group in groups}
     row = Row(("x",), "at x", Decimal(1), requests=takes)

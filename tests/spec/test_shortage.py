@@ -140,9 +140,7 @@ def test_a_paused_pool_decides_itself() -> None:
     assert unserved.path == ("pools", "builders")
 
 
-def test_of_pools_whose_memory_is_too_small_the_largest_is_nearest_and_its_figure_is_said() -> (
-    None
-):
+def test_the_largest_of_pools_with_too_little_memory_is_nearest() -> None:
     pools = {
         name: a_pool(provider="desk", machine={"type": name, "cores": 8, "memory": memory})
         for name, memory in (("arm", "16GiB"), ("big", "64GiB"), ("mid", "32GiB"))

@@ -150,7 +150,7 @@ def test_work_that_runs_takes_what_was_fitted_on_its_machine() -> None:
 # where, and what explain says
 
 
-def test_the_faster_machine_is_bought_where_history_says_the_build_costs_less_there() -> None:
+def test_the_faster_machine_is_bought_where_the_build_costs_less_there() -> None:
     # 20 h and the rest are 21 h of 0.08 EUR; 3 h and the rest are 4 h of 0.40 EUR.
     plan = guard(two_sizes("20h"), reconcile(two_sizes("20h"), BOTH))
 

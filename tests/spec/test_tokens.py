@@ -129,7 +129,7 @@ def test_a_worker_that_connected_is_not_revoked_while_it_is_deaf() -> None:
     assert planned(a_debusine_fleet(), a_debusine_world(deaf, age=60)).actions == ()
 
 
-def test_one_machine_that_registered_twice_is_counted_once_and_as_its_busy_worker() -> None:
+def test_one_machine_that_registered_twice_counts_once_as_its_busy_worker() -> None:
     again = ours(name=f"{FIRST}-2", state=WorkerState.IDLE).model_copy(update={"machine": FIRST})
     world = a_debusine_world(again, ours(busy=True))
 

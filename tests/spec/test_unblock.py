@@ -99,7 +99,7 @@ def test_an_edit_that_only_led_to_the_one_that_is_needed_is_left_out() -> None:
     assert steps(fleet, world) == ["pools.builders.workers.max: 0 -> 1"]
 
 
-def test_a_busy_worker_of_a_full_pool_is_waited_for_until_it_is_expected_to_be_free() -> None:
+def test_a_request_waits_for_a_busy_worker_of_a_full_pool_until_it_is_free() -> None:
     work = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
     world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
 
@@ -136,7 +136,7 @@ def test_a_throttled_request_waits_for_the_run_that_makes_its_machine() -> None:
     ]
 
 
-def test_a_limit_is_raised_alone_where_the_throttle_lets_the_machine_pass_in_a_later_run() -> None:
+def test_a_limit_is_raised_alone_where_the_throttle_passes_the_machine_later() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 3}}})
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 

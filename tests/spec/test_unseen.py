@@ -112,7 +112,7 @@ def test_unseen_machines_count_to_the_limits_of_the_tags_they_provide() -> None:
     assert len(signature.by_worker) + len(signature.by_create) == 1
 
 
-def test_of_a_pool_that_cannot_be_read_at_all_its_max_counts_to_the_limits_of_its_tags() -> None:
+def test_an_unreadable_pool_counts_with_its_max_to_the_limits_of_its_tags() -> None:
     pools = {
         "builders": a_pool(provider="desk", provides=["big"], max=4),
         "far": a_pool(provider="shed", provides=["big"], max=4),

@@ -47,7 +47,7 @@ def test_a_budget_that_is_used_up_is_named_with_what_it_leaves() -> None:
     )
 
 
-def test_a_budget_keeps_a_spare_machine_back_with_what_waiting_requests_take_of_it() -> None:
+def test_a_spare_machine_is_kept_back_by_a_budget_that_waiting_requests_use() -> None:
     machine = {"type": "ccx33", "price": "1 EUR/h"}
     fleet = fleet_with(spare=1, machine=machine, budget={"per_hour": "1.40 EUR"})
     world = a_sim_world(requests=(a_request(expected_seconds=600),), ledger=a_ledger())

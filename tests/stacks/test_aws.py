@@ -87,9 +87,7 @@ def test_a_spot_instance_is_asked_for_once_and_ends_when_it_is_taken_back() -> N
     }
 
 
-def test_a_disk_is_as_large_as_its_settings_say_encrypted_marked_and_goes_with_its_machine() -> (
-    None
-):
+def test_a_disk_has_its_size_is_encrypted_marked_and_goes_with_its_machine() -> None:
     disk = an_instance(disk="344").inputs["rootBlockDevice"]
 
     assert disk.pop("tags")["fleet"] == "debian"

@@ -121,7 +121,7 @@ def test_a_limit_in_all_holds_on_machines_that_nothing_else_can_use() -> None:
         ([{"scopes": ["debian"]}], [], "report"),
     ],
 )
-def test_a_permission_holds_at_debusine_where_workers_require_what_only_who_may_ask_brings(
+def test_a_permission_holds_at_debusine_where_workers_require_the_tag(
     askers: list[object], requires: list[str], by: str
 ) -> None:
     fleet = a_guarded_fleet(*requires, rule={"asked_by": askers})

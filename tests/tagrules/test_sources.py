@@ -84,11 +84,11 @@ def test_a_machine_runs_natively_what_real_workers_report() -> None:
     assert architectures(arm("cax31")) == {"arm64", "armhf"}
 
 
-def test_a_machine_that_the_catalogue_does_not_know_is_what_its_image_is_and_no_more() -> None:
+def test_a_machine_unknown_to_the_catalogue_is_only_what_its_image_is() -> None:
     assert architectures(arm({"cores": 8, "memory": "16GiB"})) == {"arm64"}
 
 
-def test_an_image_that_reported_fewer_architectures_narrows_what_the_machine_could_run() -> None:
+def test_an_image_that_reported_fewer_architectures_narrows_its_machine() -> None:
     booted = ImageVersion(
         image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}amd64",)
     )
@@ -202,7 +202,7 @@ def test_every_tag_is_told_with_what_says_it_and_the_key_that_does() -> None:
     ]
 
 
-def test_what_a_boot_test_reported_takes_the_place_of_what_the_image_says_in_the_file() -> None:
+def test_what_a_boot_test_reported_replaces_what_the_file_says_of_the_image() -> None:
     image = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["sbuild"]}}
     booted = ImageVersion(image="trixie", version="1", ids={"hetzner": "1"}, provides=("lintian",))
 
@@ -225,7 +225,7 @@ def test_what_only_one_of_two_sources_may_provide_counts_and_is_no_doubt() -> No
 @pytest.mark.parametrize(
     ("allowed", "may"), [([], "nothing"), (["image", "worker"], "image, worker")]
 )
-def test_a_tag_that_its_source_may_not_provide_is_a_doubt_that_names_those_that_may(
+def test_a_tag_that_its_source_may_not_provide_names_the_sources_that_may(
     allowed: list[str], may: str
 ) -> None:
     fleet = a_fleet_of(a_pool(provides=["power"]), tags={"power": {"provided_by": allowed}})
@@ -336,7 +336,7 @@ def test_a_pool_requires_of_requests_what_its_file_says() -> None:
     assert offer_of_pool(fleet, "builders", ()).requires == {"task:fleet:powerful"}
 
 
-def test_what_only_machines_may_say_of_architectures_an_image_narrows_all_the_same() -> None:
+def test_an_image_narrows_architectures_that_only_machines_may_provide() -> None:
     fleet = a_fleet(tags={f"{ARCH}*": {"provided_by": ["machine"]}})
     booted = ImageVersion(
         image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}amd64",)

@@ -172,7 +172,7 @@ def test_a_ticket_that_nobody_asks_for_expires(service: TicketService) -> None:
     assert service.client.collect(kept) == WAITS
 
 
-def test_a_ticket_of_the_command_line_keeps_its_lease_whatever_an_old_client_asks(
+def test_a_ticket_of_the_command_line_keeps_its_lease_beside_an_old_client(
     service: TicketService,
 ) -> None:
     number = service.client.take("extra_powerful")
