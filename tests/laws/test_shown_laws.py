@@ -15,7 +15,7 @@ from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from fleet.report.site import site
 from fleet.report.status import status_to_text
-from tests.spec.test_golden_plans import FOLDERS
+from tests.rigs.golden_plans import FOLDERS, plan_of
 
 RENDERERS: Mapping[str, Callable[[Plan], str]] = {
     "text": lambda plan: plan_to_text(plan, colour=False),
@@ -64,7 +64,7 @@ def having(plan: str, at: Where, end: str) -> Plan | None:
         return None
 
 
-PLANS = [(folder / "plan.json").read_text(encoding="utf-8") for folder in FOLDERS]
+PLANS = [plan_to_json(plan_of(folder)) for folder in FOLDERS]
 
 
 @given(st.data())

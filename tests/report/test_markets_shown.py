@@ -1,7 +1,5 @@
 """Where a machine is bought, and what it boots instead of a dead image: text and Markdown."""
 
-from pathlib import Path
-
 import pytest
 
 from fleet.model.facts import WorkerInputs
@@ -9,8 +7,7 @@ from fleet.model.plan import Plan
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from tests.builders import a_create, a_plan, some_inputs
-
-PLANS = Path(__file__).parents[1] / "plans"
+from tests.rigs.golden_plans import PLANS, plan_of
 
 
 def creating(inputs: WorkerInputs) -> Plan:
@@ -33,8 +30,7 @@ def test_a_machine_on_demand_needs_no_word_for_it() -> None:
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_fall_back_to_the_previous_image_is_shown(form: str) -> None:
-    folder = PLANS / "a-dead-image-gives-way-to-the-version-before-it"
-    plan = Plan.model_validate_json((folder / "plan.json").read_bytes())
+    plan = plan_of(PLANS / "a-dead-image-gives-way-to-the-version-before-it")
 
     shown = plan_to_text(plan, colour=False) if form == "text" else plan_to_markdown(plan)
 

@@ -1,35 +1,29 @@
-"""Golden plans: a folder each under tests/plans/, named by the sentence it shows.
+"""Golden plans: plan.txt as people read it, plan.json with its ids and figures.
 
-`pytest --update-golden` rewrites plan.json and plan.txt; the review reads the difference.
+`pytest --update-golden` rewrites both; the review reads the difference.
 """
 
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
-from fleet.apply.config import check_file
 from fleet.guard import guard
 from fleet.model.plan import Plan
-from fleet.queues.recorded import read_world
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
-from fleet.state.files import LocalFiles
-from tests.builders import NOW, rekeyed
+from tests.builders import rekeyed
+from tests.rigs.compact import compact_json
 from tests.rigs.golden import Golden
+from tests.rigs.golden_plans import FOLDERS, load_fleet, load_world, plan_of, reviewed
+from tests.rigs.process import ROOT
 
-FOLDERS = sorted(
-    path.parent for path in (Path(__file__).parents[1] / "plans").glob("*/world.json")
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((ROOT / "docs/schemas/plan.json").read_text(encoding="utf-8"))
 )
-
-
-def plan_of(folder: Path) -> Plan:
-    checked = check_file(str(folder / "fleet.yaml"), NOW.date())
-    assert checked.fleet is not None, checked.findings
-    world = read_world(str(folder / "world.json"), LocalFiles())
-    return guard(checked.fleet, reconcile(checked.fleet, world))
 
 
 def test_there_are_golden_plans() -> None:
@@ -39,22 +33,21 @@ def test_there_are_golden_plans() -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_golden_plan_is_what_reconcile_and_guard_say(folder: Path, golden: Golden) -> None:
     plan = plan_of(folder)
+    text = plan_to_json(plan)
 
-    shown = {"plan.json": plan_to_json(plan), "plan.txt": plan_to_text(plan, colour=False)}
-
-    for name, text in shown.items():
-        golden.compare(folder / name, text)
+    golden.compare(folder / "plan.txt", plan_to_text(plan, colour=False))
+    golden.compare(folder / "plan.json", compact_json(reviewed(json.loads(text))))
+    SCHEMA.validate(json.loads(text))
+    assert Plan.model_validate_json(text) == plan
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_order_of_keys_in_fleet_yaml_changes_no_plan(folder: Path) -> None:
-    checked = check_file(str(folder / "fleet.yaml"), NOW.date())
-    assert checked.fleet is not None, checked.findings
-    world = read_world(str(folder / "world.json"), LocalFiles())
+    fleet, world = load_fleet(folder), load_world(folder)
     turned = Fleet.model_validate_json(
-        json.dumps(rekeyed(checked.fleet.as_written(), lambda keys: keys[::-1]))
+        json.dumps(rekeyed(fleet.as_written(), lambda keys: keys[::-1]))
     )
 
-    plans = [guard(fleet, reconcile(fleet, world)) for fleet in (checked.fleet, turned)]
+    plans = [guard(each, reconcile(each, world)) for each in (fleet, turned)]
 
     assert plans[0] == plans[1]

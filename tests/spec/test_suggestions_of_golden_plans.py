@@ -17,7 +17,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from tests.builders import NOW
-from tests.spec.test_golden_plans import FOLDERS
+from tests.rigs.golden_plans import FOLDERS
 
 
 def load(path: Path) -> Fleet:
