@@ -9,7 +9,6 @@ from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING
 
-from fleet.apply.timer import SystemClock
 from fleet.checks import check_all
 from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
 from fleet.report.findings import to_summary, to_text
