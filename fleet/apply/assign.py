@@ -1,8 +1,8 @@
-"""This module gives free machines to tickets before a run decides what to make or to let go.
+"""Assign free machines to tickets before a run decides which machines to create or delete.
 
-It is done under the fleet's lock, by one run at a time; what clients do meanwhile is seen by the
-store, which gives nothing to a ticket that no longer waits. A machine that a ticket gave back is
-cleaned first, whatever becomes of it; one that livechecks found to be broken fails its ticket.
+One run at a time does it, under the fleet's lock; the store assigns nothing to a ticket that no
+longer waits. A machine that a ticket gave back is cleaned first; a machine that livechecks found
+broken fails its ticket.
 """
 
 import re
@@ -29,10 +29,7 @@ def _unnoted(_: str) -> None:
 def hand_out_all(
     fleet: Fleet, world: World, sources: Sources, tell: Tell, note: Tell = _unnoted
 ) -> World:
-    """Give out what is free, and return the world as it is then; `note` hears of each step first.
-
-    That is the journal: who dies in the middle of a step leaves a trace of it.
-    """
+    """Assign free machines and return the new world; `note` writes the journal."""
     if not sources.desks:
         return world
     # A listing may omit a machine once: one that a stack records is not forgotten for that.
@@ -58,13 +55,13 @@ def hand_out_all(
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run saw and did, by which machines are given out while the next one looks again."""
+    """What a run saw and did: machines are assigned by it while the next run observes."""
 
     fleet: Fleet
     world: World
     sources: Sources
     besides: Collection[str]
-    """Machines that get no ticket: it let go of them, or something was being done to them."""
+    """Machines that get no ticket: it deleted them, or is changing them."""
     started: datetime
 
     def hand_out(self, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell) -> bool:
@@ -119,7 +116,7 @@ class _Giver(NamedTuple):
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:
-    """Write down what of the plan holds tickets back, for who asks for them to be told."""
+    """Record why tickets wait by the plan, for clients that ask."""
     for queue, desk in sources.desks.items():
         desk.note(find_held(fleet, world, plan, queue))
 
@@ -148,8 +145,8 @@ def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
         if begun:
             desk.clean(machine.name, trouble)
         if trouble:
-            until = "" if begun else " before it is cleaned"
-            tell(f"{machine.pool}: {machine.name} gets no other ticket{until}: {trouble}")
+            retry = "" if begun else " (the next run retries)"
+            tell(f"{machine.pool}: {machine.name} not reused: cleaning failed: {trouble}{retry}")
 
     dirty = {name: desk for desk in sources.desks.values() for name in desk.released()}
     sources.executor.run(
@@ -164,10 +161,7 @@ def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
 
 
 def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
-    """Return which machines get no ticket now: those in doubt, and those that are not ready.
-
-    These are dirty, or are being made, cleaned or deleted.
-    """
+    """Return which machines get no ticket now: doubted, dirty or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.lenders:
         return going
@@ -226,10 +220,10 @@ def _lease(
     leased = sources.desks[queue].lease(given, world.time)
     for each in given:
         if each.ticket in leased.tickets:
-            tell(f"{each.pool}: {each.machine} is given to ticket {each.ticket}")
+            tell(f"{each.pool}: {each.machine} assigned to ticket {each.ticket}")
         elif each.ticket in leased.refused:
             because = leased.refused[each.ticket]
-            tell(f"{each.pool}: ticket {each.ticket} waits on, as {because}")
+            tell(f"{each.pool}: ticket {each.ticket} keeps waiting: {because}")
     return frozenset(leased.tickets)
 
 

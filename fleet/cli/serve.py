@@ -1,4 +1,4 @@
-"""This module reads who may ask `fleet serve`, and what proves it to be that, as files say now."""
+"""Serve tickets to clients of Resalloc, and apply in between."""
 
 import argparse
 import ssl
@@ -77,14 +77,14 @@ _LEAST_LETTERS = 20
 
 
 class Credentials(NamedTuple):
-    """The clients' tokens, and how this server proves to be itself; empty or None: neither."""
+    """The clients' tokens and the TLS certificate; empty or None: neither."""
 
     tokens: Mapping[str, str]
     tls: ssl.SSLContext | None
 
 
 class CredentialFiles:
-    """The files of tokens, certificate and key that a service was started with."""
+    """The files of tokens, certificate and key of a service."""
 
     def __init__(self, args: argparse.Namespace, console: Console) -> None:
         self._args = args
@@ -92,7 +92,7 @@ class CredentialFiles:
         self._refused = ""
 
     def read(self) -> Credentials:
-        """Return what the files say; FileUnreadable where that is wrong."""
+        """Return their contents; FileUnreadable where one is wrong."""
         args = self._args
         return Credentials(
             tokens=read_tokens(args.tokens) if args.tokens else {},
@@ -100,12 +100,12 @@ class CredentialFiles:
         )
 
     def read_again(self) -> Credentials | None:
-        """Return what the files say by now; None where that is wrong, and it is told once."""
+        """Return their current contents; None where one is wrong, which is reported once."""
         try:
             found = self.read()
         except FleetError as error:
             if str(error) != self._refused:
-                self._console.note(f"{error}\ngoing on with the tokens and certificate of before")
+                self._console.note(f"{error}\nkeeping the previous tokens and certificate")
             self._refused = str(error)
             return None
         self._refused = ""
@@ -122,26 +122,26 @@ def read_tokens(name: str) -> Mapping[str, str]:
             continue
         if len(words) != 2 or ":" in words[0] or len(words[1]) < _LEAST_LETTERS:  # noqa: PLR2004 - a name and its token
             raise FileUnreadable(
-                f"{name}:{number}: expected NAME TOKEN, the name without a colon, the token of "
-                f"{_LEAST_LETTERS} letters or more"
+                f"{name}:{number}: expected NAME TOKEN: a name without a colon, and a token of at "
+                f"least {_LEAST_LETTERS} letters"
             )
         if words[0] in tokens:
-            raise FileUnreadable(f"{name}:{number}: {words[0]} has a token already")
+            raise FileUnreadable(f"{name}:{number}: second token for {words[0]}")
         tokens[words[0]] = words[1]
     if not tokens:
-        raise FileUnreadable(f"{name}: it names no client: expected lines of NAME TOKEN")
+        raise FileUnreadable(f"{name}: no clients; expected lines of NAME TOKEN")
     return tokens
 
 
 def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
-    """Return how to prove to be this server, by a chain and its private key in PEM."""
+    """Return the TLS settings for a certificate chain and its private key in PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # A key that is encrypted would be asked for at a terminal that nobody watches.
+        # OpenSSL would ask for the password of an encrypted key at the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except ssl.SSLError as error:
         raise FileUnreadable(
-            f"{certificate}: no certificate with its private key in PEM: {error.reason}"
+            f"{certificate}: not a certificate with its private key in PEM: {error.reason}"
         ) from error
     except OSError as error:
         raise FileUnreadable(f"{error.filename or certificate}: {error.strerror}") from error
@@ -149,15 +149,15 @@ def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
 
 
 _MOST_FAILURES = 3
-"""Runs in a row that fail before /healthz says so with 503: one alone the next makes good."""
+"""After so many failed runs in a row /healthz answers 503."""
 _PATIENCE_SECONDS = 0.5
-"""A run waits so long for machines to be made or cleaned; then who is waiting is served first."""
+"""A run waits so long for machines to be created or cleaned before it serves waiting tickets."""
 _RESERVE = 256
-"""Open files that a run may need: stores, hooks, engines, what is read."""
+"""Open files that a run may need: stores, hooks, engines, sources."""
 
 
 def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None = None) -> int:
-    """Serve and apply until somebody asks to end."""
+    """Serve and apply until a signal stops it."""
     rhythm = Schedule(read_seconds("--every", args.every))
     bell = bell or WakeableTimer(read_seconds("--apart", args.apart))
     config = load_config(args, console)
@@ -170,10 +170,10 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     )
     options = RunOptions(Selection(), Parallelism(jobs, background=background), bell)
     runs = Runs(args, console, config, options)
-    # Clients are answered beside the runs: of another store's lock.
+    # Calls are answered beside the runs, so with a store of their own.
     store = DatabaseStore(place, config.fleet.fleet)
     book = DatabaseTickets(store.begin, queue)
-    # A store that was never made is told now, and not to each client.
+    # A missing store is reported now, not to each client.
     book.tickets()
     calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.wake)
     calls.members = lambda: read_members(runs.fleet, args.file)
@@ -193,7 +193,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
         finally:
             calls.tell()
         if done.changed and done.code == 0:
-            # What was made may be up by then, and what was let go has left room.
+            # New machines may be up by then, and deleted ones have made room.
             bell.look_again()
         return done
 
@@ -208,7 +208,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
 
 
 class Health:
-    """How the runs beside the service go."""
+    """The health of the runs beside the service."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -217,7 +217,7 @@ class Health:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Note how a run ends; one that another run kept from beginning is none."""
+        """Record how a run ends; a run that found the fleet locked does not count."""
         try:
             yield
         except Locked:
@@ -229,10 +229,10 @@ class Health:
         self._ended = self._clock.now()
 
     def tell(self) -> tuple[bool, Mapping[str, object]]:
-        """Return whether the latest runs came to their end, and when the last did that has."""
+        """Return whether the latest runs succeeded, and when the last success ended."""
         ended = self._ended.isoformat() if self._ended else None
-        told = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
-        return self._failures < _MOST_FAILURES, told
+        figures = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
+        return self._failures < _MOST_FAILURES, figures
 
 
 def bounds_here() -> Bounds:
@@ -247,7 +247,7 @@ def bounds_here() -> Bounds:
 
 
 def load_ahead(fleet: Fleet) -> None:
-    """Load what the first order needs, which takes longer than the order itself."""
+    """Load what the first new machine needs, which takes longer than creating it."""
     import_module("highspy")
     if any(provider.engine == "embedded" for provider in fleet.providers.values()):
         evaluate(lambda: None, project="none", stack="none")
@@ -261,16 +261,15 @@ def _listening(
     bounds: Bounds,
 ) -> Iterator[XmlRpcServer]:
     host, port = _address(args.listen)
-    if not _is_here(host) and not (args.tokens and args.certificate):
+    if not _is_loopback(host) and not (args.tokens and args.certificate):
         raise WrongUsage(
-            f"--listen {args.listen} is more than this computer: say with --tokens who may ask, "
-            "and with --certificate what proves it to be this server"
+            f"--listen {args.listen}: a non-loopback address needs --tokens and --certificate"
         )
     tokens, tls = credentials.read()
     try:
         server = XmlRpcServer((host, port), calls.answer, tokens=tokens, tls=tls, bounds=bounds)
     except OSError as error:
-        raise FleetError(f"cannot listen at {args.listen}: {error.strerror}") from error
+        raise FleetError(f"cannot listen on {args.listen}: {error.strerror}") from error
     with server:
         try:
             yield server
@@ -278,8 +277,8 @@ def _listening(
             calls.end()
 
 
-def _address(said: str) -> tuple[str, int]:
-    host, _, port = said.rpartition(":")
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
     try:
         address = ip_address(host.removeprefix("[").removesuffix("]"))
         number = int(port)
@@ -287,11 +286,11 @@ def _address(said: str) -> tuple[str, int]:
         number = -1
     if not 0 <= number < 1 << 16:
         raise WrongUsage(
-            f"--listen {said}: expected an IP address and a port, as in 127.0.0.1:49100 or "
+            f"--listen {text}: expected an IP address and a port, as in 127.0.0.1:49100 or "
             "[::1]:49100"
         )
     return str(address), number
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     return ip_address(host).is_loopback

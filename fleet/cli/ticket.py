@@ -1,4 +1,4 @@
-"""This module asks fleet for a machine by tags, waits for it and gives it back."""
+"""Open tickets for machines by tags, wait for them and close them."""
 
 import argparse
 from collections.abc import Iterator
@@ -141,7 +141,7 @@ _POLL_SECONDS = 3
 
 @dataclass(frozen=True)
 class _Counter:
-    """What every action needs: the queue, its tickets, and who stands before it."""
+    """What every action needs: the queue, its tickets and the user."""
 
     config: Config
     members: Memberships
@@ -167,19 +167,19 @@ class _Counter:
         return f"{key.removeprefix('.')}, {self.config.document.place(path)}"
 
     def find(self, text: str) -> Ticket:
-        """Return a ticket, whoever's it is; TicketRefused where there is none."""
+        """Return a ticket of any user; TicketRefused where there is none."""
         found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - more digits no id has
         if found is None:
-            raise TicketRefused(f"there is no ticket {text} in queue {self.name}")
+            raise TicketRefused(f"queue {self.name} has no ticket {text}")
         return expire(found, self.clock.now())
 
     def own(self, text: str) -> Ticket:
-        """Return a ticket of this user, just heard of; TicketRefused where there is none."""
+        """Return a ticket of this user and record the call; TicketRefused where there is none."""
         found = self.find(text)
         if found.submitter != self.user:
             raise TicketRefused(
-                f"ticket {found.id} is of {found.submitter}, not of {self.user}; whoever looks "
-                f"after it: --user {found.submitter}"
+                f"ticket {found.id} belongs to {found.submitter}, not {self.user}; to act for "
+                f"{found.submitter}: --user {found.submitter}"
             )
         now = self.clock.now()
         return self.book.change(found.id, lambda each: hear(expire(each, now), now), now) or found
@@ -191,14 +191,13 @@ def run(
     waiter: Waiter | None = None,
     clock: Clock | None = None,
 ) -> int:
-    """Do what is asked with tickets; 0 where a ticket is ready, opened or closed."""
+    """Run an action on tickets; return 0 where a ticket is ready, opened or closed."""
     if getattr(args, "server", None):
-        # What speaks to servers is loaded for them alone.
         from fleet.tickets.client import run as ask_server
 
         return ask_server(args, console, waiter or Signals(), clock or SystemClock())
     if getattr(args, "netrc", None):
-        raise WrongUsage("--netrc: only a --server is told a token")
+        raise WrongUsage("--netrc needs --server")
     return _act(args, _counter(args, console, clock), waiter)
 
 
@@ -238,7 +237,7 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
     now = counter.clock.now()
     owner, project, chroot, package = _build(args.build)
     if owner and args.owner not in (None, owner):
-        raise WrongUsage(f"--owner {args.owner}: the build {args.build} is of {owner}")
+        raise WrongUsage(f"--owner {args.owner}: build {args.build} belongs to {owner}")
     asked = Ticket(
         0,
         tuple(sorted(set(args.tag))),
@@ -270,14 +269,14 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
         most_of_submitter=counter.queue.most_open_per_submitter,
     )
     counter.console.out(str(ticket.id))
-    for said in _of_rules(counter.judge(ticket), counter):
-        counter.console.note(f"ticket {ticket.id} {said}")
+    for effect in _of_rules(counter.judge(ticket), counter):
+        counter.console.note(f"ticket {ticket.id} {effect}")
     _explain(ticket, counter)
     return 0
 
 
 def _of_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
-    """Yield what the rules make of a ticket's tags, each with its line of fleet.yaml."""
+    """Yield what the rules do to a ticket's tags, each with its line of fleet.yaml."""
     for each in judged.given:
         yield f"asks for {each.tag} by {counter.place(each.path)} ({each.because})"
     for each in (*judged.dropped, *judged.denied):
@@ -313,14 +312,14 @@ def _check(args: argparse.Namespace, counter: _Counter) -> int:
 def _wait(args: argparse.Namespace, counter: _Counter, waiter: Waiter) -> int:
     most = None if args.most is None else timedelta(seconds=_seconds("--for", args.most))
     began = counter.clock.now()
-    told = False
+    is_explained = False
     while True:
         ticket = counter.own(args.ticket)
         if ticket.state is not TicketState.WAITING:
             return _check(args, counter)
-        if not told:
+        if not is_explained:
             _explain(ticket, counter)
-            told = True
+            is_explained = True
         if most is not None and counter.clock.now() - began >= most:
             return 1
         if not waiter.wait(_POLL_SECONDS):
@@ -330,7 +329,7 @@ def _wait(args: argparse.Namespace, counter: _Counter, waiter: Waiter) -> int:
 def _close(args: argparse.Namespace, counter: _Counter) -> int:
     ticket = counter.own(args.ticket)
     if not ticket.is_open:
-        counter.console.note(f"ticket {ticket.id} was {ticket.state} already")
+        counter.console.note(f"ticket {ticket.id} is already {ticket.state}")
         return 0
     now = counter.clock.now()
     counter.book.change(ticket.id, lambda each: close(each, now, built=args.built), now)
@@ -351,7 +350,7 @@ def _list(args: argparse.Namespace, counter: _Counter) -> int:
 
 
 def _explain(ticket: Ticket, counter: _Counter) -> None:
-    """Say why a ticket is not ready."""
+    """Print why a ticket is not ready."""
     if ticket.state is TicketState.WAITING:
         because = why_waits(counter.fleet, counter.name, ticket, counter.book.tickets())
         counter.console.note(f"ticket {ticket.id} waits: {because}")
@@ -360,14 +359,14 @@ def _explain(ticket: Ticket, counter: _Counter) -> None:
         counter.console.note(f"ticket {ticket.id} is {ticket.state}{why}")
 
 
-def _build(said: str | None) -> tuple[str, str, str, str]:
-    """Return owner, project, chroot and package of a build; nothing where none is said."""
-    if said is None:
+def _build(name: str | None) -> tuple[str, str, str, str]:
+    """Return owner, project, chroot and package of a build; empty without one."""
+    if name is None:
         return ("", "", "", "")
-    owner, project, chroot, package, *more = [*said.split("/"), "", "", ""]
-    if any(more) or said.count("/") != PARTS - 1 or not all((owner, project, chroot)):
+    owner, project, chroot, package, *more = [*name.split("/"), "", "", ""]
+    if any(more) or name.count("/") != PARTS - 1 or not all((owner, project, chroot)):
         raise WrongUsage(
-            f"--build {said}: expected OWNER/PROJECT/CHROOT/PACKAGE, as `powerful` matches it"
+            f"--build {name}: expected OWNER/PROJECT/CHROOT/PACKAGE, as `powerful` matches it"
         )
     return (owner, project, chroot, package)
 

@@ -1,10 +1,7 @@
-"""This module says what a ticket is and what may become of it, where fleet itself assigns.
+"""A ticket and its states, in queues where fleet itself assigns machines.
 
-A ticket waits, is ready when it has a machine, and ends closed, failed or expired; what has ended
-stays so. A machine that a ticket had is in that ticket's sandbox for good: only tickets of the
-same sandbox may reuse it, and only as far as the pool's `reuse` goes.
-
-What a machine has nothing of is empty, but for its port, which is that of ssh.
+A ticket waits, is ready when it has a machine, and ends closed, failed or expired; an ended ticket
+never changes.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,13 +22,13 @@ ALONE = " ticket "
 
 
 class TicketState(StrEnum):
-    """What has become of a ticket."""
+    """The state of a ticket."""
 
     WAITING = "waiting"
     READY = "ready"  # it has a machine
     CLOSED = "closed"  # by its client
     FAILED = "failed"  # its machine is gone or does not work
-    EXPIRED = "expired"  # its client was not heard of for as long as its lease
+    EXPIRED = "expired"  # its client was silent for as long as its lease
 
 
 OPEN = frozenset({TicketState.WAITING, TicketState.READY})
@@ -41,7 +38,7 @@ ANYBODY = "anybody"
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Somebody's claim to one machine with these tags."""
+    """A claim to one machine with these tags."""
 
     id: int
     tags: tuple[str, ...]
@@ -51,7 +48,7 @@ class Ticket:
     owner: str = ""
     team: str = ""
     sandbox: str = ""
-    """Empty: it is alone, and no other ticket gets its machine."""
+    """Empty: no other ticket gets its machine."""
     priority: int = 0
     background: bool = False
     lease: int | None = None
@@ -59,7 +56,7 @@ class Ticket:
     state: TicketState = TicketState.WAITING
     machine: str = ""
     answer: str = ""
-    """What its client is told of the machine."""
+    """What its client learns about the machine."""
     because: str = ""
     """Why it failed or expired."""
     ended_at: datetime | None = None
@@ -71,15 +68,15 @@ class Ticket:
     project: str = ""
     chroot: str = ""
     package: str = ""
-    """Of which build it is, for the rules of `powerful` and `derive`; empty: not told."""
+    """The build it is for, as `powerful` and `derive` match it; empty: unknown."""
     granted: tuple[str, ...] | None = None
-    """The tags that its machine was given for, those of rules among them; None: not told."""
+    """The tags that its machine was assigned for, those of rules too; None: unknown."""
     note: str = ""
-    """What holds it back, as of the last run; once it has a machine, which tags were dropped."""
+    """Why it waits, as of the last run; once it has a machine, which tags were dropped."""
     ready_at: datetime | None = None
     """When it got its machine; None: it has none, or an older fleet gave it."""
     built: bool = False
-    """Its client said at its end that its build ran on the machine and succeeded."""
+    """Its client reported that its build ran on the machine and succeeded."""
 
     @property
     def address(self) -> str:
@@ -93,7 +90,7 @@ class Ticket:
 
     @property
     def counting(self) -> tuple[str, ...]:
-        """Return the tags that count: those its machine was given for, else those it asks for."""
+        """Return the tags that count: those of its machine, else those it asks for."""
         return self.tags if self.granted is None else self.granted
 
     @property
@@ -103,14 +100,14 @@ class Ticket:
 
     @property
     def build(self) -> str:
-        """Return the name of its build as `powerful` matches it; empty where that is not told."""
+        """Return the name of its build as `powerful` matches it; empty where unknown."""
         parts = (self.owner, self.project, self.chroot, self.package)
         return "/".join(parts) if self.chroot else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A machine that a ticket is to get, and what its client is told of it."""
+    """A machine for a ticket, and what its client learns about it."""
 
     ticket: int
     machine: str
@@ -118,7 +115,7 @@ class Given:
     answer: str
     created_at: datetime
     tags: tuple[str, ...] | None = None
-    """The tags that count, those of rules among them; None: not told."""
+    """The tags that count, those of rules too; None: unknown."""
     note: str = ""
     """Which tags were dropped, and why."""
 
@@ -129,13 +126,13 @@ class Leased:
 
     tickets: tuple[int, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Tickets that wait on, to what is the matter with their machines."""
+    """Tickets that keep waiting, and what is wrong with their machines."""
 
 
 def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
     """Return a ticket as its client closed it; what has ended stays as it ended.
 
-    `built`: its client says that its build succeeded. False: it says nothing of that.
+    `built`: its client reports that its build succeeded.
     """
     closed = replace(ticket, built=built)
     return _end(closed, TicketState.CLOSED, now) if ticket.is_open else ticket
@@ -149,7 +146,7 @@ def hear(ticket: Ticket, now: datetime) -> Ticket:
 def claim(ticket: Ticket, now: datetime) -> Ticket:
     """Return an open ticket that a client took and now asks for: from here on it has no lease.
 
-    One that nobody ever asks for expires, for the answer with its id was lost.
+    A ticket that no client asks for expires: the answer with its id was lost.
     """
     return replace(hear(ticket, now), lease=None) if ticket.is_open and ticket.lease else ticket
 
@@ -162,7 +159,7 @@ def expire(ticket: Ticket, now: datetime) -> Ticket:
     if silent < ticket.lease:
         return ticket
     because = (
-        f"its client was last heard {write_duration(silent)} ago, and its lease is "
+        f"its client has been silent for {write_duration(silent)}; its lease is "
         f"{write_duration(ticket.lease)}"
     )
     return _end(ticket, TicketState.EXPIRED, now, because)
@@ -176,14 +173,14 @@ def fail(ticket: Ticket, because: str, now: datetime) -> Ticket:
 def settled(ticket: Ticket, broken: Collection[str], now: datetime) -> Ticket:
     """Return a ticket as it is now: expired, or failed where its machine is a broken one."""
     if ticket.machine in broken:
-        return fail(ticket, f"livechecks found that its machine {ticket.machine} is broken", now)
+        return fail(ticket, f"livechecks found its machine {ticket.machine} broken", now)
     return expire(ticket, now)
 
 
 def give(ticket: Ticket, given: Given) -> Ticket:
     """Return a waiting ticket with its machine; raises ValueError for any other."""
     if ticket.state is not TicketState.WAITING:
-        raise ValueError(f"ticket {ticket.id} is {ticket.state}, so that it gets no machine")
+        raise ValueError(f"ticket {ticket.id} is {ticket.state} and gets no machine")
     return replace(
         ticket,
         state=TicketState.READY,
@@ -195,7 +192,7 @@ def give(ticket: Ticket, given: Given) -> Ticket:
 
 
 def task_in(chroot: str) -> str:
-    """Return the task of a build in a chroot, as Copr's queue calls it; empty: nobody knows."""
+    """Return the task of a build in a chroot, as Copr's queue calls it; empty: unknown."""
     if not chroot:
         return ""
     return "source" if chroot == SOURCE_CHROOT else "build"
@@ -240,9 +237,9 @@ def find_fault(tags: Collection[str], names: Collection[str]) -> str:
 def find_fault_of(word: str) -> str:
     """Return why a word can be no tag, nor the name of anything; empty where it can."""
     if len(word) > MOST_LETTERS:
-        return f"{word[:20]!r}… is {len(word):,} letters long, at most are {MOST_LETTERS}"
+        return f"{word[:20]!r}… is {len(word):,} letters long (at most {MOST_LETTERS})"
     if not word.isprintable() or word != word.strip():
-        return f"{word[:20]!r} has blanks around it, or letters that cannot be printed"
+        return f"{word[:20]!r} has surrounding blanks or unprintable letters"
     return ""
 
 
@@ -266,8 +263,8 @@ class Limit:
         return "" if self.of == "total" else getattr(ticket, self.of)
 
     def sentence(self, who: str, held: int, before: int = 0) -> str:
-        """Return what holds, with its figures: who has a machine, and who waits before others."""
-        whom = "" if self.of == "total" else f" for {who.strip() or f'whoever names no {self.of}'}"
+        """Return the limit and its figures: machines in use, tickets that wait before it."""
+        whom = "" if self.of == "total" else f" for {who.strip() or f'tickets without {self.of}'}"
         waiting = f", {before} waiting before it" if before else ""
         return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
 
@@ -293,7 +290,7 @@ _SHOWN = 40
 def bounded(name: str) -> str:
     """Return a name as a ticket may have it: one that is too long is known by its digest.
 
-    A client that were refused for it would ask for ever.
+    A client that is refused for it would retry for ever.
     """
     if not find_fault_of(name):
         return name

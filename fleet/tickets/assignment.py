@@ -1,8 +1,8 @@
-"""This module gives free machines to waiting tickets: one pass, in time proportional to both.
+"""Assign free machines to waiting tickets: one pass, in time proportional to both.
 
 A ticket's standing is a hundred for each priority, less one for each machine that its owner has
 or stands before it with, more one for each step of `ageing` that it waits. So owners take turns,
-and whatever comes after it, a ticket gets its turn. The law it is held to is in tests/laws. Tags
+and whatever comes after it, a ticket gets its turn. tests/laws holds the law. Tags
 of another `priority` are another class: whatever its standing, one of `low` comes after all else.
 """
 
@@ -61,7 +61,7 @@ class Terms:
 
 
 class Wait(NamedTuple):
-    """Why a ticket gets no machine in this pass; `path` is the limit's, where one stops it."""
+    """Why a ticket gets no machine in this pass; `path` names the limit that stops it, if any."""
 
     because: str
     path: tuple[str | int, ...] = ()
@@ -73,7 +73,7 @@ class Budget:
 
     path: tuple[str | int, ...]
     because: str
-    """What holds of it, with its figures."""
+    """Its state, with figures."""
     left: Decimal
     takes: Mapping[tuple[str, str], Decimal]
     """What work of a group takes of it on a kind of machine."""
@@ -128,7 +128,7 @@ class Assignment:
     tags: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """The tags that each machine was given for, those of rules among them."""
     notes: dict[int, str] = field(default_factory=dict)
-    """Which tags a ticket has to do without, and why."""
+    """Which tags a ticket goes without, and why."""
 
 
 NO_MACHINE = Wait("no free machine fits it")
@@ -149,7 +149,7 @@ def assign(
     counted: Counter[tuple[Limit, str]] = Counter()
     for ticket in held:
         counted.update(_keys(ticket, suits(ticket)))
-    yard = _Assignment(ready, terms.prefer_reuse)
+    free = _FreeMachines(ready, terms.prefer_reuse)
     assignment = Assignment()
     turns = in_order(waiting, held, terms, now)
     for is_left in (False, True):
@@ -157,7 +157,7 @@ def assign(
             suitable = suits(ticket)
             wait = _stop(ticket, suitable, terms, counted)
             kept = frozenset[str]() if is_left else suitable.after
-            machine, dear = (None, None) if wait else yard.take(ticket, suitable, spending, kept)
+            machine, dear = (None, None) if wait else free.take(ticket, suitable, spending, kept)
             if machine is None:
                 assignment.waits[ticket.id] = wait or dear or NO_MACHINE
                 continue
@@ -182,7 +182,7 @@ def in_order(
         waited = int((now - ticket.opened_at).total_seconds()) // terms.ageing
         standing[ticket.id] = rank[ticket.id] - turns[ticket.owner] + waited
         turns[ticket.owner] += 1
-    # Sorting is stable: who stands alike keeps the order of age.
+    # Sorting is stable: equal standings keep the order of age.
     by_age = sorted(oldest_first, key=lambda t: (t.opened_at, t.id))
     return sorted(by_age, key=lambda ticket: -standing[ticket.id])
 
@@ -201,7 +201,7 @@ def _stop(
     """Return the first limit that stops a ticket; None where none does."""
     if ticket.owner in terms.blocked:
         at = ".".join(map(str, terms.blocked_at))
-        return Wait(f"{at} names its owner {ticket.owner}", terms.blocked_at)
+        return Wait(f"{at} lists its owner {ticket.owner}", terms.blocked_at)
     for limit in suitable.limits:
         who = limit.whose(ticket)
         held = counted.get((limit, who), 0)
@@ -210,7 +210,7 @@ def _stop(
     return None
 
 
-class _Assignment:
+class _FreeMachines:
     """The free machines, by kind and by sandbox."""
 
     def __init__(self, ready: Iterable[Ready], prefer_reuse: int) -> None:
@@ -249,7 +249,7 @@ class _Assignment:
     def _best_kind(self, suitable: Suitable, stops: Collection[str]) -> str | None:
         left = self._left.get(suitable)
         if left is None:
-            # The best is the last, where it is cheap to let go of.
+            # The best is the last, where removing it is cheap.
             by_name = sorted(suitable.kinds, reverse=True)
             left = sorted(by_name, key=lambda k: (suitable.kinds[k], k not in suitable.last))
             self._left[suitable] = left

@@ -1,7 +1,7 @@
-"""This module asks a `fleet serve`, or a Resalloc, for tickets over XML-RPC.
+"""Call a `fleet serve`, or a Resalloc, for tickets over XML-RPC.
 
-Its token is in a header of each call, from a file that only its owner reads: never in an address
-or an argument, which other users of this computer and logs would see.
+The token is in a header of each call, from a file that only its owner can read: never in an
+address or an argument, which other users of this computer and logs would see.
 """
 
 import argparse
@@ -35,8 +35,8 @@ class TicketServer:
         found = _find_login(host, netrc_file)
         if found and urlsplit(url).scheme != "https" and not _is_here(host):
             raise WrongUsage(
-                f"--server {url}: {netrc_file or '~/.netrc'} has a token for {host}, which would "
-                "be sent in clear: give an https:// address"
+                f"--server {url}: the token for {host} in {netrc_file or '~/.netrc'} is sent over "
+                "https:// only"
             )
         basic = b64encode(":".join(found).encode()).decode() if found else ""
         self._headers = [("Authorization", f"Basic {basic}")] if found else []
@@ -52,9 +52,13 @@ class TicketServer:
             raise TicketRefused(f"{self._url}: {fault.faultString}") from fault
         except ProtocolError as error:
             if error.errcode == _UNAUTHORIZED:
+                why = (
+                    f"does not recognise the token in {self._netrc}; correct the line"
+                    if self._headers
+                    else f"requires a token; add to {self._netrc} (or --netrc FILE) a line"
+                )
                 raise TicketRefused(
-                    f"{self._url} asks for a token: write a line `machine HOST login NAME "
-                    f"password TOKEN` to {self._netrc}, or name such a file with --netrc"
+                    f"{self._url} {why} `machine HOST login NAME password TOKEN`"
                 ) from error
             raise SourceUnreachable(f"{self._url}: {error.errcode} {error.errmsg}") from error
         except (OSError, http.client.HTTPException, Error) as error:
@@ -91,8 +95,8 @@ def _host_of(url: str) -> str:
         host, login = None, None
     if login:
         raise WrongUsage(
-            "--server: an address with a token in it is seen by every user of this computer: "
-            "write the token to ~/.netrc (mode 0600), or to a file named with --netrc"
+            "--server: every user of this computer can see a token in an address: write it to "
+            "~/.netrc (mode 0600), or to a file named with --netrc"
         )
     if not host or not url.startswith(("http://", "https://")):
         raise WrongUsage(f"--server {url}: expected http://HOST:PORT or https://HOST:PORT")
@@ -108,7 +112,7 @@ def _find_login(host: str, file: str | None) -> Sequence[str] | None:
     except FileNotFoundError as error:
         if file is None:
             return None
-        raise FileUnreadable(f"{path}: there is no such file or directory") from error
+        raise FileUnreadable(f"{path}: no such file or directory") from error
     except OSError as error:
         raise FileUnreadable(f"{path}: {error.strerror}") from error
     except (netrc.NetrcParseError, UnicodeDecodeError) as error:
@@ -120,7 +124,7 @@ def _find_login(host: str, file: str | None) -> Sequence[str] | None:
     if entry is None:
         return None
     if mode & _PRIVATE:
-        raise FileUnreadable(f"{path}: others may read or write it: chmod 600 {path}")
+        raise FileUnreadable(f"{path}: other users can read or write it: chmod 600 {path}")
     return entry[0], entry[2]
 
 
@@ -137,12 +141,12 @@ _NOT_SENT = ("owner", "build", "team", "priority", "background", "lease", "user"
 
 
 def run(args: argparse.Namespace, console: Console, waiter: Waiter, clock: Clock) -> int:
-    """Do what is asked of the server; 0 where a ticket is ready, opened or closed."""
+    """Run an action at the server; return 0 where a ticket is ready, opened or closed."""
     more = [name for name in _NOT_SENT if getattr(args, name, None)]
     if more:
         raise WrongUsage(
-            f"--{more[0]}: a server is only told tags and a sandbox; its submitter is in the "
-            "sandbox, as in OWNER/PROJECT--SUBMITTER"
+            f"--{more[0]}: not allowed with --server, which gets tags and a sandbox only; the "
+            "submitter is part of the sandbox, as in OWNER/PROJECT--SUBMITTER"
         )
     server = TicketServer(args.server, args.netrc)
     match args.action:
@@ -189,9 +193,9 @@ def _waits(found: object) -> bool:
 
 
 def _check(number: str, console: Console, found: object) -> int:
-    """Print the answer of a ticket that is ready; else say what it is, and return 1."""
+    """Print the answer of a ticket that is ready; else print its state, and return 1."""
     if not isinstance(found, dict) or found.get("ready") is None:
-        raise TicketRefused(f"there is no ticket {number} of this client at the server")
+        raise TicketRefused(f"the server has no ticket {number} of this client")
     for word in ("closed", "failed"):
         if found.get(word):
             console.note(f"ticket {number} is {word}")

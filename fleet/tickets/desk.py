@@ -26,7 +26,7 @@ from fleet.ports import Clock
 from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse
 from fleet.tagrules.names import names_of
 from fleet.tickets.tables import DatabaseTickets
-from fleet.tickets.tenancy import Tenancy, clean, reuse_denied_reason, touch
+from fleet.tickets.tenancy import Tenancy, clean, may_serve_again, touch
 
 
 class StoredTicketDesk:
@@ -39,16 +39,16 @@ class StoredTicketDesk:
         self._book = book
         self._clock = clock
         self._made = made
-        self._told: tuple[Ticket, ...] | None = None
-        """What `read` found, until `settle` has seen to it: reading it again takes as long."""
+        self._tickets: tuple[Ticket, ...] | None = None
+        """What `read` found, kept for `settle`: reading it again takes as long."""
         self._reading: tuple[datetime, QueueReading] | None = None
-        """What it said: a ticket that only one of two readers of a moment sees is served twice."""
+        """The last reading: two readings of one moment could differ, and serve a ticket twice."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return what waits and who works; Unknown where the store cannot tell."""
+        """Return what waits and who works; Unknown where the store fails."""
         if self._reading is not None and self._reading[0] == now:
             return self._reading[1]
-        self._told = None
+        self._tickets = None
         try:
             tickets = self._book.tickets()
             tenancies, ended = self._book.tenancies(), self._book.ended()
@@ -57,7 +57,7 @@ class StoredTicketDesk:
         except (StoreMissing, StoreFailed) as error:
             unknown = Unknown(unknown=str(error))
             return QueueReading(demand=unknown, workers=unknown)
-        self._told, self._reading = tickets, (now, reading)
+        self._tickets, self._reading = tickets, (now, reading)
         return reading
 
     def _with_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
@@ -81,9 +81,9 @@ class StoredTicketDesk:
     def settle(
         self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
     ) -> tuple[Ticket, ...]:
-        """Write down which tickets have ended, forget what is long gone, return what is open."""
-        told, self._told, self._reading = self._told, None, None
-        tickets = self._book.tickets() if told is None else told
+        """Record which tickets have ended, delete old ones, and return the open ones."""
+        known, self._tickets, self._reading = self._tickets, None, None
+        tickets = self._book.tickets() if known is None else known
         current = tuple(each for each in tickets if settled(each, broken, now).is_open)
         for number in {each.id for each in tickets} - {each.id for each in current}:
             self._book.change(number, lambda each: settled(each, broken, now), now)
@@ -95,7 +95,7 @@ class StoredTicketDesk:
         return self._book.released()
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Note that a machine was cleaned; in trouble it gets no other ticket."""
+        """Record that a machine was cleaned; after a failure it gets no other ticket."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -113,7 +113,7 @@ class StoredTicketDesk:
         return self._book.lease(given, now)
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Write down what holds back each ticket that waits; nothing for those left out."""
+        """Record why each ticket waits; nothing for those left out."""
         self._book.note(notes)
 
     def drain(self, worker: str) -> None:
@@ -121,14 +121,14 @@ class StoredTicketDesk:
         now = self._clock.now()
 
         def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
-            # One that was switched off is over: it may be another machine of its name that drains.
+            # A disabled machine is gone: this may be another machine of its name.
             drains = tenancy.draining and not tenancy.disabled
             return replace(tenancy if drains else touch(tenancy, now), draining=True)
 
         self._book.mark(worker, step, now)
 
     def disable(self, worker: str) -> None:
-        """Give a machine no ticket for good; refused while it has one."""
+        """Give a machine no more tickets; WorkerBusy while it has one."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -143,7 +143,7 @@ class StoredTicketDesk:
         self.disable(worker)
 
     def release(self, worker: str) -> None:
-        """Fail the ticket of a machine that is gone, so that its client is told."""
+        """Fail the ticket of a machine that is gone, so that its client learns of it."""
         now = self._clock.now()
         because = f"its machine {worker} is gone"
         for ticket in self._book.tickets():
@@ -155,7 +155,7 @@ class StoredTicketDesk:
         return 0.0
 
     def confirm(self) -> None:
-        """See that what was told stands: here nothing undoes it."""
+        """Do nothing: no other process undoes these changes."""
 
 
 def read_desk(
@@ -182,7 +182,7 @@ def workers_of(
 ) -> tuple[Worker, ...]:
     """Return who has a ticket or had one; tickets that wait do not matter.
 
-    Of tickets that have ended, those matter that gave a machine back which nobody has had since.
+    Of tickets that have ended, those matter that gave a machine back that no ticket had since.
     """
     had = [expire(ticket, now) for ticket in tickets if ticket.machine]
     holding = {ticket.machine: ticket for ticket in had if ticket.is_open}
@@ -193,7 +193,7 @@ def workers_of(
         ticket = holding.get(tenancy.machine)
         # Where its ticket has just expired it is released now, and looked at from now on.
         current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
-        spent = bool(reuse_denied_reason(current, _reuse(fleet, current), now))
+        spent = not may_serve_again(current, _reuse(fleet, current), now)
         draining = spent if ticket is None else current.draining
         worker = _worker(current, ticket, draining=draining)
         ended = _ended(last.get(tenancy.machine))

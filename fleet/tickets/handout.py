@@ -1,7 +1,7 @@
-"""This module says what a ticket may hope for, from fleet.yaml and the other tickets alone.
+"""Which tickets get which machines and why the others wait, from fleet.yaml and the other tickets.
 
-Who may ask for what, what fits, what may be dropped after a while and what budgets have left is
-what the plan says; in which order tickets get machines, `assignment` says.
+The plan decides who may ask for what, which machines fit, which tags are dropped after a while and
+what budgets have left; `assignment` decides the order of tickets.
 """
 
 from collections import Counter, defaultdict
@@ -36,11 +36,11 @@ from fleet.tagrules.vocabulary import Vocabulary
 from fleet.tickets.assignment import Assignment, Budget, Ready, Suitable, Terms, assign, in_order
 
 _SHOWN = 12
-_ITS_TURN = "each `fleet apply` gives out the machines that are free and orders the rest"
+ITS_TURN = "each `fleet apply` assigns free machines and creates others"
 
 
 def why_refused(fleet: Fleet, queue: str, ticket: Ticket) -> str:
-    """Return why a ticket is not even opened, in a sentence; empty where it is."""
+    """Return why a ticket cannot be opened; empty where it can."""
     names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
     fault = find_fault(ticket.tags, [name for name in names if name])
     return fault or _find_unknown_tag(fleet, queue, ticket.tags)
@@ -65,7 +65,7 @@ class Judged:
     denied: tuple[Grant, ...] = ()
     """Tags that it asks for and may not have: it gets no machine."""
     unknown: str = ""
-    """Why nobody can tell, where that hangs on who is in which group."""
+    """Why a denial is uncertain: the members of a group are unknown."""
 
 
 def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -> Judged:
@@ -92,13 +92,13 @@ def _with_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
     hint = (
         f"no rule of powerful gives it to {ticket.build}"
         if ticket.build
-        else "rules of powerful give it to builds: say which it is (--build)"
+        else "rules of powerful give it to builds: name the build with --build"
     )
     return denied._replace(because=f"{denied.because}; {hint}")
 
 
 def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
-    """Return what is said of the first tag that nothing declares or provides; empty: none."""
+    """Return a message about the first tag that nothing declares or provides; empty: none."""
     provided = {tag for _, offer in _offers(fleet, queue) for tag in offer.provides}
     vocabulary = Vocabulary(fleet)
     for tag in sorted(tags):
@@ -107,7 +107,7 @@ def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
         names = sorted({*provided} | {name for name in fleet.tags if not name.endswith("*")})
         meant = nearest(tag, names)
         hint = f"did you mean {meant}?" if meant else f"known are {', '.join(names[:_SHOWN])}"
-        return f"no pool of queue {queue} provides {tag}; {hint if names else 'none has any tag'}"
+        return f"no pool of queue {queue} provides {tag}; {hint if names else 'no pool has tags'}"
     return ""
 
 
@@ -133,28 +133,26 @@ def why_all_wait(
     turn = cache(partial(_its_turn, fleet, queue))
     running = Counter((limit, limit.whose(each)) for each in held for limit in limits(each.tags))
     before: Counter[tuple[Limit, str]] = Counter()
-    said = {}
+    reasons = {}
     for ticket in in_order(waiting, held, terms, now):
         keys = [(limit, limit.whose(ticket)) for limit in limits(ticket.tags)]
         full = next((k for k in keys if running[k] + before[k] >= k[0].most), None)
         if ticket.owner in terms.blocked:
-            said[ticket.id] = (
-                f"queues.{queue}.blocked names its owner {ticket.owner}: it gets no machine"
-            )
+            reasons[ticket.id] = f"queues.{queue}.blocked lists its owner {ticket.owner}"
         elif because := unfit(ticket.tags):
-            said[ticket.id] = f"nothing fits it: {because}"
+            reasons[ticket.id] = f"no pool fits: {because}"
         elif full:
             limit, who = full
-            said[ticket.id] = limit.sentence(who, running[full], before[full])
+            reasons[ticket.id] = limit.sentence(who, running[full], before[full])
         elif ticket.note:
-            said[ticket.id] = ticket.note
+            reasons[ticket.id] = ticket.note
         else:
-            told = [
+            figures = [
                 limit.sentence(who, running[limit, who], before[limit, who]) for limit, who in keys
             ]
             before.update(keys)
-            said[ticket.id] = "; ".join([turn(ticket.tags), *told])
-    return said
+            reasons[ticket.id] = "; ".join([turn(ticket.tags), *figures])
+    return reasons
 
 
 def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
@@ -193,13 +191,13 @@ def _why_unfit(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
     if unknown := _find_unknown_tag(fleet, queue, tags):
         return unknown
     ask = ask_of_tags(fleet, tags)
-    said = []
+    reasons = []
     for name, offer in _offers(fleet, queue):
         mismatch = find_mismatch(ask, offer)
         if not mismatch:
             return ""
-        said.append(f"pool {name} {mismatch}")
-    return "; ".join(said) or f"no pool serves queue {queue}"
+        reasons.append(f"pool {name} {mismatch}")
+    return "; ".join(reasons) or f"no pool serves queue {queue}"
 
 
 def _its_turn(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
@@ -208,9 +206,9 @@ def _its_turn(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
     fitting = [name for name, offer in _offers(fleet, queue) if not find_mismatch(ask, offer)]
     pools = {name: pool for name in fitting if isinstance(pool := fleet.pools[name], Pool)}
     if any(pool.mode == "apply" for pool in pools.values()):
-        return _ITS_TURN
+        return ITS_TURN
     modes = ", ".join(f"pools.{name}.mode is {pool.mode}" for name, pool in pools.items())
-    return f"no free machine fits it, and none is made{f': {modes}' if modes else ''}"
+    return f"no free machine fits it and none is created{f': {modes}' if modes else ''}"
 
 
 def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
@@ -228,8 +226,8 @@ def hand_out(
 ) -> Assignment:
     """Return which of a queue's tickets get which machines, and why the others wait.
 
-    What the world does not tell of, as a ticket that was opened since, waits for the next time.
-    No ticket gets a machine that is `besides`.
+    A ticket that the world does not list, as one opened since, waits for the next run. No ticket
+    gets a machine in `besides`.
     """
     pool_plans = begin(fleet, world)
     supplies = find_supplies(fleet, world, pool_plans)
@@ -264,9 +262,9 @@ def hand_out(
 
 
 def _note(signed: Signed, lacking: Collection[str]) -> str:
-    """Return which tags a ticket has to do without; empty where it has all that it asked for."""
+    """Return which tags a ticket goes without; empty where it has all that it asked for."""
     parts = [
-        f"without {tag}: no machine with it came in time (tags.{tag}.otherwise)"
+        f"without {tag}: no machine with it in time (tags.{tag}.otherwise)"
         for tag in sorted(lacking)
     ]
     parts += [f"without {each.tag}: {each.because}" for each in signed.refused]
@@ -285,15 +283,15 @@ def _with_budgets(terms: Terms, layout: Layout, queue: str) -> Terms:
 
 
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
-    """Return which tickets a budget holds back, until when, or a tag that they may not have."""
-    said: dict[int, str] = {}
+    """Return why tickets wait for a budget, with its figures, or for a tag that is denied."""
+    reasons: dict[int, str] = {}
     for unserved in plan.unserved:
         accounts = [each for each in plan.budgets if each.path in unserved.paths]
         tickets = [key for key in unserved.requests if key.startswith(f"{queue}/")]
         if tickets and (accounts or "asked_by" in unserved.path):
             because = _why_held(fleet, world, unserved, accounts)
-            said |= {int(key.partition("/")[2]): because for key in tickets}
-    return said
+            reasons |= {int(key.partition("/")[2]): because for key in tickets}
+    return reasons
 
 
 def _why_held(
@@ -310,7 +308,7 @@ def _why_held(
         left, at = min((each.left or Decimal(0), n) for n, each in enumerate(own))
         each = own[at]
         if each.left is None:
-            parts.append(f"{key}: what was spent is not known")
+            parts.append(f"{key}: spending is unknown")
             continue
         planned = f", {each.planned:.2f} planned for others" if each.planned else ""
         until = ends[each.period][each.coming].astimezone(zone)
@@ -373,7 +371,7 @@ def _suits(
 ) -> Callable[[Ticket], Suitable]:
     """Return what says which machines suit a ticket; one value for all that ask alike.
 
-    What a request of another queue has called up suits none here.
+    What a request of another queue has called up suits no ticket here.
     """
     known: dict[object, Suitable] = {}
     vocabulary = Vocabulary(fleet)

@@ -1,8 +1,8 @@
-"""This module answers what clients of Resalloc ask: to take, collect, wait for, close a ticket.
+"""Answer the calls of Resalloc's clients: take, collect, wait for and close a ticket.
 
-An unmodified client asks again for ever where it is told a fault. So only what may get better by
-itself is one, too many tickets or a store that does not answer, and what is no tag at all. A tag
-that nothing provides is a ticket that waits, which its client can close.
+An unmodified client retries for ever after a fault. So a call fails only where that may help (too
+many tickets, a store that does not answer) and for malformed tags. A ticket with a tag that no
+pool provides waits; its client can close it.
 """
 
 import threading
@@ -54,7 +54,7 @@ class Book(Protocol):
 
 
 class TicketCalls:
-    """The calls of one queue's clients; `tell` lets those know who wait for a machine."""
+    """The calls of one queue's clients; `tell` wakes those whose ticket no longer waits."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TicketCalls:
         self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
         self.most_waiting = 1_500
         self.has_hung_up: Callable[[], bool] = lambda: False
-        """Says whether who is being answered has gone."""
+        """Says whether the client of this call has gone."""
         self._ended = False
 
     def answer(self, client: str, name: str, arguments: Sequence[Any]) -> object:
@@ -94,7 +94,7 @@ class TicketCalls:
                 case "closeTicket", int() | str() as number:
                     return self._close(client, number)
                 case _:
-                    raise Fault(_NO_SUCH_CALL, f"there is no such call; there are {_CALLS}")
+                    raise Fault(_NO_SUCH_CALL, f"unknown call; known are {_CALLS}")
         except FleetError as error:
             raise Fault(_REFUSED, str(error)) from error
 
@@ -105,7 +105,7 @@ class TicketCalls:
             return sum(map(len, self._waiting.values()))
 
     def tell(self) -> None:
-        """Let those know who wait for a ticket that does not wait any more."""
+        """Wake the clients whose ticket no longer waits."""
         with self._turn:
             asked = set(self._waiting)
             if not asked:
@@ -114,14 +114,14 @@ class TicketCalls:
             self._wake(asked - waiting)
 
     def end(self) -> None:
-        """Have everybody who waits ask again."""
+        """Wake every waiting client, so that it calls again."""
         with self._turn:
             self._ended = True
             self._wake(set(self._waiting))
 
     def _take(self, client: str, tags: list[Any], sandbox: str) -> int:
         if not all(isinstance(tag, str) for tag in tags):
-            raise TicketRefused("no ticket was opened: a tag is a text")
+            raise TicketRefused("no ticket was opened: a tag is a string")
         fleet = self._fleet()
         desk = self._desk(fleet)
         name = client_name(client)
@@ -146,7 +146,7 @@ class TicketCalls:
             because = "; ".join(each.because for each in judged.denied)
             if judged.unknown:
                 raise TicketRefused(f"no ticket was opened: {because}")
-            # A fault would have the client ask again for ever: it hears of a ticket that failed.
+            # After a fault the client would retry for ever, so it gets a ticket that failed.
             asked = fail(asked, because, now)
         with self._turn:
             ticket = self._book.open(
@@ -159,20 +159,20 @@ class TicketCalls:
         return ticket.id
 
     def _wait(self, client: str, number: int | str) -> str:
-        """Return what is told of a ticket's machine; nothing where it never gets one."""
-        with self._told(number) as told:
+        """Return the answer of a ticket's machine; nothing where it never gets one."""
+        with self._event(number) as event:
             ticket = self._own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
-                self._wait_for(told)
+                self._wait_for(event)
                 ticket = self._own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
                 raise TicketRefused(f"ticket {ticket.id} waits: {self._why(ticket)}")
         return output(ticket) if ticket else ""
 
-    def _wait_for(self, told: threading.Event) -> None:
-        """Wait until it is told, for long enough, or until nobody is there to hear it."""
+    def _wait_for(self, event: threading.Event) -> None:
+        """Wait for the event, for at most five minutes, or until the client has gone."""
         for _ in range(_LONGEST_SECONDS // _LOOK_SECONDS):
-            if told.wait(_LOOK_SECONDS) or self.has_hung_up():
+            if event.wait(_LOOK_SECONDS) or self.has_hung_up():
                 return
 
     def _why(self, ticket: Ticket) -> str:
@@ -195,7 +195,7 @@ class TicketCalls:
         return True
 
     def _own(self, client: str, number: int | str) -> Ticket | None:
-        """Return a ticket that this client took, just heard of; None where there is none."""
+        """Return a ticket that this client took, and record the call; None where there is none."""
         found = read_number(number)
         if found is None:
             return None
@@ -215,34 +215,34 @@ class TicketCalls:
         desk = fleet.queues.get(self._queue)
         if isinstance(desk, TicketQueue):
             return desk
-        raise TicketRefused(f"fleet.yaml has no queue {self._queue} of kind tickets any more")
+        raise TicketRefused(f"fleet.yaml has no queue {self._queue} of kind tickets")
 
     @contextmanager
-    def _told(self, number: int | str) -> Iterator[threading.Event]:
-        """Yield what is set when a ticket may not wait any more."""
-        told = threading.Event()
+    def _event(self, number: int | str) -> Iterator[threading.Event]:
+        """Yield an event that is set when a ticket may no longer wait."""
+        event = threading.Event()
         key = read_number(number) or 0
         with self._turn:
             if self._ended or sum(map(len, self._waiting.values())) >= self.most_waiting:
-                raise TicketRefused("nobody else can wait here now; ask with collectTicket")
-            self._waiting[key].append(told)
+                raise TicketRefused("too many clients wait; use collectTicket")
+            self._waiting[key].append(event)
         try:
-            yield told
+            yield event
         finally:
             with self._turn:
-                self._waiting[key].remove(told)
+                self._waiting[key].remove(event)
                 if not self._waiting[key]:
                     del self._waiting[key]
 
     def _wake(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            for told in self._waiting.get(number, ()):
-                told.set()
+            for event in self._waiting.get(number, ()):
+                event.set()
 
 
-def read_number(said: int | str) -> int | None:
+def read_number(given: int | str) -> int | None:
     """Return a ticket's id, which the `resalloc` command sends as text; None where it is none."""
-    number = str(said) if not isinstance(said, bool) else ""
+    number = str(given) if not isinstance(given, bool) else ""
     return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - more digits no id has
 
 
@@ -252,7 +252,7 @@ def client_name(client: str) -> str:
 
 
 def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
-    """Return what `collectTicket` answers; None stands for a ticket that nobody took."""
+    """Return what `collectTicket` answers; None: no such ticket."""
     if ticket is None:
         return {"ready": None, "output": None, "closed": None, "failed": None}
     return {
@@ -264,5 +264,5 @@ def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
 
 
 def output(ticket: Ticket) -> str:
-    """Return what is told of a ticket's machine, as a command would print it; else nothing."""
+    """Return the answer of a ticket's machine as a command prints it; empty without a machine."""
     return f"{ticket.answer.removesuffix(chr(10))}\n" if ticket.machine else ""

@@ -1,7 +1,7 @@
-"""This module keeps tickets and what is remembered of machines, in the tables of a store.
+"""Store tickets, and what is remembered of machines, in tables.
 
-Each change is one transaction and looks at what is there: a ticket that has ended stays so, and
-one that waits gets a machine only while it still waits, whoever does something to it meanwhile.
+Each change is one transaction that checks the current state: an ended ticket never changes, and a
+ticket gets a machine only while it waits, whatever other processes do meanwhile.
 """
 
 import json
@@ -35,7 +35,7 @@ Begin = Callable[[], AbstractContextManager[sa.Connection]]
 
 
 class _Changed(Exception):
-    """What was read is no longer so; what was written of it is taken back."""
+    """Another process changed what was read; the transaction is rolled back."""
 
 
 class DatabaseTickets:
@@ -61,7 +61,7 @@ class DatabaseTickets:
                 number = self._insert(connection, ticket)
             if number is not None:
                 return replace(ticket, id=number)
-        raise TicketRefused("so many tickets are being opened that no id is free; try again")
+        raise TicketRefused("too many tickets are being opened at once; retry")
 
     def find(self, number: int) -> Ticket | None:
         """Return a ticket, also one that ended of late; None where it was never opened."""
@@ -90,8 +90,8 @@ class DatabaseTickets:
     def runs(self) -> Iterator[Run]:
         """Yield how long the latest builds took: while their tickets had their machines.
 
-        A ticket counts that told its build, and of which its client said that it was built: of
-        any other nobody knows what ran, nor whether it broke off. Source builds stand apart.
+        Only tickets count that name their build and whose client reported success: of others it is
+        unknown what ran, and whether it broke off. Source builds stand apart.
         """
         columns = TICKETS.c
         query = (
@@ -130,7 +130,7 @@ class DatabaseTickets:
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
     ) -> Ticket | None:
-        """Take a step with a ticket and return it as it is then; None where there is none.
+        """Apply a step to a ticket and return the result; None where there is none.
 
         The machine of a ticket that ends by it is released.
         """
@@ -145,7 +145,7 @@ class DatabaseTickets:
                     if before.machine and not after.is_open:
                         _release(connection, before.machine, now)
                     return after
-        raise TicketRefused(f"ticket {number} is changed by others all the time; try again")
+        raise TicketRefused(f"ticket {number}: concurrent update; retry")
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give machines to tickets that still wait, and return which got theirs."""
@@ -154,7 +154,7 @@ class DatabaseTickets:
         for _ in range(_TRIES):
             with suppress(_Changed), self._tables() as connection:
                 return self._lease(connection, given, now)
-        raise TicketRefused("the machines are changed by others all the time; try again")
+        raise TicketRefused("machines: concurrent update; retry")
 
     def _lease(self, connection: sa.Connection, given: Sequence[Given], now: datetime) -> Leased:
         # They were found by `_admit` in this queue: named too, PostgreSQL looks through all of it.
@@ -221,7 +221,7 @@ class DatabaseTickets:
         return occupied, refused
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Write down what holds back each ticket that waits; nothing for those left out."""
+        """Record why each ticket waits; nothing for those left out."""
         waits = (self._own(), TICKETS.c.state == TicketState.WAITING)
         query = sa.select(TICKETS.c.id, TICKETS.c.note).where(*waits)
         update = (
@@ -241,7 +241,7 @@ class DatabaseTickets:
     def mark(
         self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
     ) -> None:
-        """Take a step with what is remembered of a machine; it is told the ticket that has it."""
+        """Apply a step to what is remembered of a machine, given the ticket that has it."""
         has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
         for _ in range(_TRIES):
             with self._tables() as connection:
@@ -251,7 +251,7 @@ class DatabaseTickets:
                 after = step(known, _ticket(holder) if holder else None)
                 if _write(connection, row, after):
                     return
-        raise TicketRefused(f"machine {machine} is changed by others all the time; try again")
+        raise TicketRefused(f"machine {machine}: concurrent update; retry")
 
     def released(self) -> tuple[str, ...]:
         """Return the machines that no ticket has, and that were not cleaned since one had them."""
@@ -263,11 +263,10 @@ class DatabaseTickets:
             return tuple(sorted(connection.execute(dirty).scalars()))
 
     def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
-        """Forget machines but these, and tickets that ended long ago; None: no machine.
+        """Delete all machines but these (None: keep all), and tickets that ended long ago.
 
-        Long is a month, or many tickets.
-
-        The newest ticket stays, so that its id is never given again.
+        Long ago is a month, or many tickets. The newest ticket stays, so that its id is never
+        used again.
         """
         newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
         ended = TICKETS.c.ended_at < (now - _KEPT).isoformat()
@@ -300,14 +299,13 @@ class DatabaseTickets:
         held = connection.execute(theirs).scalar_one()
         if held >= most_of_submitter:
             raise TicketRefused(
-                f"{ticket.submitter or 'somebody who gives no name'} has {held:,} tickets open at "
-                f"queue {self._queue}, most_open_per_submitter is {most_of_submitter:,}: close "
+                f"{ticket.submitter or 'a client without a name'} has {held:,} open tickets in "
+                f"queue {self._queue} (most_open_per_submitter: {most_of_submitter:,}); close "
                 "some first"
             )
         if connection.execute(count).scalar_one() >= most:
             raise TicketRefused(
-                f"queue {self._queue} has {most:,} tickets open, which is its most_open: try "
-                "again later"
+                f"queue {self._queue} has {most:,} open tickets (most_open: {most:,}); retry later"
             )
 
     def _refuse_address(self, connection: sa.Connection, ticket: Ticket, most: int) -> None:
@@ -317,10 +315,10 @@ class DatabaseTickets:
         held = connection.execute(theirs).scalar_one()
         if held >= most:
             raise TicketRefused(
-                f"clients without a token at {ticket.address} have {held:,} tickets open at "
-                f"queue {self._queue}, most_open_per_address is {most:,}: close some first, give "
-                "its clients tokens (`fleet serve --tokens`), or raise "
-                f"queues.{self._queue}.most_open_per_address"
+                f"clients without a token at {ticket.address} have {held:,} open tickets in queue "
+                f"{self._queue} (most_open_per_address: {most:,}); close some, give its clients "
+                f"tokens (`fleet serve --tokens`), or raise queues.{self._queue}."
+                "most_open_per_address"
             )
 
     def _insert(self, connection: sa.Connection, ticket: Ticket) -> int | None:
@@ -355,7 +353,7 @@ def _holders(connection: sa.Connection) -> dict[str, int]:
 
 
 def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
-    """Write down since when a machine is free, and nothing else: a run may be marking it."""
+    """Record since when a machine is free, and nothing else: a run may be marking it."""
     same = TENANCIES.c.machine == machine
     row = connection.execute(_ALL.where(same)).first()
     if row:
@@ -364,13 +362,13 @@ def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
 
 
 def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy) -> bool:
-    """Write a machine's row anew, or its first; False where another changed it meanwhile."""
+    """Write a machine's row; False where another process changed it meanwhile."""
     if row is not None:
         same = sa.update(TENANCIES).where(*_unchanged(TENANCIES, row))
-        return connection.execute(same.values(_memo(tenancy))).rowcount > 0
+        return connection.execute(same.values(_tenancy_row(tenancy))).rowcount > 0
     try:
         with connection.begin_nested():
-            connection.execute(sa.insert(TENANCIES).values(_memo(tenancy)))
+            connection.execute(sa.insert(TENANCIES).values(_tenancy_row(tenancy)))
     except sa.exc.IntegrityError:
         return False
     return True
@@ -382,7 +380,7 @@ def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]
     return [column.is_not_distinct_from(read[column]) for column in table.columns]
 
 
-def _memo(tenancy: Tenancy) -> dict[str, str | int]:
+def _tenancy_row(tenancy: Tenancy) -> dict[str, str | int]:
     return {
         "machine": tenancy.machine,
         "since": tenancy.since.isoformat(),

@@ -5,11 +5,10 @@ may reuse it, and only as far as the pool's `reuse` goes.
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from fleet.model.tickets import ALONE, Given, Ticket
 from fleet.schema.pools import Reuse
-from fleet.schema.units import write_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class Tenancy:
 
     machine: str
     since: datetime
-    """When it was last given out, released, drained or switched off: never before it was made."""
+    """When it was last given out, released, drained or disabled; never before its creation."""
     pool: str = ""
     sandbox: str = ""
     uses: int = 0
@@ -27,7 +26,7 @@ class Tenancy:
     draining: bool = False
     disabled: bool = False
     dirty: bool = False
-    """It had a ticket, and was not cleaned since."""
+    """It had a ticket and was not cleaned since."""
 
 
 def admit(
@@ -56,7 +55,7 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
     Raises ValueError where it is in another sandbox, or gets no tickets any more.
     """
     if tenancy.draining or tenancy.disabled:
-        raise ValueError(f"machine {tenancy.machine} gets no tickets any more")
+        raise ValueError(f"machine {tenancy.machine} takes no more tickets")
     if tenancy.uses and tenancy.sandbox != ticket.place:
         raise ValueError(f"machine {tenancy.machine} is in sandbox {tenancy.sandbox.strip()}")
     return replace(
@@ -69,36 +68,22 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
-    """Return what is remembered of a machine once it was cleaned; in trouble it gets no ticket."""
+    """Return what is remembered of a machine once it was cleaned; it drains after a failure."""
     return replace(tenancy, dirty=bool(trouble), draining=tenancy.draining or bool(trouble))
 
 
-def reuse_denied_reason(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> str:
-    """Return why a machine without a ticket gets no other; empty where it may get one.
+def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> bool:
+    """Say whether a machine without a ticket may have another one.
 
-    How long it is kept for that, a plan says: its hour may be paid for.
+    The plan decides how long it is kept for that: its hour may be paid for.
     """
     if tenancy.disabled or tenancy.draining:
-        return "it is switched off" if tenancy.disabled else "it is drained"
+        return False
     if not tenancy.uses:
-        return ""
-    if reuse is None:
-        return "its pool has no `reuse`: a machine is for one ticket"
-    if tenancy.sandbox.startswith(ALONE):
-        return "its ticket named no sandbox, so that no other may have it"
-    return _reached_limit(tenancy, reuse, now)
-
-
-def _reached_limit(tenancy: Tenancy, reuse: Reuse, now: datetime) -> str:
-    """Return which figure of `reuse` a machine has reached; empty where it has none."""
+        return True
+    if reuse is None or tenancy.sandbox.startswith(ALONE):
+        return False
     if reuse.max_uses is not None and tenancy.uses >= reuse.max_uses:
-        return f"it had {tenancy.uses} tickets, reuse.max_uses is {reuse.max_uses}"
-    age = _seconds(tenancy.first_used, now)
-    if reuse.max_age is not None and age >= reuse.max_age:
-        since, most = write_duration(age), write_duration(reuse.max_age)
-        return f"it had its first ticket {since} ago, reuse.max_age is {most}"
-    return ""
-
-
-def _seconds(since: datetime | None, now: datetime) -> int:
-    return int((now - since) / timedelta(seconds=1)) if since else 0
+        return False
+    age = int((now - tenancy.first_used).total_seconds()) if tenancy.first_used else 0
+    return reuse.max_age is None or age < reuse.max_age

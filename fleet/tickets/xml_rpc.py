@@ -1,7 +1,7 @@
-"""This module listens for calls in XML-RPC: bounded in number, size and time; over TLS if told.
+"""Serve XML-RPC calls, bounded in number, size and time; over TLS if configured.
 
-A call comes from the client whose token it carries; without tokens everybody is one client, of
-whom the address is told too.
+A call's token names its client; without tokens every caller is the client `anybody`, with its
+address.
 """
 
 import hmac
@@ -34,21 +34,21 @@ MOST_BYTES = 64 * 1024
 _DRAINED_BYTES = 1024 * 1024
 _MALFORMED = -32700
 _UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no document in XML can hold: a client that is told it hears nothing at all."""
+"""What no XML document can hold: the client could not parse the answer."""
 
 Answer = Callable[[str, str, Sequence[Any]], Any]
 """Answers a client's call, by its name and its arguments; raises Fault to refuse it."""
 Health = Callable[[], tuple[bool, Mapping[str, object]]]
-"""Says whether all is well, and what is told of it to anybody who asks."""
+"""Says whether all is well, and what /healthz answers."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much is borne at once."""
+    """Limits of the server."""
 
     calls: int = 2_000
     patience: float = 30
-    """Seconds that a client has to say what it asks."""
+    """Seconds that a client has to send its call."""
 
 
 _answering = threading.local()
@@ -87,7 +87,7 @@ class XmlRpcServer(BackgroundServer):
         return self.health()
 
     def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        """Go by these tokens and prove to be this server by that, from the next call on."""
+        """Use these tokens and this certificate from the next call on."""
         self._tokens = tokens
         self._listener.tls = tls
 
@@ -109,15 +109,15 @@ def read_call(body: bytes) -> tuple[str, tuple[Any, ...]]:
         parser.Parse(body, True)
         values = call.close()
     except (Error, expat.ExpatError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise Fault(_MALFORMED, f"this is no call in XML-RPC: {error}") from error
+        raise Fault(_MALFORMED, f"not an XML-RPC call: {error}") from error
     name = call.getmethodname()
     if name is None:
-        raise Fault(_MALFORMED, "this is no call in XML-RPC: it has no methodName")
+        raise Fault(_MALFORMED, "not an XML-RPC call: it has no methodName")
     return name, tuple(values)
 
 
 def _refuse_doctype(*_: object) -> None:
-    raise ValueError("it has a document type, and may have entities of its own")
+    raise ValueError("it has a document type, which is not allowed")
 
 
 def _handler(
@@ -128,7 +128,7 @@ def _handler(
         wbufsize = -1
 
         def setup(self) -> None:
-            """Hear a client for so long: one that says a letter now and then costs a thread."""
+            """Bound the time to read a call: a slow client costs a thread."""
             super().setup()
             self.rfile.close()
             self.rfile = BufferedReader(_BoundedBody(self.connection, patience))
@@ -141,7 +141,7 @@ def _handler(
             client = find_client(self.headers.get("Authorization"), tokens())
             if client is None:
                 refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
-                _reply(self, 401, b"who asks? expected NAME:TOKEN\n", "text/plain", refusal)
+                _reply(self, 401, b"authentication required (NAME:TOKEN)\n", "text/plain", refusal)
                 return
             if client == ANYBODY:
                 client = f"{ANYBODY} {self.client_address[0]}"
@@ -149,22 +149,22 @@ def _handler(
             _reply(self, 200, _answered(answer, client, body), "text/xml")
 
         def do_GET(self) -> None:
-            """Say at /healthz how it goes, to anybody: it names no ticket and no machine."""
+            """Answer /healthz without authentication: it names no ticket and no machine."""
             if self.path != "/healthz":
-                _reply(self, 404, b"there is /healthz; calls are POSTed\n", "text/plain")
+                _reply(self, 404, b"not found: GET /healthz, or POST a call\n", "text/plain")
                 return
-            is_well, told = health()
-            body = json.dumps(told).encode() + b"\n"
+            is_well, figures = health()
+            body = json.dumps(figures).encode() + b"\n"
             _reply(self, 200 if is_well else 503, body, "application/json")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
-            """Say nothing: a client must not be able to fill a disk."""
+            """Log nothing: a client must not be able to fill a disk."""
 
     return Handler
 
 
 class _BoundedBody(RawIOBase):
-    """What a client says; TimeoutError once its time is over, however much it has said."""
+    """A connection to read from; TimeoutError once its time is over."""
 
     def __init__(self, connection: socket, patience: float) -> None:
         self._connection = connection
@@ -184,12 +184,12 @@ class _BoundedBody(RawIOBase):
         try:
             return self._connection.recv_into(buffer)
         finally:
-            # Whoever reads the answer slowly has time of its own.
+            # Reading the answer has a time-out of its own.
             self._connection.settimeout(self._patience)
 
 
 def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | None:
-    """Return whose token a request carries; None where it is nobody's."""
+    """Return the client whose token a request carries; None for an unknown token."""
     if not tokens:
         return ANYBODY
     scheme, _, encoded = (authorization or "").partition(" ")
@@ -206,16 +206,16 @@ def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | N
 
 def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
     """Return the body of a request; None where it was refused."""
-    said = handler.headers.get("Content-Length", "")
-    length = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None  # noqa: PLR2004 - more digits are no length
+    given = handler.headers.get("Content-Length", "")
+    length = int(given) if given.isascii() and given.isdigit() and len(given) < 10 else None  # noqa: PLR2004 - more digits are no length
     if length is not None and length <= MOST_BYTES:
         body = handler.rfile.read(length)
         return body if len(body) == length else None
     left = min(length or 0, _DRAINED_BYTES)
-    # Who is still sending would not read the answer.
+    # A client that is still sending would not read the answer.
     while left > 0 and (chunk := handler.rfile.read(min(left, MOST_BYTES))):
         left -= len(chunk)
-    why = f"a call may have {MOST_BYTES} bytes, and says how many it has\n"
+    why = f"send a Content-Length of at most {MOST_BYTES} bytes\n"
     _reply(handler, 411 if length is None else 413, why.encode(), "text/plain")
     return None
 
@@ -223,10 +223,10 @@ def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
 def _answered(answer: Answer, client: str, body: bytes) -> bytes:
     try:
         name, arguments = read_call(body)
-        said: Any = (answer(client, name, arguments),)
+        result: Any = (answer(client, name, arguments),)
     except Fault as fault:
-        said = fault
-    answered = dumps(said, methodresponse=True, allow_none=True)
+        result = fault
+    answered = dumps(result, methodresponse=True, allow_none=True)
     return _UNSPEAKABLE.sub("\ufffd", answered).encode()
 
 
@@ -265,7 +265,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
-        """Answer in a thread of its own, or say at once that there are too many."""
+        """Answer in a thread of its own, or refuse at once where there are too many calls."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
             return
@@ -275,14 +275,14 @@ class _Server(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        """Answer; whatever becomes of it, another may come then."""
+        """Answer, then make room for another call."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        """Answer over TLS where that is to be: in the thread, as a handshake may take long."""
+        """Answer, over TLS if configured: in the thread, as a handshake may take long."""
         tls = self.tls
         if tls is None:
             super().finish_request(request, client_address)
@@ -293,6 +293,6 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(secret, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        """Say nothing of clients that hang up; what else is raised is a defect, and shown."""
+        """Ignore clients that hang up; any other exception is a defect, and shown."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

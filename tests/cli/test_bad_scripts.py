@@ -250,7 +250,7 @@ def test_a_serve_that_is_killed_while_it_gives_out_gives_no_machine_twice(
         tickets = [client.take("one") for _ in range(3)]
         (shop.folder / "taken").touch()
         with suppress(StopIteration):
-            hear("is given to ticket")
+            hear("assigned to ticket")
             os.kill(int((shop.folder / "pid").read_text()), signal.SIGKILL)
     shop.put("livecheck", SCRIPTS["livecheck"])
 

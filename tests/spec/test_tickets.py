@@ -1,5 +1,6 @@
 """What a ticket is, what may become of it, and how long its machine may be used again."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -19,7 +20,7 @@ from fleet.model.tickets import (
     to_request,
 )
 from fleet.schema.model import Reuse
-from fleet.tickets.tenancy import occupy, reuse_denied_reason
+from fleet.tickets.tenancy import Tenancy, may_serve_again, occupy
 from tests.builders import NOW, ago
 from tests.builders.ticketing import a_tenancy, a_ticket, used
 
@@ -35,7 +36,7 @@ def test_a_ticket_that_gets_a_machine_is_ready() -> None:
 def test_a_ticket_never_gets_a_second_machine() -> None:
     ready = give(a_ticket(), Given(1, "m1", "p", "", NOW))
 
-    with pytest.raises(ValueError, match="ticket 1 is ready, so that it gets no machine"):
+    with pytest.raises(ValueError, match="ticket 1 is ready"):
         give(ready, Given(1, "m2", "p", "", NOW))
 
 
@@ -65,7 +66,7 @@ def test_a_client_that_is_silent_for_its_lease_loses_its_ticket() -> None:
     gone = expire(silent, NOW)
 
     assert gone.state is TicketState.EXPIRED
-    assert gone.because == "its client was last heard 5m ago, and its lease is 5m"
+    assert gone.because.count("5m") == 2
 
 
 def test_a_client_that_was_heard_in_time_keeps_its_ticket() -> None:
@@ -104,47 +105,40 @@ def test_a_machine_never_serves_another_sandbox(sandbox: str) -> None:
 
 @pytest.mark.parametrize("over", ["draining", "disabled"])
 def test_a_machine_that_is_let_go_gets_no_ticket(over: str) -> None:
-    with pytest.raises(ValueError, match="machine m1 gets no tickets any more"):
+    with pytest.raises(ValueError, match="machine m1 "):
         occupy(a_tenancy(**{over: True}), a_ticket(), NOW)
 
 
 def test_a_machine_that_never_had_a_ticket_may_get_one() -> None:
-    assert reuse_denied_reason(a_tenancy(since=ago(days=3)), None, NOW) == ""
+    assert may_serve_again(a_tenancy(since=ago(days=3)), None, NOW)
 
 
 def test_a_released_machine_may_be_used_again_in_its_sandbox() -> None:
-    assert reuse_denied_reason(used(), REUSE, NOW) == ""
+    assert may_serve_again(used(), REUSE, NOW)
     # How long it is kept for that, a plan says.
-    assert reuse_denied_reason(used(since=ago(minutes=5)), REUSE, NOW) == ""
+    assert may_serve_again(used(since=ago(minutes=5)), REUSE, NOW)
 
 
 @pytest.mark.parametrize(
-    ("tenancy", "reuse", "because"),
+    ("tenancy", "reuse"),
     [
-        (used(), None, "its pool has no `reuse`: a machine is for one ticket"),
-        (
-            occupy(a_tenancy(), a_ticket(), NOW),
-            REUSE,
-            "its ticket named no sandbox, so that no other may have it",
-        ),
-        (used(uses=3), REUSE, "it had 3 tickets, reuse.max_uses is 3"),
-        (
-            used(first_used=ago(hours=1)),
-            REUSE,
-            "it had its first ticket 1h ago, reuse.max_age is 1h",
-        ),
-        (used(draining=True), REUSE, "it is drained"),
-        (used(disabled=True), REUSE, "it is switched off"),
+        (used(), None),
+        (occupy(a_tenancy(), a_ticket(), NOW), REUSE),
+        (used(uses=3), REUSE),
+        (used(first_used=ago(hours=1)), REUSE),
+        (used(draining=True), REUSE),
+        (used(disabled=True), REUSE),
     ],
+    ids=["no-reuse", "no-sandbox", "max-uses", "max-age", "draining", "disabled"],
 )
-def test_a_machine_is_spent_with_a_reason(tenancy: object, reuse: object, because: str) -> None:
-    assert reuse_denied_reason(tenancy, reuse, NOW) == because  # type: ignore[arg-type]  # a table of cases
+def test_a_machine_that_is_used_up_serves_no_more(tenancy: Tenancy, reuse: Reuse | None) -> None:
+    assert not may_serve_again(tenancy, reuse, NOW)
 
 
 def test_a_figure_that_is_left_out_spends_nothing() -> None:
     reuse = Reuse.model_validate({"opportunity": "1d", "max_age": None})
 
-    assert reuse_denied_reason(used(uses=99, first_used=ago(days=9)), reuse, NOW) == ""
+    assert may_serve_again(used(uses=99, first_used=ago(days=9)), reuse, NOW)
 
 
 def test_a_ticket_is_work_that_waits() -> None:
@@ -171,20 +165,17 @@ def test_a_ticket_without_a_sandbox_brings_none() -> None:
 @pytest.mark.parametrize(
     ("tags", "fault"),
     [
-        ((), "a ticket needs at least one tag"),
-        (("",), "a tag cannot be empty"),
-        ((" a",), "' a' has blanks around it, or letters that cannot be printed"),
-        (("a\nb",), "'a\\nb' has blanks around it, or letters that cannot be printed"),
-        (("x" * (MOST_LETTERS + 1),), f"'{'x' * 20}'… is 201 letters long, at most are 200"),
-        (
-            tuple(map(str, range(MOST_TAGS + 1))),
-            "a ticket may have 50 tags, not 51",
-        ),
-        (("arch_x86_64",), ""),
+        ((), "at least one"),
+        (("",), "empty"),
+        ((" a",), "' a'"),
+        (("a\nb",), r"'a\\nb'"),
+        (("x" * (MOST_LETTERS + 1),), f"'{'x' * 20}'.* 201 .* 200"),
+        (tuple(map(str, range(MOST_TAGS + 1))), "50 .* 51"),
+        (("arch_x86_64",), "^$"),
     ],
 )
 def test_tags_that_cannot_be_are_named(tags: tuple[str, ...], fault: str) -> None:
-    assert find_fault(tags, ()) == fault
+    assert re.search(fault, find_fault(tags, ()))
 
 
 def test_a_sandbox_that_looks_like_a_ticket_s_own_is_refused() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fleet.model.facts import Unknown
 from fleet.model.tickets import TicketState, find_fault
+from fleet.tickets.handout import ITS_TURN
 from tests.builders.ticketing import a_ticket_fleet
 from tests.rigs.ticket_service import TicketService
 
@@ -147,7 +148,7 @@ def test_who_waits_is_told_why_when_the_service_ends_and_asks_again(
         until_somebody_waits(service)
         service.calls.end()
 
-        with pytest.raises(Fault, match=f"ticket {number} waits: each `fleet apply` gives out"):
+        with pytest.raises(Fault, match=f"ticket {number} waits: {ITS_TURN}"):
             waiting.result(10)
 
 
@@ -207,11 +208,11 @@ def test_a_client_sees_and_closes_its_own_tickets_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tags", "because"),
     [
-        ([], "a ticket needs at least one tag"),
-        ([f"t{number}" for number in range(1000)], "a ticket may have 50 tags, not 1,000"),
-        (["x" * 20_000], "is 20,000 letters long, at most are 200"),
-        (["a\nb"], "letters that cannot be printed"),
-        ([1, 2], "a tag is a text"),
+        ([], "tag"),
+        ([f"t{number}" for number in range(1000)], "50 .*1,000"),
+        (["x" * 20_000], "20,000 .*200"),
+        (["a\nb"], "unprintable"),
+        ([1, 2], "tag"),
     ],
 )
 def test_what_nothing_can_provide_is_refused_with_a_reason(
@@ -248,7 +249,7 @@ def test_a_client_that_opens_tickets_without_end_is_refused_with_a_reason(
         for _ in range(2):
             service.client.take("extra_powerful", sandbox="ada/ping--ada")
 
-        with pytest.raises(Fault, match="ada has 2 tickets open at queue tickets"):
+        with pytest.raises(Fault, match=r"ada has 2 .* tickets \(most_open_per_submitter: 2\)"):
             service.client.take("extra_powerful", sandbox="ada/pong--ada")
 
         assert service.client.take("extra_powerful", sandbox="ben/ping--ben") == 3
@@ -261,7 +262,7 @@ def test_an_address_without_a_token_opens_no_more_by_inventing_submitters(
     with TicketService(tmp_path, a_ticket_fleet(queues={"tickets": desk})) as service:
         taken = [service.client.take("extra_powerful", sandbox=f"u{n}/p--u{n}") for n in range(3)]
 
-        with pytest.raises(Fault, match=r"at 127\.0\.0\.1 have 3 tickets open .*--tokens"):
+        with pytest.raises(Fault, match=r"127\.0\.0\.1 have 3 .*--tokens.*most_open_per_address"):
             service.client.take("extra_powerful", sandbox="u9/p--u9")
 
         assert service.calls.answer("anybody 127.0.0.2", "takeTicket", [["extra_powerful"]])
@@ -303,8 +304,10 @@ def test_a_ticket_without_a_token_is_anybodys_at_every_address(service: TicketSe
 def test_a_call_that_there_is_not_is_answered_with_those_there_are(
     name: str, arguments: tuple[object, ...], shared: TicketService
 ) -> None:
-    with pytest.raises(Fault, match="there is no such call; there are takeTicket"):
+    with pytest.raises(Fault, match=r"takeTicket.*collectTicket.*closeTicket") as fault:
         shared.client.call(name, *arguments)
+
+    assert fault.value.faultCode == -32601
 
 
 def test_a_store_that_does_not_answer_is_told_and_a_later_call_works(
@@ -322,7 +325,7 @@ def test_a_store_that_does_not_answer_is_told_and_a_later_call_works(
 def test_without_its_queue_in_fleet_yaml_no_ticket_is_taken(service: TicketService) -> None:
     service.fleet = a_ticket_fleet(queues={})
 
-    with pytest.raises(Fault, match="has no queue tickets of kind tickets any more"):
+    with pytest.raises(Fault, match="has no queue tickets of kind tickets"):
         service.client.take("extra_powerful")
 
 
