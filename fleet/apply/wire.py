@@ -17,8 +17,8 @@ from fleet.clouds.hcloud.machines import write_moment
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
 from fleet.errors import EngineAbsent, SecretMissing, StoreFailed, StoreMissing, WrongUsage
-from fleet.migrate.copr_rules import CoprAllowList
 from fleet.migrate.delivery import path_of
+from fleet.migrate.from_copr import CoprAllowList
 from fleet.model.facts import Attempt, HeldRules, QueueReading, Unknown
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended

@@ -18,8 +18,15 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import find_desk
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.errors import FileUnreadable, WrongUsage
-from fleet.migrate.resalloc_database import ResallocDatabase
-from fleet.migrate.shadow import Look, Mirror, days_of, days_to_json, days_to_text, look_of
+from fleet.migrate.shadow import (
+    Look,
+    Mirror,
+    ResallocDatabase,
+    days_of,
+    days_to_json,
+    days_to_text,
+    look_of,
+)
 from fleet.ports import Console
 from fleet.schema.model import Fleet, HooksPool, Provider
 from fleet.state.files import LocalFiles

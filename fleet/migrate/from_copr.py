@@ -1,11 +1,9 @@
-"""This module takes out of a file what only Jinja understands, and tells it with its line.
+"""Import Copr: the allow-list of its frontend, or the limits of its backend, and read them live.
 
-`re.match` looks at the beginning only: `kernel` takes kernel-headers too. A full match with `.*`
-behind the pattern takes the same names. Where RE2 does not know what Python knows, there is no
-such pattern, and it says so.
-
-It reads EXTRA_BUILDCHROOT_TAGS (a list of {pattern, tags}) and EXTRA_BUILDER_TAGS (tag to list of
-patterns) as literals; nothing of the file is ever executed.
+The frontend's EXTRA_BUILDCHROOT_TAGS (a list of {pattern, tags}) and EXTRA_BUILDER_TAGS (tag to
+patterns) are read as literals; nothing of the file is ever executed. What Jinja decides is left
+out and reported with its line. Copr uses `re.match`, which looks at the beginning only: `kernel`
+takes kernel-headers too, so patterns get `.*` behind them for a full match in RE2.
 """
 
 import ast
@@ -16,8 +14,11 @@ import tokenize
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit, urlunsplit
 
-from fleet.errors import FileUnreadable
+from pydantic_core import PydanticSerializationError
+
+from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.migrate.writing import (
     Block,
     Change,
@@ -28,14 +29,19 @@ from fleet.migrate.writing import (
     decoded,
     document,
     flow,
+    header,
     item_to_lines,
     read_plain,
     scalar,
 )
+from fleet.model.facts import HeldRules, QueueRule, Unknown
+from fleet.queues.http import Limits, Reader
 from fleet.schema.base import TAG_PATTERN
 from fleet.schema.document import Document
 from fleet.schema.findings import Span
+from fleet.schema.model import CoprRulesFile, CoprRulesUrl
 from fleet.schema.nodes import lines_of
+from fleet.schema.source import Files
 from fleet.schema.units import follows
 from fleet.tagrules.allow import BadPattern, compile_pattern
 from fleet.tagrules.names import Recorded
@@ -252,8 +258,7 @@ def _is_count(text: str, least: int) -> bool:
 
 
 def _limit_lines(name: str, fleet: str, limits: _Limits) -> Iterator[str]:
-    yield from comments([f"Written by `fleet import copr` from {name}: read it before use."])
-    yield f"fleet: {scalar(fleet)}"
+    yield from header("copr", name, fleet)
     yield ""
     yield from comments(f"no equivalent: {line}" for line in limits.kept)
     if limits.tickets or limits.blocked:
@@ -624,8 +629,7 @@ def _with_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change
 
 
 def _lines(name: str, fleet: str, rules: list[Rule], blocks: list[Block]) -> Iterator[str]:
-    yield from comments([f"Written by `fleet import copr` from {name}: read it before use."])
-    yield f"fleet: {scalar(fleet)}"
+    yield from header("copr", name, fleet)
     tags = sorted({tag for rule in rules for tag in rule.tags})
     if tags:
         yield ""
@@ -639,3 +643,41 @@ def _lines(name: str, fleet: str, rules: list[Rule], blocks: list[Block]) -> Ite
     yield "powerful:" if written else "powerful: []"
     for block in blocks:
         yield from item_to_lines(block) if block.entries else comments(block.above, 2)
+
+
+_LIMIT_BYTES = 10 * 1000 * 1000
+_OK = 200
+
+
+class CoprAllowList:
+    """EXTRA_BUILDCHROOT_TAGS, from the place in fleet.yaml; `name` is the path of its file."""
+
+    def __init__(self, rules: CoprRulesFile | CoprRulesUrl, name: str, files: Files) -> None:
+        self._rules = rules
+        self._name = name
+        self._files = files
+
+    def read(self) -> dict[str, HeldRules | Unknown]:
+        """Return the rules of the one place."""
+        place = self._rules.file if isinstance(self._rules, CoprRulesFile) else self._rules.url
+        try:
+            rules = read_list(place, self._content())
+        except (FileUnreadable, SourceUnreachable) as error:
+            return {place: Unknown(unknown=str(error))}
+        held = {QueueRule(pattern=rule.pattern, requires=rule.tags) for rule in rules}
+        try:
+            return {place: HeldRules(written=tuple(sorted(held, key=QueueRule.model_dump_json)))}
+        except PydanticSerializationError:
+            return {place: Unknown(unknown=f"{place}: it has a pattern that is not text")}
+
+    def _content(self) -> bytes:
+        if isinstance(self._rules, CoprRulesFile):
+            return self._files.read(self._name, _LIMIT_BYTES)
+        url = urlsplit(self._rules.url)
+        path = urlunsplit(("", "", url.path, url.query, ""))
+        server = f"{url.scheme}://{url.netloc}"
+        with Reader(server, limits=Limits(body_bytes=_LIMIT_BYTES)) as reader:
+            reply = reader.get(path, {}, {})
+        if reply.status != _OK:
+            raise SourceUnreachable(f"{reply.place} answered with status {reply.status}")
+        return reply.body

@@ -13,24 +13,26 @@ from fleet.migrate.writing import (
     Block,
     Imported,
     Notes,
-    block_to_lines,
     comments,
     decoded,
     document,
     duration,
     flow,
+    header,
     name_of,
     read_plain,
     read_yaml,
     renaming,
     scalar,
+    section,
     share,
+    short,
     shown,
     size,
     templates_to_lines,
 )
 from fleet.model.prices import MachineType, find_types
-from fleet.schema.findings import Span, quoted
+from fleet.schema.findings import Span
 from fleet.schema.model import Fleet, Pool, default_sizes
 from fleet.schema.nodes import Node
 from fleet.tagrules.debusine import CLASS_PREFIX, TYPE_PREFIX
@@ -223,13 +225,13 @@ def _left_of_pool(entries: dict[str, Node], *used: str) -> list[tuple[Span, str]
 
 def _check_limit(key: str, node: Node, notes: Notes) -> None:
     if key not in _LIMITS:
-        notes.change("no-equivalent", node.span, f"limit {key}: {_short(node)}", "it is not known")
+        notes.change("no-equivalent", node.span, f"limit {key}: {short(node)}", "it is not known")
     elif node.value is not None and (
         not isinstance(node.value, int)
         or isinstance(node.value, bool)
         or not 0 <= node.value <= _MOST[key]
     ):
-        message = f"{key}: expected a whole number up to {_MOST[key]}, got {_short(node)}"
+        message = f"{key}: expected a whole number up to {_MOST[key]}, got {short(node)}"
         notes.wrong(node.span, "wrong-type", message)
 
 
@@ -251,10 +253,6 @@ def _entries(node: Node | None) -> dict[str, Node]:
 
 def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST
-
-
-def _short(node: Node) -> str:
-    return quoted(node.value) if node.kind == "scalar" else f"a {node.kind}"
 
 
 _KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
@@ -435,8 +433,7 @@ def _carried(pool: ListedPool, key: str) -> tuple[str, ...]:
 
 
 def _lines(name: str, fleet: str, found: _Fleet) -> Iterator[str]:
-    yield from comments([f"Written by `fleet import debusine` from {name}: read it before use."])
-    yield f"fleet: {scalar(fleet)}"
+    yield from header("debusine", name, fleet)
     yield from _money(found)
     yield ""
     yield "providers:" if found.providers else "providers: {}"
@@ -449,15 +446,9 @@ def _lines(name: str, fleet: str, found: _Fleet) -> Iterator[str]:
     scopes = list(found.scopes) or ["debian"]
     queue = {"kind": "debusine", "url": "https://debusine.example.org", "scopes": scopes}
     yield f"  debusine: {flow(queue)}"
-    yield ""
-    yield "images:" if found.images else "images: {}"
-    for key, block in found.images.items():
-        yield from block_to_lines(key, block)
+    yield from section("images", found.images.items())
     yield from templates_to_lines(share(found.pools, "debusine"))
-    yield ""
-    yield "pools:" if found.pools else "pools: {}"
-    for key, block in found.pools:
-        yield from block_to_lines(key, block)
+    yield from section("pools", found.pools)
 
 
 def _money(found: _Fleet) -> Iterator[str]:

@@ -13,24 +13,27 @@ from fleet.migrate.writing import (
     Block,
     Imported,
     Notes,
-    block_to_lines,
     comments,
     decoded,
     document,
     duration,
     flow,
+    header,
     name_of,
+    place_of,
     read_plain,
     read_yaml,
     renaming,
     scalar,
+    section,
     share,
+    short,
     shown,
     templates_to_lines,
 )
 from fleet.schema.base import LONGEST_WORD, TAG_PATTERN
-from fleet.schema.findings import Finding, Span, did_you_mean, quoted
-from fleet.schema.nodes import Node, lines_of
+from fleet.schema.findings import Finding, Span, did_you_mean
+from fleet.schema.nodes import Node
 from fleet.schema.sources import COUNTER_PATTERN, HookTimeouts
 from fleet.schema.units import POOL_PATTERN, follows
 
@@ -124,7 +127,7 @@ def _number(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
     number = node.value
     if not isinstance(number, int) or isinstance(number, bool):
         notes.wrong(
-            node.span, "wrong-type", f"{option}: expected a whole number, got {_short(node)}"
+            node.span, "wrong-type", f"{option}: expected a whole number, got {short(node)}"
         )
     elif not 0 <= number <= _MOST:
         notes.wrong(node.span, "wrong-value", f"{option}: expected 0 to {_MOST}, got {number}")
@@ -135,7 +138,7 @@ def _number(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
 def _text(longest: int | None, pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
     text = node.value
     if node.kind != "scalar" or not isinstance(text, str) or not text.strip():
-        notes.wrong(node.span, "wrong-type", f"{option}: expected text, got {_short(node)}")
+        notes.wrong(node.span, "wrong-type", f"{option}: expected text, got {short(node)}")
     elif longest is not None and len(text) > longest:
         hint = "put it into a script and write its path here"
         message = f"{option}: a command longer than {longest} characters"
@@ -148,7 +151,7 @@ def _text(longest: int | None, pool: PoolOptions, option: str, node: Node, notes
 
 def _tags(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
     if node.kind != "list":
-        notes.wrong(node.span, "wrong-type", f"{option}: expected a list, got {_short(node)}")
+        notes.wrong(node.span, "wrong-type", f"{option}: expected a list, got {short(node)}")
         return
     found = pool.tags if option == "tags" else pool.on_demand
     for item in node.items:
@@ -158,7 +161,7 @@ def _tags(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
         is_number = isinstance(priority, int) and abs(priority) <= _MOST
         if not _is_tag(name.value) or not is_number or entries.keys() - _KEYS:
             message = f"{option}: expected a tag or {{name: TAG, priority: NUMBER}}"
-            notes.wrong(item.span, "wrong-type", f"{message}, got {_short(item)}")
+            notes.wrong(item.span, "wrong-type", f"{message}, got {short(item)}")
         else:
             found[name.value] = priority
 
@@ -179,12 +182,6 @@ def _counters(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
         notes.wrong(node.span, "wrong-type", f"{option}: {expected}")
     else:
         pool.counters += [item.value for item in node.items]
-
-
-def _short(node: Node) -> str:
-    if node.kind != "scalar":
-        return f"a {node.kind}"
-    return quoted(node.value)
 
 
 _NO_LIST = "echo 'write a command that prints the names of the machines of this pool' >&2; exit 1"
@@ -368,9 +365,7 @@ def _template(name: str, text: str, root: Node | None, *, broken: bool) -> Findi
     if found is None:
         return None
     if broken or text[found.start() :].startswith("{%"):
-        before = lines_of(text[: found.start()])
-        line, column = len(before), len(before[-1]) + 1
-        return _jinja(Span(name, line, column, line, column + 2))
+        return _jinja(place_of(name, text, found.start(), 2))
     for key, value in _scalars(root):
         is_command = str(key.value if key else "").startswith("cmd_")
         if not is_command and isinstance(value.value, str) and _JINJA.search(value.value):
@@ -455,8 +450,7 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
 
 
 def _lines(name: str, fleet: str, pools: list[PoolOptions], notes: Notes) -> Iterator[str]:
-    yield from comments([f"Written by `fleet import resalloc` from {name}: read it before use."])
-    yield f"fleet: {scalar(fleet)}"
+    yield from header("resalloc", name, fleet)
     yield ""
     yield from comments(["where Resalloc's clients take their tickets"])
     yield "queues:"
@@ -470,7 +464,4 @@ def _lines(name: str, fleet: str, pools: list[PoolOptions], notes: Notes) -> Ite
     blocks = [(pool.name, pool_block(pool, set(on_demand), notes)) for pool in pools]
     templates = {_INVENTED: machine_block()} | share(blocks, "resalloc", _INVENTED)
     yield from templates_to_lines(templates if pools else {})
-    yield ""
-    yield "pools:" if pools else "pools: {}"
-    for key, block in blocks:
-        yield from block_to_lines(key, block)
+    yield from section("pools", blocks)

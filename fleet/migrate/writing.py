@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import yaml
 
 from fleet.schema.document import Document
-from fleet.schema.findings import Finding, Span
+from fleet.schema.findings import Finding, Span, quoted
 from fleet.schema.nodes import Node, Parsed, lines_of, parse
 from fleet.schema.units import DURATION_PATTERN, SIZE_PATTERN, written
 
@@ -118,12 +118,22 @@ def name_of(text: str, taken: Iterable[str] = ()) -> str:
     return name
 
 
+def header(system: str, name: str, fleet: str) -> Iterator[str]:
+    """Yield the first lines of an imported fleet.yaml."""
+    yield from comments([f"Written by `fleet import {system}` from {name}: read it before use."])
+    yield f"fleet: {scalar(fleet)}"
+
+
+def section(name: str, blocks: Iterable[tuple[str, Block]]) -> Iterator[str]:
+    """Yield the lines of a section of named blocks."""
+    lines = [line for key, block in blocks for line in block_to_lines(key, block)]
+    yield from ("", f"{name}:" if lines else f"{name}: {{}}", *lines)
+
+
 def templates_to_lines(templates: Mapping[str, Block]) -> Iterator[str]:
     """Yield the lines of the section of templates, if there are any."""
     if templates:
-        yield from ("", "templates:")
-    for key, block in templates.items():
-        yield from block_to_lines(key, block)
+        yield from section("templates", templates.items())
 
 
 def renaming(text: str, name: str) -> str:
@@ -217,15 +227,25 @@ def changes_to_json(changes: Iterable[Change]) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
 
+def place_of(name: str, text: str, offset: int, length: int = 1) -> Span:
+    """Return where some characters of a text stand."""
+    before = lines_of(text[:offset])
+    line, column = len(before), len(before[-1]) + 1
+    return Span(name, line, column, line, column + length)
+
+
+def short(node: Node) -> str:
+    """Return a scalar as it is quoted in messages; the kind of any other node."""
+    return quoted(node.value) if node.kind == "scalar" else f"a {node.kind}"
+
+
 def decoded(name: str, content: bytes) -> tuple[str | None, Finding | None]:
     """Return a file's text, or what is wrong with it."""
     try:
         return content.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:
-        before = lines_of(content[: error.start].decode("utf-8"))
-        line, column = len(before), len(before[-1]) + 1
         message = f"the byte 0x{content[error.start]:02X} is not UTF-8"
-        span = Span(name, line, column, line, column + 1)
+        span = place_of(name, content[: error.start].decode("utf-8"), error.start)
         return None, Finding("not-text", message, hint="is this the right file?", span=span)
 
 

@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
@@ -25,11 +25,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
 from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
 from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.model.tickets import SANDBOX, bounded
+from fleet.queues.http import Limits, Reader, Reply
 from fleet.schema.model import CoprQueue
 from fleet.schema.rules import SOURCE_CHROOT
-
-if TYPE_CHECKING:
-    from fleet.queues.http import Reader, Reply
 
 LIST = "/backend/pending-jobs/"
 BUILD = "/backend/get-build-task/"
@@ -128,9 +126,6 @@ class CoprFrontend:
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits, in groups; Copr knows of no workers."""
-        # httpx is slow to load, and most commands read nothing.
-        from fleet.queues.http import Limits, Reader
-
         try:
             with Reader(self._url, limits=Limits(total=self._max_age)) as reader:
                 told = _list(reader)
@@ -172,7 +167,7 @@ class CoprFrontend:
         return demand.requests, workers or ()
 
 
-def _list(reader: "Reader") -> tuple[_Job | None, ...]:
+def _list(reader: Reader) -> tuple[_Job | None, ...]:
     reply = reader.get(LIST, {}, {})
     if reply.status != _OK:
         raise SourceUnreachable(
@@ -205,7 +200,7 @@ def _see_that_none_waits(base: str, tickets: Iterable[Request], now: datetime) -
         )
 
 
-def _advice(reply: "Reply") -> str:
+def _advice(reply: Reply) -> str:
     match reply.status:
         case 401 | 403:
             return "let this computer read what the backend reads; it needs no password"
@@ -265,7 +260,7 @@ def _packages(begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _Named]) 
     return found
 
 
-def _names(reader: "Reader", jobs: Sequence[_Job], until: float) -> dict[str, _Named]:
+def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _Named]:
     """Return the names of builds, as far as they can be had before so few seconds are left."""
     found: dict[str, _Named] = {}
     for job in jobs:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from fleet.errors import PlanRefused
-from fleet.migrate.copr_rules import CoprAllowList
 from fleet.migrate.delivery import Delivery, deliver
+from fleet.migrate.from_copr import CoprAllowList
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.ports import RuleReader
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import SourceUnreachable, WorkerBusy
-from fleet.queues.debusine.command import ask_command
+from fleet.queues.debusine.connection import ask_command
 from fleet.queues.debusine.registry import SENT, CommandChannel, DebusineRegistry
 from tests.ports.registries import WORKER, DebusinePlace, an_enrolment, tables
 from tests.ports.stores import postgres_url
@@ -97,9 +97,9 @@ def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_is_what_this_version_says() -> None:
-    for name, digest in SENT.items():
-        content = (ROOT / "fleet" / "queues" / "debusine" / name).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == digest, "update registry.SENT"
+    content = (ROOT / "fleet" / "queues" / "debusine" / "changes.py").read_bytes()
+
+    assert hashlib.sha256(content).hexdigest() == SENT, "update registry.SENT"
 
 
 def test_it_can_be_sent_from_a_zip(tmp_path: Path) -> None:

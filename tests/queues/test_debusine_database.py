@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleet.model.facts import Attempt, Demand, TaskHistory, Unknown
-from fleet.queues.debusine import marks
+from fleet.queues.debusine import changes
 from tests.builders import a_fleet, a_pool
 from tests.queues.conftest import READER, Debusine
 from tests.rigs.debusine import NOW
@@ -167,10 +167,10 @@ def test_a_package_of_its_own_is_expected_to_take_as_long_as_it_took(debusine: D
 
 def test_runs_are_told_by_the_machine_type_that_the_store_remembers(debusine: Debusine) -> None:
     fleet = a_fleet(durations={"sbuild": [{"match": "chromium|linux", "takes": "5h"}]})
-    ours = {marks.FLEET: "debian-ci", marks.POOL: "builders"}
-    small = debusine.add_worker("w-1", static=ours | {marks.MACHINE: "m-1"})
-    big = debusine.add_worker("w-2", static=ours | {marks.MACHINE: "m-2"})
-    theirs = debusine.add_worker("w-3", static={marks.FLEET: "other", marks.MACHINE: "m-1"})
+    ours = {changes.FLEET: "debian-ci", changes.POOL: "builders"}
+    small = debusine.add_worker("w-1", static=ours | {changes.MACHINE: "m-1"})
+    big = debusine.add_worker("w-2", static=ours | {changes.MACHINE: "m-2"})
+    theirs = debusine.add_worker("w-3", static={changes.FLEET: "other", changes.MACHINE: "m-1"})
     chromium, linux = of("chromium"), of("linux")
     debusine.tables.add_requests(
         [

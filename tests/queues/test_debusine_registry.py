@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
-from fleet.queues.debusine import marks
+from fleet.queues.debusine import changes
 from fleet.queues.debusine.changes import drained, undrained
 from fleet.queues.debusine.registry import DebusineRegistry, SqlChannel
 from fleet.tagrules.debusine import WorkerRow
@@ -175,7 +175,7 @@ def test_a_drain_loses_no_exclusivity(at_work: DebusinePlace) -> None:
     at_work.registry.drain(WORKER)
 
     assert at_work.static(WORKER)["required_tags"] == ["task:scope:kernel"]
-    assert at_work.static(WORKER)[marks.BEFORE_DRAIN] == {"tasks_allowlist": ["sbuild"]}
+    assert at_work.static(WORKER)[changes.BEFORE_DRAIN] == {"tasks_allowlist": ["sbuild"]}
 
 
 def test_what_was_there_before_a_drain_is_restored(at_work: DebusinePlace) -> None:

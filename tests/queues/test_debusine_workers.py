@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from fleet.model.facts import Unknown, WorkerState
-from fleet.queues.debusine import marks
+from fleet.queues.debusine import changes
 from tests.builders import a_fleet
 from tests.queues.conftest import Debusine
 from tests.rigs.debusine import NOW
 from tests.rigs.debusine_tables import RequestRow
 
-OURS = {marks.FLEET: "debian-ci", marks.MACHINE: "m-1", marks.POOL: "builders"}
+OURS = {changes.FLEET: "debian-ci", changes.MACHINE: "m-1", changes.POOL: "builders"}
 TOLD = {"provided_tags": ["worker:build-arch:amd64", "worker:class:big", "worker:cap:sbuild"]}
 TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
@@ -140,7 +140,9 @@ def test_a_worker_of_this_fleet_has_its_machine_and_pool(debusine: Debusine) -> 
     assert (worker.machine, worker.pool, worker.static) == ("m-1", "builders", False)
 
 
-@pytest.mark.parametrize("theirs", [{}, OURS | {marks.FLEET: "debian-ci-0002"}, {marks.FLEET: 5}])
+@pytest.mark.parametrize(
+    "theirs", [{}, OURS | {changes.FLEET: "debian-ci-0002"}, {changes.FLEET: 5}]
+)
 def test_a_worker_of_somebody_else_is_static(
     debusine: Debusine, theirs: dict[str, object]
 ) -> None:
@@ -179,7 +181,7 @@ def test_a_worker_that_has_told_nothing_yet_is_taken_for_what_its_pool_offers(
 def test_a_worker_drains_that_takes_no_task_at_all(
     debusine: Debusine, allowed: list[str] | None, *, drains: bool
 ) -> None:
-    debusine.add_worker("w-1", static=OURS | {marks.TASKS_ALLOWLIST: allowed})
+    debusine.add_worker("w-1", static=OURS | {changes.TASKS_ALLOWLIST: allowed})
 
     assert debusine.workers()["w-1"].draining is drains
 

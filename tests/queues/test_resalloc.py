@@ -7,8 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import SourceUnreachable
-from fleet.migrate.resalloc_database import ResallocDatabase
-from fleet.migrate.shadow import Seen, SeenTicket
+from fleet.migrate.shadow import ResallocDatabase, Seen, SeenTicket
 from tests.rigs import postgres
 from tests.rigs.resalloc_tables import Resalloc
 

@@ -1,7 +1,7 @@
-"""This module changes rows of workers in Debusine's database, each function in one transaction.
+"""Change rows of workers in Debusine's database, each function in one transaction.
 
 It is given a way to execute SQL, and may be sent to the server as text to run there: it imports
-nothing but our marks and what every Python has. Each change locks the worker's row first, as
+the standard library only. Each change locks the worker's row first, as
 Debusine's scheduler does before it gives a worker something, and looks at its requests only then:
 what was given to the worker before is seen, and nothing is given to it until the end. A row that
 does not carry the fleet's mark is refused: names prove nothing.
@@ -16,7 +16,24 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from fleet.queues.debusine import marks
+# What fleet writes into a worker's static metadata. Logged-in users of the server can read it:
+# nothing in it is secret. A row is ours only where FLEET holds the name of this fleet.
+
+FLEET = "fleet:fleet"
+"""Name of the fleet whose worker it is, compared whole."""
+POOL = "fleet:pool"
+"""Name of the worker's pool when it was enrolled."""
+MACHINE = "fleet:machine"
+"""Name of the machine that the worker runs on."""
+BEFORE_DRAIN = "fleet:before-drain"
+"""While fleet drains a worker: what it overwrote for that; empty where nothing was there."""
+
+TASKS_ALLOWLIST = "tasks_allowlist"
+"""Debusine's own list of the tasks that a worker takes; fleet drains by emptying it."""
+
+PROVIDED_TAGS = "provided_tags"
+REQUIRED_TAGS = "required_tags"
+"""Debusine's own keys for the tags that an administrator gives a worker: those of its pool."""
 
 Execute = Callable[[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
 """Runs one statement and returns its rows."""
@@ -110,9 +127,9 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
         execute(_NEW, {"name": name, "token": token, "static": json.dumps(static)})
         return
     kept = {key: value for key, value in undrained(seen["static"]).items() if key not in _TAGS}
-    if kept.get(marks.TASKS_ALLOWLIST) == []:
+    if kept.get(TASKS_ALLOWLIST) == []:
         # Somebody drained it by hand: that was meant for the machine which is gone.
-        del kept[marks.TASKS_ALLOWLIST]
+        del kept[TASKS_ALLOWLIST]
     again = json.dumps(kept | dict(static))
     execute(_AGAIN, {"id": seen["id"], "token": token, "static": again})
     for old in (seen["token"], seen["activation"]):
@@ -170,24 +187,24 @@ def release(execute: Execute, name: str, fleet: str) -> None:
     execute(_GIVE_BACK, seen)
 
 
-_TAGS = (marks.PROVIDED_TAGS, marks.REQUIRED_TAGS)
+_TAGS = (PROVIDED_TAGS, REQUIRED_TAGS)
 
 
 def drained(static: Mapping[str, Any]) -> dict[str, Any]:
     """Return a worker's static metadata with a drain that no request can fulfil."""
-    if marks.BEFORE_DRAIN in static:
-        return {**static, marks.TASKS_ALLOWLIST: []}
-    before = {key: static[key] for key in (marks.TASKS_ALLOWLIST,) if key in static}
-    return {**static, marks.TASKS_ALLOWLIST: [], marks.BEFORE_DRAIN: before}
+    if BEFORE_DRAIN in static:
+        return {**static, TASKS_ALLOWLIST: []}
+    before = {key: static[key] for key in (TASKS_ALLOWLIST,) if key in static}
+    return {**static, TASKS_ALLOWLIST: [], BEFORE_DRAIN: before}
 
 
 def undrained(static: Mapping[str, Any]) -> dict[str, Any]:
     """Return a worker's static metadata as it was before `drained`."""
-    if marks.BEFORE_DRAIN not in static:
+    if BEFORE_DRAIN not in static:
         return dict(static)
-    ours = (marks.TASKS_ALLOWLIST, marks.BEFORE_DRAIN)
+    ours = (TASKS_ALLOWLIST, BEFORE_DRAIN)
     kept = {key: value for key, value in static.items() if key not in ours}
-    return {**kept, **static[marks.BEFORE_DRAIN]}
+    return {**kept, **static[BEFORE_DRAIN]}
 
 
 def _own(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
@@ -195,16 +212,16 @@ def _own(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
     seen = look(execute, name)
     if seen is None:
         raise Refusal("strange", f"no worker is called {name}")
-    if seen["static"].get(marks.FLEET) != fleet:
+    if seen["static"].get(FLEET) != fleet:
         raise Refusal("strange", f"worker {name} is not of fleet {fleet}: it was left as it is")
     return seen
 
 
 def _check_free(seen: Mapping[str, Any], name: str, fleet: str) -> None:
     """Refuse a row that somebody else made, or whose worker may be at work."""
-    is_ours = seen["static"].get(marks.FLEET) == fleet
+    is_ours = seen["static"].get(FLEET) == fleet
     # One that never registered and carries no mark may be what a killed run left.
-    is_nobodys = seen["token"] is None and marks.FLEET not in seen["static"]
+    is_nobodys = seen["token"] is None and FLEET not in seen["static"]
     if seen["in_pool"] or seen["type"] != "external" or not (is_ours or is_nobodys):
         raise Refusal(
             "strange", f"worker {name} is not of fleet {fleet}; give the pool another name"

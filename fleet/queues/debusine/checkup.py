@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,10 +12,11 @@ from fleet.model.doctor import (
     Summary,
     judge_clock,
 )
+from fleet.queues.debusine.connection import identify, reading
+from fleet.queues.debusine.grants import compare
+from fleet.queues.debusine.rest import STATUS, Asking, counts_by_scope
+from fleet.queues.http import Reader, read_date
 from fleet.schema.model import DebusineQueue
-
-if TYPE_CHECKING:
-    from fleet.queues.debusine.rest import Asking
 
 _WHO = "/api/1.0/whoami/"
 _NO_ARCHITECTURE = "None"
@@ -67,9 +67,6 @@ class DebusineServer:
 
     def summary(self) -> Summary:
         """Return what it tells anyone of its time, its workers and their work."""
-        from fleet.queues.debusine.rest import STATUS
-        from fleet.queues.http import read_date
-
         with self._asking() as asking:
             reply = asking.anyone(STATUS)
             asked_at = self._now()
@@ -92,18 +89,12 @@ class DebusineServer:
 
     def counts(self) -> Mapping[str, int]:
         """Return how much work for workers is pending, by scope, without a token."""
-        from fleet.queues.debusine.rest import counts_by_scope
-
         with self._asking() as asking:
             counted = counts_by_scope(asking.anyone)
         return {scope: counted[scope] for scope in self._queue.scopes if scope in counted}
 
     @contextmanager
-    def _asking(self) -> "Iterator[Asking]":
-        # httpx is slow to load, and most commands ask nobody.
-        from fleet.queues.debusine.rest import Asking
-        from fleet.queues.http import Reader
-
+    def _asking(self) -> Iterator[Asking]:
         with Reader(self._queue.url) as reader:
             yield Asking(reader, self._token)
 
@@ -122,9 +113,6 @@ def check_database(
 
     Raises SourceUnreachable where it cannot be asked.
     """
-    from fleet.queues.debusine.connection import identify, reading
-    from fleet.queues.debusine.grants import compare
-
     with reading(dsn) as connection:
         version = identify(connection)
         standing = compare(connection, admin=admin)

@@ -1,23 +1,23 @@
-"""This module connects to a Debusine server's database to read it, and says what went wrong.
+"""Reach a Debusine server: connect to its database, or run its admin command.
 
-Nothing can be written by such a connection, every statement ends in time, and all that is read
-within it is of one moment. No error repeats a password.
+A reading connection can write nothing, bounds every statement in time, and reads one moment. No
+error repeats a password.
 
 A database names no version of its server, and which migrations were applied differs with its
 age: its columns are what readers and writers rely on. To support another version, look at what it
 changed in TABLES, run the live tests with it, and add its columns to KNOWN.
 """
 
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable
 from fleet.queues.debusine.changes import COLUMNS, digest_of
-
-if TYPE_CHECKING:
-    import psycopg
-
+from fleet.state.command import Call, CommandFailed, run
 
 if TYPE_CHECKING:
     import psycopg
@@ -155,3 +155,27 @@ def _told(connection: "Connection") -> str:
     except psycopg.Error:
         row = None
     return str(row[0]) if row else "nothing of its version"
+
+
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+def ask_command(
+    command: Sequence[str], text: bytes = b"", *, seconds: float = 60, limit: int = _MOST_BYTES
+) -> bytes:
+    """Return what a command prints that reads this; raises SourceUnreachable where it fails."""
+    call = Call(
+        what=shlex.join(command),
+        command=command,
+        folder=Path(),
+        environment=os.environ,
+        timeout=seconds,
+        stdin=text.decode(),
+        most=limit,
+    )
+    try:
+        return run(call).encode()
+    except CommandFailed as error:
+        if text and not error.in_time:
+            raise SourceUnreachable(f"{error}; what it was told may have been done") from error
+        raise

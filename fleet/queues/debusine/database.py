@@ -14,12 +14,22 @@ from pydantic import ValidationError
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, Unknown, Worker
 from fleet.planner.durations import Made, by_type
+from fleet.queues.debusine.connection import explained, identify, reading
+from fleet.queues.debusine.packages import (
+    Seconds,
+    looks_of,
+    read_packages,
+    read_runs,
+    read_seconds,
+    running_packages,
+)
+from fleet.queues.debusine.pools import launching_pools
+from fleet.queues.debusine.waiting import check_scopes, read_environments, read_groups
+from fleet.queues.debusine.workers import Row, read_rows, read_workers
 from fleet.schema.model import DebusineQueue, Fleet
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
-    from fleet.queues.debusine.packages import Seconds
-    from fleet.queues.debusine.workers import Row
 
 _Read = TypeVar("_Read")
 
@@ -35,9 +45,6 @@ class DebusineDatabase:
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits, by groups that this fleet.yaml treats alike, and every worker."""
-        # psycopg is slow to load, and most commands read nothing.
-        from fleet.queues.debusine.connection import identify, reading
-
         try:
             with reading(self._dsn) as connection:
                 identify(connection)
@@ -47,10 +54,6 @@ class DebusineDatabase:
             return QueueReading(demand=unknown, workers=unknown)
 
     def _reading(self, connection: "Connection", now: datetime) -> QueueReading:
-        from fleet.queues.debusine.packages import Seconds
-        from fleet.queues.debusine.pools import launching_pools
-        from fleet.queues.debusine.workers import read_rows
-
         rows = _attempt(connection, read_rows)
         known = () if isinstance(rows, Unknown) else rows
         found = _attempt(connection, lambda c: self._demand(c, now, known))
@@ -68,17 +71,8 @@ class DebusineDatabase:
         return QueueReading(demand=demand, workers=registry[0], rivals=registry[1])
 
     def _demand(
-        self, connection: "Connection", now: datetime, workers: "tuple[Row, ...]"
-    ) -> "tuple[Demand, Seconds]":
-        from fleet.queues.debusine.packages import (
-            looks_of,
-            read_packages,
-            read_runs,
-            read_seconds,
-            running_packages,
-        )
-        from fleet.queues.debusine.waiting import check_scopes, read_environments, read_groups
-
+        self, connection: "Connection", now: datetime, workers: tuple[Row, ...]
+    ) -> tuple[Demand, Seconds]:
         check_scopes(connection, self._scopes)
         looks = looks_of(self._fleet, (tag for row in workers for tag in row.tags.requires))
         packages = read_packages(connection, self._scopes, looks, of=(self._fleet, now.date()))
@@ -99,10 +93,8 @@ class DebusineDatabase:
         return demand, seconds
 
     def _workers(
-        self, connection: "Connection", rows: "tuple[Row, ...]", seconds: "Seconds"
+        self, connection: "Connection", rows: tuple[Row, ...], seconds: Seconds
     ) -> tuple[Worker, ...]:
-        from fleet.queues.debusine.workers import read_workers
-
         return read_workers(connection, rows, self._fleet.fleet, seconds)
 
 
@@ -125,8 +117,6 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
 def _kept(connection: "Connection") -> Iterator[None]:
     """Go back to where it was when something fails; a broken connection fails for good."""
     import psycopg
-
-    from fleet.queues.debusine.connection import explained
 
     try:
         with connection.transaction():

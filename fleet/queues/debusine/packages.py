@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.model.facts import Request, TaskHistory
 from fleet.planner.durations import Run, is_about, patterns_of
-from fleet.queues.debusine import marks
+from fleet.queues.debusine import changes
 from fleet.queues.debusine.rows import PACKAGE_TAG, package_of
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.context import ENVIRONMENTS, QueueContext
@@ -127,9 +127,9 @@ def read_runs(connection: "Connection", packages: Collection[str], fleet: str) -
         "looked_at": _LOOKED_AT,
         "tags": _tags(packages),
         "most": _MOST_RUNS,
-        "mark": marks.FLEET,
+        "mark": changes.FLEET,
         "fleet": fleet,
-        "machine": marks.MACHINE,
+        "machine": changes.MACHINE,
     }
     rows = connection.execute(_RUNS, values).fetchall()
     return tuple(Run(task, tag.removeprefix(PACKAGE_TAG), *ran) for task, tag, *ran in rows)

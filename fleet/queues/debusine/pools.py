@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable
-from fleet.queues.debusine.command import ask_command
-from fleet.queues.debusine.connection import reading
+from fleet.queues.debusine.connection import ask_command, reading
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection

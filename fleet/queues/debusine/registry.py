@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fleet.errors import EngineAbsent, FleetError, PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.ports import Enrolment
-from fleet.queues.debusine import changes, marks
-from fleet.queues.debusine.command import ask_command
-from fleet.queues.debusine.connection import KNOWN, TABLES
+from fleet.queues.debusine import changes
+from fleet.queues.debusine.connection import KNOWN, TABLES, ask_command
 
 if TYPE_CHECKING:
     import psycopg
@@ -97,9 +96,7 @@ def _told(kind: str, because: str) -> FleetError:
 _THERE = """\
 import json, types
 from django.db import connection, transaction
-marks, changes = types.ModuleType("marks"), types.ModuleType("changes")
-exec({marks!r}, marks.__dict__)
-changes.marks = marks
+changes = types.ModuleType("changes")
 exec({changes!r}, changes.__dict__)
 
 def execute(statement, values):
@@ -116,29 +113,21 @@ except changes.Refusal as refusal:
     refused = [refusal.kind, str(refusal)]
 print({mark!r} + json.dumps([done, refused]))
 """
-_IMPORT = "from fleet.queues.debusine import marks\n"
-SENT = {
-    "changes.py": "7b136311e915cf0cf3474815d397d8a6f6428fab7f064cae5efc462a7fefb680",
-    "marks.py": "d2b1c98c93e55ba930cb9b6e853c183a455936a4887a8d3a17b5fb9e40b2adba",
-}
-"""The files that are sent, and the SHA-256 that each has in this version of fleet."""
+SENT = "56370ba0eba9cf83b9ab5c69c39fdc887a640b9dcb1fea73caff85436bbd18f0"
+"""The SHA-256 of `changes.py` in this version of fleet: nothing else is sent to a server."""
 
 
-def _script(name: str) -> str:
+def _script() -> str:
     try:
-        content = files(__package__).joinpath(name).read_bytes()
-    except OSError as error:
-        raise EngineAbsent(_not_ours(name)) from error
-    if hashlib.sha256(content).hexdigest() != SENT[name]:
-        raise EngineAbsent(_not_ours(name))
+        content = files(__package__).joinpath("changes.py").read_bytes()
+    except OSError:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != SENT:
+        raise EngineAbsent(
+            "queues/debusine/changes.py of this installation is not the one of this version of "
+            "fleet, so it is not sent to a server; install fleet again"
+        )
     return content.decode()
-
-
-def _not_ours(name: str) -> str:
-    return (
-        f"queues/debusine/{name} of this installation is not as this version of fleet has it, and "
-        "is not sent to a server: install fleet again"
-    )
 
 
 Shell = Callable[[Sequence[str], bytes], bytes]
@@ -157,8 +146,7 @@ class CommandChannel:
         # No answer can be mistaken for what something else prints.
         mark = f"{_ANSWER}{secrets.token_hex(8)}:"
         text = _THERE.format(
-            marks=_script("marks.py"),
-            changes=_script("changes.py").replace(_IMPORT, ""),
+            changes=_script(),
             calls=json.dumps([(function.__name__, arguments) for function, arguments in calls]),
             mark=mark,
         )
@@ -325,11 +313,11 @@ class DebusineRegistry:
 
 def _metadata(enrolment: Enrolment) -> dict[str, Any]:
     """Return what a worker's row says of it; tags that a pool does not state are left out."""
-    tags = {marks.PROVIDED_TAGS: enrolment.provides, marks.REQUIRED_TAGS: enrolment.requires}
+    tags = {changes.PROVIDED_TAGS: enrolment.provides, changes.REQUIRED_TAGS: enrolment.requires}
     return {
-        marks.FLEET: enrolment.fleet,
-        marks.POOL: enrolment.pool,
-        marks.MACHINE: enrolment.worker,
+        changes.FLEET: enrolment.fleet,
+        changes.POOL: enrolment.pool,
+        changes.MACHINE: enrolment.worker,
     } | {key: list(said) for key, said in tags.items() if said}
 
 
@@ -337,9 +325,9 @@ def _stands(seen: Mapping[str, Any], what: _Written) -> bool:
     """Say whether what was written can be read back."""
     match what:
         case "drained":
-            return bool(seen["static"].get(marks.TASKS_ALLOWLIST) == [])
+            return bool(seen["static"].get(changes.TASKS_ALLOWLIST) == [])
         case "given work":
-            return marks.BEFORE_DRAIN not in seen["static"]
+            return changes.BEFORE_DRAIN not in seen["static"]
         case "perhaps off" if seen["enabled"] or seen["awaited"]:
             return True  # it never came to be
         case "off" | "perhaps off":

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, Sample, Unknown
 from fleet.queues.debusine.rows import Page, Row
-from fleet.queues.http import Reader, Reply, TooSlow
+from fleet.queues.http import Limits, Reader, Reply, TooSlow
 from fleet.schema.model import DebusineQueue
 
 _LISTING = 0.6
@@ -61,9 +61,6 @@ class DebusineRest:
 
     def read(self, now: datetime) -> QueueReading:
         """Return the requests that wait without a worker, in the order Debusine serves them."""
-        # httpx is slow to load, and most commands read nothing.
-        from fleet.queues.http import Limits, Reader
-
         limits = Limits(silence=self._silence, total=self._max_age)
         try:
             with Reader(self._url, limits=limits, clock=self._clock) as reader:

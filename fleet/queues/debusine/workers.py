@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fleet.model.facts import Request, Work, Worker, WorkerState
-from fleet.queues.debusine import marks
+from fleet.queues.debusine import changes
 from fleet.queues.debusine.packages import NAMED_PATHS, Seconds
 from fleet.queues.debusine.rows import keep, package_of
 from fleet.queues.debusine.waiting import data_at
@@ -73,7 +73,7 @@ class Row:
     @property
     def has_told(self) -> bool:
         """Say whether it has ever told what it can do."""
-        return marks.PROVIDED_TAGS in self.dynamic
+        return changes.PROVIDED_TAGS in self.dynamic
 
     def mark(self, key: str) -> str | None:
         """Return what fleet has written about it; None where nobody has."""
@@ -96,7 +96,7 @@ def read_workers(
     data, places = data_at(NAMED_PATHS)
     running = connection.execute(_WORK.format(data=data).encode(), places)
     work = {row[0]: row for row in running}
-    values = {"mark": marks.FLEET, "fleet": fleet}
+    values = {"mark": changes.FLEET, "fleet": fleet}
     served = {row[0]: (row[1], row[2]) for row in connection.execute(_SERVED, values)}
     return tuple(
         _worker(row, fleet, _work(work.get(row.id), seconds), served.get(row.id, (0, None)))
@@ -110,16 +110,16 @@ def _worker(
     running: tuple[str, Work] | None,
     served: tuple[int, datetime | None],
 ) -> Worker:
-    is_ours = row.mark(marks.FLEET) == fleet
+    is_ours = row.mark(changes.FLEET) == fleet
     uses, last_end = served
     state = _state(row, busy=running is not None)
     return Worker(
         name=row.name,
-        machine=row.mark(marks.MACHINE) if is_ours else None,
-        pool=row.mark(marks.POOL) if is_ours else None,
+        machine=row.mark(changes.MACHINE) if is_ours else None,
+        pool=row.mark(changes.POOL) if is_ours else None,
         static=not is_ours,
         state=state,
-        draining=row.static.get(marks.TASKS_ALLOWLIST) == [],
+        draining=row.static.get(changes.TASKS_ALLOWLIST) == [],
         running=running[0] if running else None,
         work=running[1] if running else None,
         uses=uses if is_ours else None,
