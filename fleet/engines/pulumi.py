@@ -104,7 +104,7 @@ class PulumiEngine:
             return
         adopted = self._leftovers(ref, recorded, workers).adopted
         with Gate(ref, self._declaring(ref, _Given(workers, adopted))) as gate:
-            session = self._open(ref, gate.program)
+            session = self._open(ref, gate.program, gate=gate)
             events = Events(session.secrets)
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
@@ -124,9 +124,9 @@ class PulumiEngine:
                 return events.done
 
             self._cli.keep(ref)
-            gate.start(lambda: session.run(lambda: session.stack.up_through(gate, events), events))
+            gate.start(lambda: session.run(partial(_update, session, events), events))
             if not events.is_complete:
-                raise StackFailed(f"stack {ref.name}: nobody was told what it would do")
+                raise StackFailed(f"stack {ref.name}: Pulumi ended without a preview")
             yield Change(events.planned, make)
 
     def up(
@@ -331,9 +331,10 @@ class PulumiEngine:
         ref: StackRef,
         program: Callable[[], None],
         secrets: Sequence[str] = (),
+        gate: Gate | None = None,
     ) -> Session:
         account = self._account(ref)
-        session = self._cli.open(ref, account, program, secrets=secrets)
+        session = self._cli.open(ref, account, program, secrets=secrets, gate=gate)
         self._cli.configure(ref, account.config)
         return session
 

@@ -17,10 +17,9 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
@@ -30,10 +29,7 @@ import grpc  # type: ignore[import-untyped] # it ships no types
 import yaml
 from pulumi import automation
 from pulumi.automation import EngineEvent
-from pulumi.automation._server import LanguageServer
-from pulumi.automation._stack import ExecKind, StackInitMode, _cleanup
-from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
-from pulumi.runtime.proto import language_pb2, language_pb2_grpc
+from pulumi.runtime.proto import language_pb2
 from semver import VersionInfo
 
 from fleet.engines.account import Account
@@ -253,8 +249,66 @@ class Gate(AbstractContextManager["Gate"]):
         self._thread.shutdown()
 
 
-_THREADS = 4
-"""As many as the SDK has."""
+_RUN = "/pulumirpc.LanguageRuntime/Run"
+_CLIENT = "--client="
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 400 * 2**20),
+    ("grpc.server_max_unrequested_time_in_server", 1800),
+)
+"""As the SDK sets them: a run's answer may be long, and long in coming."""
+
+
+class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships no types
+    """Passes calls on to the SDK's server of a program, runs only when the gate lets them."""
+
+    def __init__(self, channel: grpc.Channel, gate: Gate) -> None:
+        self._channel = channel
+        self._gate = gate
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        """Return what answers one call, its messages as bytes."""
+        method, pass_on = details.method, self._channel.unary_unary(details.method)
+
+        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+            if method == _RUN and not self._passes(request):
+                refused = language_pb2.RunResponse(error="given up after its preview", bail=True)
+                return bytes(refused.SerializeToString())
+            try:
+                return bytes(pass_on(request))
+            except grpc.RpcError as error:
+                context.abort(error.code(), error.details())
+                raise
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _passes(self, request: bytes) -> bool:
+        # Before that, not even the stack itself is declared, and its state is not written.
+        return self._gate.passes(is_preview=language_pb2.RunRequest.FromString(request).dryRun)
+
+
+@contextmanager
+def _gated(args: Sequence[str], gate: Gate) -> Iterator[list[str]]:
+    """Put the gate between the CLI and the program; keep the preview, which the SDK skips."""
+    client = next(word for word in args if word.startswith(_CLIENT))
+    server = grpc.server(ThreadPoolExecutor(4), options=_OPTIONS)
+    with grpc.insecure_channel(client.removeprefix(_CLIENT), options=_OPTIONS) as channel:
+        server.add_generic_rpc_handlers((_GatedServer(channel, gate),))
+        gated = f"{_CLIENT}127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            yield [gated if word == client else word for word in args if word != "--skip-preview"]
+        finally:
+            server.stop(0)
+
+
+_ENDED = {
+    "kind": "update",
+    "message": "",
+    "startTime": "2000-01-01T00:00:00.000Z",
+    "environment": {},
+    "config": {},
+    "result": "succeeded",
+}
 
 
 class Overdue(Exception):
@@ -268,10 +322,12 @@ class Command(automation.PulumiCommand):
     killed with all that it started where it has not ended `grace` seconds later.
     """
 
-    def __init__(self, root: str, limit: float = 3600, grace: float = 60) -> None:
+    def __init__(
+        self, root: str, limit: float = 3600, grace: float = 60, gate: Gate | None = None
+    ) -> None:
         self.command = str(Path(root) / "bin" / "pulumi")
         self.version = VersionInfo.parse(VERSION)
-        self._limit, self._grace = limit, grace
+        self._limit, self._grace, self._gate = limit, grace, gate
 
     def run(
         self,
@@ -282,6 +338,22 @@ class Command(automation.PulumiCommand):
         on_error: automation.OnOutput | None = None,
     ) -> automation.CommandResult:
         """Run a command of the CLI; Overdue where it was ended."""
+        if args[:2] == ["stack", "history"]:
+            # The SDK reads it after each update; that it ended is all that counts here.
+            return automation.CommandResult(json.dumps([_ENDED]), "", 0)
+        if args[0] == "up" and self._gate:
+            with _gated(args, self._gate) as gated:
+                return self._run(gated, cwd, additional_env, on_output, on_error)
+        return self._run(args, cwd, additional_env, on_output, on_error)
+
+    def _run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: automation.OnOutput | None,
+        on_error: automation.OnOutput | None,
+    ) -> automation.CommandResult:
         mark = token_hex(8)
         is_over, is_late = threading.Event(), threading.Event()
 
@@ -320,60 +392,14 @@ class Workspace(automation.LocalWorkspace):
             words += ["--secrets-provider", self.secrets_provider]
         self._run_pulumi_cmd_sync(words)
 
+    def stack_outputs(self, stack_name: str) -> automation.OutputMap:  # noqa: ARG002 - the SDK's own argument
+        """Return none: what was made is read from the state."""
+        return {}
+
     def save_project_settings(self, settings: automation.ProjectSettings) -> None:
         """Write the project's file whole, where it says something else."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=True)
         replace_file(Path(self.work_dir) / "Pulumi.yaml", text.encode(), mode=0o600)
-
-
-class _GatedProgram(LanguageServer):
-    """A program that the engine runs when its gate lets it."""
-
-    def __init__(self, program: automation.PulumiFn, gate: Gate) -> None:
-        super().__init__(program)
-        self._gate = gate
-
-    def Run(  # noqa: N802 - the protocol's name
-        self, request: language_pb2.RunRequest, context: object
-    ) -> language_pb2.RunResponse:
-        # Before that, not even the stack itself is declared, and its state is not written.
-        if not self._gate.passes(is_preview=request.dryRun):
-            return language_pb2.RunResponse(error="given up after its preview", bail=True)
-        answer: language_pb2.RunResponse = super().Run(request, context)  # type: ignore[no-untyped-call] # the SDK's own
-        return answer
-
-
-class Stack(automation.Stack):
-    """A stack of which the outputs and the history are not read after each `up`."""
-
-    @classmethod
-    def select(cls, stack_name: str, workspace: automation.Workspace) -> "Stack":
-        """Return a stack that exists."""
-        return cls(stack_name, workspace, StackInitMode.SELECT)
-
-    def up_through(self, gate: Gate, on_event: Callable[[EngineEvent], None]) -> None:
-        """Run `up` with the CLI's own preview, which the SDK always skips, through a gate."""
-        server = grpc.server(ThreadPoolExecutor(_THREADS), options=_GRPC_CHANNEL_OPTIONS)
-        language = _GatedProgram(self.workspace.program or gate.program, gate)
-        language_pb2_grpc.add_LanguageRuntimeServicer_to_server(language, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        # This CLI tells its events to a server: there is neither a file nor what watches it.
-        events, _, _, _, listener = self._setup_event_log("up", on_event, VERSION)
-        words = ["up", "--yes", "--continue-on-error", f"--client=127.0.0.1:{port}"]
-        words += ["--exec-kind", ExecKind.INLINE.value, "--event-log", events]
-        try:
-            self._run_pulumi_cmd_sync(words)
-        finally:
-            _cleanup(None, None, None, lambda: server.stop(0), listener)
-
-    def outputs(self) -> Mapping[str, automation.OutputValue]:  # type: ignore[override] # the SDK's own alias is of dict, it only hands it on
-        """Return none: what was made is read from the state."""
-        return {}
-
-    def info(self, show_secrets: bool | None = None) -> automation.UpdateSummary:  # noqa: ARG002, FBT001 - the SDK's own argument
-        """Return that an update ended; `up` raises where it did not succeed."""
-        return automation.UpdateSummary("update", datetime.now(UTC), "", {}, {}, "succeeded")
 
 
 _LOGS_KEPT = 20
@@ -485,7 +511,7 @@ class Session(NamedTuple):
     """An open stack and the program that was given to it."""
 
     ref: StackRef
-    stack: "Stack"
+    stack: automation.Stack
     home: Home
     secrets: list[str]
     """What no message shows; more may be added before more is told."""
@@ -526,10 +552,12 @@ class Cli:
         program: Callable[[], None],
         *,
         secrets: Collection[str] = (),
+        gate: Gate | None = None,
     ) -> Session:
         """Return a stack that exists, with a program to run.
 
-        `secrets` are those of the program: no message shows them.
+        `secrets` are those of the program: no message shows them. With a `gate`, `up` has a
+        preview and waits after it.
         """
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -537,9 +565,11 @@ class Cli:
             loops.append(asyncio.get_running_loop())
             program()
 
-        workspace = self._workspace(ref, account, noted)
+        workspace = self._workspace(ref, account, noted, gate)
         hidden = [*secrets, *self.secrets(account)]
-        return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
+        return Session(
+            ref, automation.Stack.select(ref.name, workspace), self._home, hidden, loops
+        )
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
         """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
@@ -630,15 +660,16 @@ class Cli:
         )
 
     @cached_property
-    def _command(self) -> "automation.PulumiCommand":
-
-        return Command(str(self._home.command_root(known_cli())))
+    def _root(self) -> str:
+        return str(self._home.command_root(known_cli()))
 
     def _workspace(
-        self, ref: StackRef, account: Account, program: Callable[[], None] | None
-    ) -> "automation.LocalWorkspace":
-        from pulumi import automation
-
+        self,
+        ref: StackRef,
+        account: Account,
+        program: Callable[[], None] | None,
+        gate: Gate | None = None,
+    ) -> automation.LocalWorkspace:
         if self._passphrase is None:
             raise SecretMissing(
                 "the real engine encrypts secrets in stack state: say where its passphrase is, "
@@ -665,7 +696,7 @@ class Cli:
             project_settings=automation.ProjectSettings(
                 name=name, runtime="python", main=str(project.folder)
             ),
-            pulumi_command=self._command,
+            pulumi_command=Command(self._root, gate=gate),
         )
 
 
