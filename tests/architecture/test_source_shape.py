@@ -57,3 +57,14 @@ def test_fakes_are_written_never_patched_in() -> None:
     ]
 
     assert patching == []
+
+
+def test_no_private_part_of_a_library_is_imported() -> None:
+    private = [
+        f"{path}: {name}"
+        for path, module in modules("fleet", "stacks").items()
+        for name in sorted(module.imports)
+        if not name.startswith("fleet") and "._" in name
+    ]
+
+    assert private == []
