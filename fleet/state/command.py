@@ -8,10 +8,8 @@ error, secrets masked.
 import os
 import selectors
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import IO
 
 from fleet.errors import SourceUnreachable
 from fleet.schema.units import write_duration
+from fleet.state.interrupts import later_interrupts
 from fleet.state.masking import mask
 from fleet.state.processes import Process, end, identify
 
@@ -30,7 +29,6 @@ _PIPE = 1 << 20
 """What Linux lets a pipe hold at most."""
 _LINES = 3
 _LOOK_SECONDS = 0.5
-_START_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -85,17 +83,15 @@ def run(call: Call) -> str:
     if call.is_cut():
         raise CommandFailed(f"{call.what} is not begun, for fleet ends", started=False)
     said = _Said(call)
-    starting: Future[tuple[subprocess.Popen[bytes], Process | None]] = Future()
-    # An interrupt reaches the main thread only, and cannot break the start off in the middle.
-    starter = threading.Thread(target=_start, args=(call, starting))
+    process = known = None
     try:
-        starter.start()
-        process, _ = starting.result()
+        with later_interrupts():
+            process = _start(call)
+            known = identify(process.pid)
         _talk(process, call, said)
     except BaseException:
-        wait([starting], _START_SECONDS)
-        if starting.done() and starting.exception() is None:
-            _end(*starting.result())
+        if process is not None:
+            _end(process, known)
         raise
     with process:
         pass
@@ -110,9 +106,9 @@ def run(call: Call) -> str:
         raise CommandFailed(f"{call.what} printed what is not UTF-8 text") from None
 
 
-def _start(call: Call, starting: "Future[tuple[subprocess.Popen[bytes], Process | None]]") -> None:
+def _start(call: Call) -> subprocess.Popen[bytes]:
     try:
-        process = subprocess.Popen(  # noqa: S603 - the operator's own command
+        return subprocess.Popen(  # noqa: S603 - the operator's own command
             call.command,
             cwd=call.folder,
             env=dict(call.environment),
@@ -125,13 +121,9 @@ def _start(call: Call, starting: "Future[tuple[subprocess.Popen[bytes], Process 
     except (OSError, ValueError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else "not a command"
         reason += "; is it installed and on PATH?" * isinstance(error, FileNotFoundError)
-        failed = CommandFailed(
+        raise CommandFailed(
             f"{call.what}: {call.command[0]} cannot be started: {reason}", started=False
-        )
-        failed.__cause__ = error
-        starting.set_exception(failed)
-    else:
-        starting.set_result((process, identify(process.pid)))
+        ) from error
 
 
 def _end(process: subprocess.Popen[bytes], known: Process | None) -> None:

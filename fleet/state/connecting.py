@@ -23,6 +23,7 @@ import sqlalchemy as sa
 
 from fleet.errors import Locked, StoreFailed, StoreMissing
 from fleet.state import tables
+from fleet.state.interrupts import later_interrupts
 from fleet.state.places import older_place, sqlite_url
 from fleet.state.tables import ABOUT
 
@@ -182,14 +183,16 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
-        with self._telling(), self._engine.begin() as connection:
-            if self._fence and not is_current(connection, self._fence):
-                raise Locked(
-                    f"this run has lost the lock of fleet {self._fleet}, and another took it: "
-                    "nothing more is written; what it did is in the stacks, and the next apply "
-                    "goes on from there"
-                )
-            yield connection
+        with self._telling():
+            connection = self._engine.connect()
+            with later_interrupts(), connection, connection.begin():
+                if self._fence and not is_current(connection, self._fence):
+                    raise Locked(
+                        f"this run has lost the lock of fleet {self._fleet}, and another took it: "
+                        "nothing more is written; what it did is in the stacks, and the next "
+                        "apply goes on from there"
+                    )
+                yield connection
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

@@ -10,9 +10,13 @@ from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 ONLY_BUILDERS = {"builders": BUILDERS}
 TODAY = datetime.now(UTC).date()
+TOMORROW = TODAY + timedelta(days=1)
+"""Still to come when the tests run across midnight."""
 
 
-def approvals(*counts: int, pool: str = "big", guard: str = "delete", until: date = TODAY) -> str:
+def approvals(
+    *counts: int, pool: str = "big", guard: str = "delete", until: date = TOMORROW
+) -> str:
     lines = [
         f"{{guard: {guard}, pool: {pool}, count: {count}, reason: move {n}, expires: {until}}}"
         for n, count in enumerate(counts)

@@ -84,12 +84,17 @@ def served(
             os.kill(os.getpid(), signal.SIGTERM)
 
     player = threading.Thread(target=play)
-    player.start()
-    with chdir(trial.folder), warnings.catch_warnings():
-        # A signal may fall between the opening of a file and its `with`; the process ends then.
-        warnings.simplefilter("ignore", ResourceWarning)
-        code = serve.run(args, console, WakeableTimer(0))
-    player.join()
+    # Where the server has ended by itself, this process hears the signal.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        player.start()
+        with chdir(trial.folder), warnings.catch_warnings():
+            # A signal may fall between the opening of a file and its `with`.
+            warnings.simplefilter("ignore", ResourceWarning)
+            code = serve.run(args, console, WakeableTimer(0))
+        player.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return code, console
 
 

@@ -8,6 +8,7 @@ of this number all is killed; 0: at none.
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -54,7 +55,8 @@ class Moments:
             file.write(f"{moment}\n")
         if self._count == self._last:
             for each in reversed(family_of(os.getpid())):
-                os.kill(each, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(each, signal.SIGKILL)
 
 
 if __name__ == "__main__":

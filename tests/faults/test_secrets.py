@@ -174,7 +174,7 @@ def test_a_planted_secret_is_found_in_a_database_in_a_name_and_in_an_argument(
     with subprocess.Popen(runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        places = [*in_files(tmp_path), *in_processes()]
+        places = [*in_files(tmp_path), *in_processes(tmp_path)]
         process.kill()
 
     assert {
@@ -217,7 +217,7 @@ def test_no_secret_is_left_in_any_file_row_process_or_sentence(
             ("what was said", "".join(said).encode()),
             *in_files(tmp_path, besides=given),
             *_in_tables(tables),
-            *in_processes(),
+            *in_processes(tmp_path),
         ],
     )
     assert leaks == []

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from fleet.state import command
 from fleet.state.command import Call, CommandFailed, run
 from tests.rigs.local_machines import until
 
@@ -26,8 +27,7 @@ def call(
     secrets: tuple[str, ...] = (),
     stdin: str = "",
 ) -> str:
-    command = ("sh", "-c", script)
-    return run(Call("new", command, folder, PATH, timeout, secrets, stdin))
+    return run(Call("new", ("sh", "-c", script), folder, PATH, timeout, secrets, stdin))
 
 
 def failure(script: str, folder: Path, *, timeout: float = 20, secret: str = "") -> CommandFailed:
@@ -94,7 +94,10 @@ def test_one_that_hangs_is_ended_and_all_that_it_started(tmp_path: Path) -> None
         assert is_gone(int((tmp_path / name).read_text()))
 
 
-def test_one_that_is_asked_to_end_may_clean_up(tmp_path: Path) -> None:
+def test_one_that_is_asked_to_end_may_clean_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "GRACE", 60.0)
     script = "trap 'echo cleaned > here; exit 0' TERM; sleep 99 & wait"
 
     failure(script, tmp_path, timeout=2)
@@ -133,7 +136,7 @@ def test_of_complaints_without_end_the_last_are_told_and_they_cost_no_memory(
 ) -> None:
     tracemalloc.start()
     try:
-        failed = failure("yes | head -c 50000000 >&2; echo no room >&2; exit 1", tmp_path)
+        failed = failure("yes | head -c 5000000 >&2; echo no room >&2; exit 1", tmp_path)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -214,7 +217,7 @@ def test_a_command_is_ended_when_fleet_ends_and_none_is_begun_then(tmp_path: Pat
 
 def test_whoever_interrupts_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     def call_for(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)

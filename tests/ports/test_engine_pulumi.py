@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -293,11 +294,12 @@ def kill_the_cli_of_a_held_change(folder: Path) -> tuple[Sequence[str], Mapping[
     with PulumiRig(folder).engine.prepare(REF, [TWO]) as change:
         assert [step.operation for step in change.steps] == ["delete", "create"]
         for process in family_of(os.getpid())[1:]:
-            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0]
-            if Path(command.decode()).name == "pulumi":
-                os.kill(process, signal.SIGKILL)
-                while Path(f"/proc/{process}").exists():
-                    threading.Event().wait(0.05)
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended by itself
+                command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0]
+                if Path(command.decode()).name == "pulumi":
+                    os.kill(process, signal.SIGKILL)
+                    while Path(f"/proc/{process}").exists():
+                        threading.Event().wait(0.05)
         try:
             change.make(quiet, {})
         except StackFailed as failure:

@@ -173,7 +173,7 @@ def test_a_server_that_is_down_is_unknown() -> None:
 def test_a_server_that_says_nothing_is_unknown(server: Replay) -> None:
     server.faults.hold = True
 
-    assert "sent nothing for 0.6 s" in why_unknown(server.url)
+    assert "sent nothing for 0.6 s" in why_unknown(server.url, silence=0.6)
 
 
 def test_a_reading_older_than_its_limit_is_given_up(server: Replay) -> None:

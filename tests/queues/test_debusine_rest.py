@@ -124,7 +124,7 @@ def test_what_rules_look_at_in_task_data_is_kept_and_nothing_else() -> None:
 
     with serving(listed, debian=1) as server:
         asked = DebusineQueue.model_validate(queue | {"url": server.url})
-        demand = DebusineRest(asked, TOKEN, paths=paths, silence=0.6).read(NOW).demand
+        demand = DebusineRest(asked, TOKEN, paths=paths).read(NOW).demand
 
     assert isinstance(demand, Demand)
     (request,) = demand.requests

@@ -6,6 +6,7 @@ Base64 of a text depends on where in the encoded bytes it begins: all three plac
 import base64
 import gzip
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,8 @@ from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import zstandard
+
+from tests.ports.engines import family_of
 
 Place = tuple[str, bytes]
 """Where something was found, and what stood there."""
@@ -56,14 +59,19 @@ def in_files(*folders: Path, besides: Iterable[Path] = ()) -> Iterator[Place]:
             yield from ((f"{path} (unpacked)", text) for text in _unpacked(path))
 
 
-def in_processes() -> Iterator[Place]:
-    """Yield arguments and environment of every process that may be looked at."""
+def in_processes(work: Path) -> Iterator[Place]:
+    """Yield arguments and environment of this process's family and of all that work in a folder.
+
+    Other tests, and other runs of the tests, may have the same secrets.
+    """
+    family = family_of(os.getpid())
     for folder in Path("/proc").glob("[0-9]*"):
-        for name in ("cmdline", "environ"):
-            try:
-                yield f"{name} of process {folder.name}", (folder / name).read_bytes()
-            except OSError:  # it has ended, or is another user's
-                continue
+        try:
+            if int(folder.name) in family or (folder / "cwd").readlink().is_relative_to(work):
+                for name in ("cmdline", "environ"):
+                    yield f"{name} of process {folder.name}", (folder / name).read_bytes()
+        except OSError:  # it has ended, or is another user's
+            continue
 
 
 def _base64(raw: bytes, before: int) -> tuple[bytes, bytes]:

@@ -18,10 +18,14 @@ NO_ROWS = b'{"next": null, "previous": null, "results": []}'
 
 
 def rest(
-    url: str, *, scopes: tuple[str, ...] = ("debian",), token: str | None = TOKEN
+    url: str,
+    *,
+    scopes: tuple[str, ...] = ("debian",),
+    token: str | None = TOKEN,
+    silence: float = 30,
 ) -> DebusineRest:
     queue = DebusineQueue(kind="debusine", url=url, scopes=list(scopes))
-    return DebusineRest(queue, token, silence=0.6)
+    return DebusineRest(queue, token, silence=silence)
 
 
 def read_demand(
@@ -33,9 +37,13 @@ def read_demand(
 
 
 def why_unknown(
-    url: str, *, scopes: tuple[str, ...] = ("debian",), token: str | None = TOKEN
+    url: str,
+    *,
+    scopes: tuple[str, ...] = ("debian",),
+    token: str | None = TOKEN,
+    silence: float = 30,
 ) -> str:
-    demand = rest(url, scopes=scopes, token=token).read(NOW).demand
+    demand = rest(url, scopes=scopes, token=token, silence=silence).read(NOW).demand
     assert isinstance(demand, Unknown), demand
     return demand.unknown
 
