@@ -1,4 +1,7 @@
-"""This package says why a request waits, why a pool holds what it holds, why a worker stays."""
+"""Why a request waits, why a pool has its machines, why a worker stays or goes.
+
+Begin with `request`; `unblock` searches for edits that help, `changes` compares two fleet.yaml.
+"""
 
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import (

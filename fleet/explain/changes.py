@@ -183,11 +183,11 @@ def _replaced(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
 
 
 Result = Literal["passed", "throttled", "refused"]
-"""What a guard said."""
+"""The result of a guard."""
 
 
 class Difference(Value):
-    """What a pool's verdict said before and says now."""
+    """A value of a pool before and after the change."""
 
     key: str
     before: str
@@ -241,7 +241,7 @@ class RequestsChange(Value):
 
 
 class GuardChange(Value):
-    """A guard that says something else because of the change."""
+    """A guard with another result because of the change."""
 
     guard: str
     pool: str | None = Field(None, description="None where it counts the whole fleet.")
@@ -371,7 +371,7 @@ def compare(
 ) -> Changes:
     """Return what the plan of a changed fleet.yaml does otherwise than the plan of its base.
 
-    `unseen` is what the base needs and nobody looked at (`find_unseen`), `config` the keys that
+    `unseen` is what the base needs and was not read (`find_unseen`), `config` the keys that
     differ (`find_config_changes`), `renames` what pools were called before; in both plans they
     have their new name (`rename_pools`).
     """

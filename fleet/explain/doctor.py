@@ -27,8 +27,8 @@ def judge_demand(case: Case, summaries: Summaries) -> Iterator[Finding]:
             yield wrong(about, reading.demand.unknown, f"see queues.{queue} in fleet.yaml")
             continue
         if queue in estimates:
-            said = estimates[queue].because
-            yield Finding(about=about, result="notice", said=said, fix="fleet debusine grants")
+            because = estimates[queue].because
+            yield Finding(about=about, result="notice", said=because, fix="fleet debusine grants")
         else:
             count = sum(request.count for request in reading.demand.requests)
             waits = "1 request waits" if count == 1 else f"{count:,} requests wait"

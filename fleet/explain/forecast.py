@@ -1,10 +1,8 @@
-"""This module estimates when each waiting request starts: it tells what the plan tells.
+"""Estimate when each waiting request starts, consistent with the plan.
 
-A request that the plan serves starts on the worker that the plan counts for it. The others take
-turns after them, in the queue's own order, each on the worker that fits it and whose work ends
-first: a worker that is free now would serve them in the plan. Where a limit or a budget stops a
-request, a worker alone does not help it, so that its start is not known. A worker whose work
-nobody can time takes nothing more: unknown rather than wrong.
+A request that the plan serves starts on its worker of the plan. The others follow in queue order,
+each on the worker that fits and is free first. The start is unknown where a limit or a budget
+stops a request, and on workers whose work has no known end.
 """
 
 from collections import defaultdict
@@ -27,7 +25,7 @@ from fleet.tagrules.bulk import Matcher
 from fleet.tagrules.context import queue_context
 from fleet.tagrules.vocabulary import Vocabulary
 
-_UNTIMED = "nothing says how long the workers that fit are busy: no history, and no `durations`"
+_UNTIMED = "the workers that fit are busy for an unknown time: no history, and no `durations`"
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
 Class = tuple[frozenset[str], Offer, Kind]
 """Workers that are alike to every request: their queues, what they offer, and on what machine."""
@@ -40,41 +38,41 @@ class Standing:
     name: str
     alike: Class
     free_in: int | None
-    """None where nothing says how long it still works."""
+    """None where the end of its work is unknown."""
     works: bool = False
 
 
 @dataclass
 class Forecast:
-    """When requests start, as far as anything says so."""
+    """When requests start, as far as known."""
 
     now: datetime
     starts: dict[str, int] = field(default_factory=dict)
-    """Request to the seconds from now until it starts; a request that is absent is not known."""
+    """Request to the seconds from now until it starts; absent where unknown."""
     ends: dict[str, int] = field(default_factory=dict)
-    """Request to the seconds from now until it ends; a request that is absent is not known."""
+    """Request to the seconds from now until it ends; absent where unknown."""
     workers: dict[str, str] = field(default_factory=dict)
     """Request to the worker that it starts on, for those whose start is known."""
     not_known: dict[str, str] = field(default_factory=dict)
-    """Request to why its start is not known."""
+    """Request to why its start is unknown."""
 
     def start_of(self, key: str) -> datetime | None:
-        """Return when a request is expected to start; None where that is not known."""
+        """Return when a request is expected to start; None where unknown."""
         seconds = self.starts.get(key)
         return None if seconds is None else self.now + timedelta(seconds=seconds)
 
 
 @dataclass
 class _Line:
-    """The workers of one class, the first to be free first; what was taken since is stale."""
+    """The workers of one class, the first to be free first; taken entries are stale."""
 
     heap: list[tuple[int, str]] = field(default_factory=list)
     untimed: bool = False
-    """One of them works for nobody knows how long."""
+    """One of them works for an unknown time."""
     kind: Kind = NO_KIND
 
     def ends_in_time(self, request: Ordered) -> bool:
-        """Say whether a request ends before its deadline there."""
+        """Return whether a request ends before its deadline there."""
         return request.timing is None or not request.timing.is_late([self.kind], request.seconds)
 
 
@@ -123,7 +121,7 @@ class _Turns:
         self._working = {name for name, each in standing.items() if each.works}
 
     def start(self, found: Forecast, request: Ordered, name: str) -> None:
-        """Have a request start on a worker once that is free."""
+        """Start a request on a worker once that is free."""
         if name not in self._standing:
             found.not_known[request.key] = f"worker {name}, which it is next for, is not seen now"
         elif name not in self.free:
@@ -137,7 +135,7 @@ class _Turns:
         self._working.add(name)
 
     def lines(self) -> dict[Class, _Line]:
-        """Return the workers that have work, by class; what is free now takes nobody's turn."""
+        """Return the busy workers by class; free ones are used by the plan already."""
         lines: defaultdict[Class, _Line] = defaultdict(_Line)
         for name in self._working & self._standing.keys():
             line = lines[self._standing[name].alike]
@@ -151,7 +149,7 @@ class _Turns:
         return dict(lines)
 
     def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
-        """Return when the first of the workers that count ends its work; None: not known."""
+        """Return when the first of the matching workers ends its work; None: unknown."""
         working = [self._standing[n] for n in self._working & self._standing.keys()]
         ends = [self.free.get(each.name) for each in working if counts(each.alike[1])]
         known = [end for end in ends if end is not None]
@@ -159,7 +157,7 @@ class _Turns:
 
 
 def _stopped(fleet: Fleet, plan: Plan, turns: _Turns) -> dict[str, str]:
-    """Return the requests that a limit or a budget stops wherever they fit, and which."""
+    """Return the requests that a limit or a budget stops in every pool that fits, and why."""
     vocabulary = Vocabulary(fleet)
     found: dict[str, str] = {}
     for unserved in plan.unserved:
@@ -187,7 +185,7 @@ def _is_limit(path: tuple[str | int, ...]) -> bool:
 
 
 def _keep_samples(plan: Plan, found: Forecast) -> None:
-    """Take back when requests of a queue start that was only sampled: others may go first."""
+    """Remove the starts of requests of partly read queues: others may go first."""
     sampled = {estimate.queue for estimate in plan.estimates}
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = write_duration(found.starts.pop(key))
@@ -199,7 +197,7 @@ def _keep_samples(plan: Plan, found: Forecast) -> None:
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:
-    """Return who of these workers is free first, and when; None where nobody ever is."""
+    """Return which of these workers is free first, and when; None where none will be."""
     first: tuple[int, str] | None = None
     for line in lines:
         heap = line.heap
@@ -243,7 +241,7 @@ def _fitting_lines(
 
 
 def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
-    """Return the signatures whose queue stored a tag that was asked for without permission."""
+    """Return the signatures whose queue stored a denied tag."""
     refused = {s.requests[0]: s for s in plan.signatures if s.refused}
     judge = judge_of(fleet, world)
     return {
@@ -257,7 +255,7 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
 
 
 def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
-    """Yield the workers that take work: those that stay, boot, or are made by this plan."""
+    """Yield the workers that take work: those that stay, boot, or are created by this plan."""
     withheld = {a.worker for a in plan.withheld}
     durations = Durations(fleet, world)
     known = registered_workers(world)
@@ -269,7 +267,7 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
             stays = verdict.worker not in withheld
         if not stays or verdict.state not in _WORKING or verdict.inactive:
             continue
-        # One of its name that is gone says nothing of a machine that is made now.
+        # An earlier worker of the same name says nothing about a new machine.
         worker = None if verdict.verdict == "create" else known.get(verdict.worker)
         if verdict.pool not in fleet.pools or (worker is not None and worker.draining):
             continue
@@ -291,7 +289,7 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
 
 
 def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
-    """Return how long a busy worker is expected to stay so, on the machine that it has."""
+    """Return how many more seconds a worker is expected to be busy; None: unknown."""
     listings = [x for x in world.providers.values() if isinstance(x, Listing)]
     machines = {m.name: m for listing in listings for m in listing.machines}
     machine = machines.get(worker.machine or worker.name)
@@ -308,11 +306,11 @@ def registered_workers(world: World) -> dict[str, Worker]:
     known = {w.name: w for group in readings if isinstance(group, tuple) for w in group}
     listings = [x.workers for x in world.providers.values() if isinstance(x, Listing)]
     for worker in (worker for group in listings for worker in group or ()):
-        told = known.get(worker.name)
-        if told is None or told.work is None or worker.work is not None:
+        other = known.get(worker.name)
+        if other is None or other.work is None or worker.work is not None:
             known[worker.name] = worker
         else:
-            known[worker.name] = worker.model_copy(update={"work": told.work})
+            known[worker.name] = worker.model_copy(update={"work": other.work})
     return known
 
 

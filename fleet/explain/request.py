@@ -594,7 +594,7 @@ def explain_every(
     groups = []
     for signature, verdict, keys in apart:
         waits = verdict not in _SERVED
-        with replans.share(_share(replans.left, searches) if waits else 1, tells=1) as given:
+        with replans.share(_share(replans.left, searches) if waits else 1, most_shown=1) as given:
             answers = tuple(_answers(case, signature, keys, given))
         searches -= waits
         groups.append(

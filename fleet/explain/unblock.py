@@ -93,12 +93,12 @@ def _allowing(fleet: Fleet, world: World, plan: Plan, path: Path) -> Iterator[Ed
         if raised is not None:
             yield raised
     if path[-1] == "mode" and value_at(fleet, path) not in (None, "apply"):
-        yield Edit(path, "apply", says=f"set {dotted(path)} to apply")
+        yield Edit(path, "apply", text=f"set {dotted(path)} to apply")
     for guard in plan.guards:
         if guard.path == path and guard.result == "refused":
             yield from _approvals(fleet, world, guard.guard, guard.pool)
             if guard.guard == "unenforced":
-                yield Edit(path, REMOVED, rank=REMOVE, says=f"remove {dotted(path)}")
+                yield Edit(path, REMOVED, rank=REMOVE, text=f"remove {dotted(path)}")
 
 
 def _approvals(fleet: Fleet, world: World, guard: str, pool: str | None) -> Iterator[Edit]:
@@ -154,11 +154,11 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
         word = _WORDS.get(source or "", "rules")
         if source in ("user", "ticket") and request.requester:
             one = Askers(users=[request.requester])
-            says = f"let user {request.requester} ask for {refused.tag}"
-            yield Edit(refused.path, [*allowed, one], rank=OPEN, says=says)
+            text = f"let user {request.requester} ask for {refused.tag}"
+            yield Edit(refused.path, [*allowed, one], rank=OPEN, text=text)
         if word not in allowed:
-            says = f"let everyone ask for {refused.tag} by {word}"
-            yield Edit(refused.path, [*allowed, word], rank=OPEN, says=says)
+            text = f"let everyone ask for {refused.tag} by {word}"
+            yield Edit(refused.path, [*allowed, word], rank=OPEN, text=text)
 
 
 def _fitting(
@@ -190,21 +190,21 @@ def _fitting_one(
     if mismatch.too_small:
         return  # no edit makes its machines bigger
     if not serves_queue(pool, signature.queue):
-        says = f"let pool {name} serve queue {signature.queue}"
-        yield Edit(("pools", name, "serves"), [*(pool.serves or ()), signature.queue], says=says)
+        text = f"let pool {name} serve queue {signature.queue}"
+        yield Edit(("pools", name, "serves"), [*(pool.serves or ()), signature.queue], text=text)
     if mismatch.missing:
         yield _provide(fleet, name, mismatch.missing)
     if mismatch.not_brought and isinstance(pool, Pool):
         kept = [tag for tag in pool.requires if tag not in mismatch.not_brought]
-        says = f"remove {', '.join(mismatch.not_brought)} from pools.{name}.requires"
+        text = f"remove {', '.join(mismatch.not_brought)} from pools.{name}.requires"
         count = len(mismatch.not_brought)
-        yield Edit(("pools", name, "requires"), kept, count=count, rank=CLAIM, says=says)
+        yield Edit(("pools", name, "requires"), kept, count=count, rank=CLAIM, text=text)
     asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
     unasked = tuple(dict.fromkeys((*mismatch.not_asked, *asked[:1])))
     if unasked:
         yield from _rules(fleet, names[:1], unasked)
-        says = f"have the request ask for {', '.join(unasked)}"
-        yield Edit(REQUEST, unasked, count=len(unasked), rank=ASK, says=says)
+        text = f"have the request ask for {', '.join(unasked)}"
+        yield Edit(REQUEST, unasked, count=len(unasked), rank=ASK, text=text)
     vocabulary = Vocabulary(fleet)
     for tags, flag, holds in (
         (mismatch.not_asked, "exclusive", vocabulary.is_exclusive),
@@ -222,8 +222,8 @@ def _rules(fleet: Fleet, names: tuple[str, ...], tags: tuple[str, ...]) -> Itera
         # What RE2 would read as an operator, and no more: a name is to be read by a person.
         match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
         rule = PowerfulRule(match=match, ask=list(tags))
-        says = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
-        yield Edit(("powerful", len(fleet.powerful)), rule, rank=RULE, says=says)
+        text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
+        yield Edit(("powerful", len(fleet.powerful)), rule, rank=RULE, text=text)
 
 
 def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
@@ -235,9 +235,9 @@ def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
     path: Path = ("pools", name, "provides")
     if by_image and isinstance(pool, Pool):
         path = ("images", pool.image, "provides")
-    says = f"add {', '.join(tags)} to {dotted(path)}, if its workers provide it"
+    text = f"add {', '.join(tags)} to {dotted(path)}, if its workers provide it"
     old = value_at(fleet, path) or []
-    return Edit(path, [*old, *tags], count=len(tags), rank=CLAIM, says=says)
+    return Edit(path, [*old, *tags], count=len(tags), rank=CLAIM, text=text)
 
 
 def dotted(path: Path) -> str:
@@ -248,8 +248,8 @@ def dotted(path: Path) -> str:
 
 def describe(fleet: Fleet, edit: Edit) -> str:
     """Return an edit in words with its figures."""
-    if edit.says:
-        return edit.says
+    if edit.text:
+        return edit.text
     old = write_value(fleet, edit.path, value_at(fleet, edit.path))
     new = write_value(fleet, edit.path, edit.new)
     if edit.rank == EXPIRY:
@@ -275,7 +275,7 @@ class Wait(Value):
     workers: tuple[str, ...] = ()
     """Busy workers whose work has to end."""
     until: Moment | None = None
-    """The expected moment; None where nothing says how long those workers work."""
+    """The expected moment; None where the end of their work is unknown."""
     start: Moment | None = None
     """Of runs: when the request is expected to start on what the last of them makes."""
 
@@ -501,7 +501,7 @@ def find_remedies(
 ) -> tuple[Remedy, ...]:
     """Return what would get a waiting request served, the smallest first; waiting is no edit.
 
-    Returns only the fewest edits, at most `replans.tells`.
+    Returns only the fewest edits, at most `replans.most_shown`.
     """
     if is_served(plan, key) or signature_of(plan, key) is None:
         return ()
@@ -510,10 +510,11 @@ def find_remedies(
             Remedy(Suggestion(sentence=describe_wait(fleet, wait), wait=wait))
             for wait in find_waits(fleet, world, plan, key, given)
         ]
-    if len([w for w in waits if w.suggestion.wait and w.suggestion.wait.until]) >= replans.tells:
+    timed = [each for each in waits if each.suggestion.wait and each.suggestion.wait.until]
+    if len(timed) >= replans.most_shown:
         return tuple(waits)
     found = _fewest(_Search(fleet, world, key, replans, patient=not is_throttled(plan, key)), plan)
-    # Where what is throttled would take too many runs, the throttle has to be raised too.
+    # Where waiting for a throttle takes too many runs, raise the throttle too.
     found = found or _fewest(_Search(fleet, world, key, replans), plan)
     replans.is_spent |= given.is_spent
     return (*waits, *found)
@@ -522,7 +523,7 @@ def find_remedies(
 def _fewest(search: "_Search", plan: Plan) -> list[Remedy]:
     """Return the fewest edits that get a request served, the smallest figures first."""
     wide = sorted(search.run(plan, most=search.replans.left // 2), key=_size)
-    small = map(search.minimised, wide[: 2 * search.replans.tells])
+    small = map(search.minimised, wide[: 2 * search.replans.most_shown])
     every = {_name(edits): edits for edits in small if edits}.values()
     fewest = min(map(_few, every), default=(0, 0))
     found = [(edits, search.harms(plan, edits)) for edits in every if _few(edits) == fewest]
@@ -532,7 +533,7 @@ def _fewest(search: "_Search", plan: Plan) -> list[Remedy]:
         works, wait = search.awaited(edits)
         if works:
             remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait), edits))
-    return remedies[: search.replans.tells]
+    return remedies[: search.replans.most_shown]
 
 
 @dataclass

@@ -50,7 +50,7 @@ class Removed:
     """The new value of a key that is taken out."""
 
     def __repr__(self) -> str:
-        """Return what a person reads."""
+        """Return the text for people."""
         return "(removed)"
 
 
@@ -59,7 +59,7 @@ REMOVED = Removed()
 
 @dataclass(frozen=True)
 class Knob:
-    """A figure that may be turned up: how far, and what each step of it is."""
+    """A figure that may be raised step by step, and how far."""
 
     least: object
     """The value before the first step."""
@@ -86,11 +86,11 @@ class Edit:
     path: Path
     new: object
     count: int = 1
-    """How many edits a person would call it: two tags in one list are two."""
+    """How many edits a person would count: two tags in one list are two."""
     rank: int = 0
-    """Of edits that are as few, what to try and to say first."""
-    says: str = ""
-    """What to do, in words; empty where the path and the two values say it."""
+    """The order among equally few edits."""
+    text: str = ""
+    """What to do, in words; empty where path and values suffice."""
     knob: Knob | None = None
     steps: int = 0
     """How many steps its knob was turned up."""
@@ -143,7 +143,7 @@ def _changed(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any 
 
 
 def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fleet.yaml
-    """Return what stands at a path; None where nothing does."""
+    """Return the value at a path; None where there is none."""
     value: Any = fleet
     for step in path:
         if isinstance(value, Section):
@@ -197,8 +197,8 @@ def write_value(fleet: Fleet, path: Path, value: object) -> str:
 
 def _write(value: object) -> str:
     if isinstance(value, Section):
-        said = [name for name in type(value).model_fields if name in value.model_fields_set]
-        parts = (f"{name}: {_write(getattr(value, name))}" for name in said)
+        names = [name for name in type(value).model_fields if name in value.model_fields_set]
+        parts = (f"{name}: {_write(getattr(value, name))}" for name in names)
         return f"{{{', '.join(parts)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_write, value))}]"
@@ -353,7 +353,7 @@ def _with_workers(world: World, change: _Change) -> World:
 def _with_machines(
     world: World, fleet: Fleet, made: Sequence[Create], gone: Collection[str]
 ) -> World:
-    """Return the world with new machines at both witnesses, and without those that are gone."""
+    """Return the world with new machines, and without deleted ones, in listings and stacks."""
     providers = dict(world.providers)
     stacks = {} if isinstance(world.stacks, Unknown) else dict(world.stacks)
     for name, listing in providers.items():
@@ -407,7 +407,7 @@ def _make(
 
 
 def _register(fleet: Fleet, world: World, machine: Machine) -> World:
-    """Return the world in which a machine's worker has registered, idle, where its like do."""
+    """Return the world in which a machine's worker has registered and is idle."""
     pool = fleet.pools[machine.pool]
     worker = Worker(
         name=machine.name,
@@ -436,18 +436,18 @@ REQUEST = ("request",)
 
 MOST_REPLANS = 400
 FEWEST_REPLANS = 12
-MOST_TOLD = 4
+MOST_SHOWN = 4
 _REQUESTS_FOR_EACH = 1_000
-"""A queue that is longer is planned again less often, in proportion."""
+"""Longer queues get proportionally fewer plans."""
 
 
 def is_served(plan: Plan, key: str) -> bool:
-    """Say whether a plan counts a worker, existing or made now, for a request."""
+    """Return whether a plan has a worker, existing or new, for a request."""
     return any(key in s.by_worker or key in s.by_create for s in plan.signatures)
 
 
 def served_by(signature: Signature) -> tuple[str, ...]:
-    """Return the requests of a signature that a worker, existing or made now, is counted for."""
+    """Return the requests of a signature that have a worker, existing or new."""
     return (*signature.by_worker, *signature.by_create)
 
 
@@ -500,14 +500,14 @@ def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of fleet apply: what it sees and does; number 0 is the one that is explained."""
+    """A run of fleet apply: its world and plan; number 0 is the explained one."""
 
     fleet: Fleet
     world: World
     plan: Plan
     number: int = 0
     of: Hashable = ()
-    """What tells its runs from those of another fleet.yaml."""
+    """Distinguishes its runs from those of another fleet.yaml."""
 
     @cached_property
     def forecast(self) -> Forecast:
@@ -516,9 +516,9 @@ class Run:
 
 
 class Replans:
-    """Plans again, so often at most, and tells so many edits: an answer is worth so much work.
+    """Makes a limited number of plans of edited fleets and later worlds.
 
-    A counterfactual that says what it is (`of`) is planned once, for whichever request.
+    A plan with a key (`of`) is made once and shared by all requests.
     """
 
     def __init__(self, world: World, most: int = MOST_REPLANS) -> None:
@@ -526,23 +526,23 @@ class Replans:
             len(r.demand.requests) for r in world.queues.values() if isinstance(r.demand, Demand)
         )
         self.left = max(FEWEST_REPLANS, min(most, most * _REQUESTS_FOR_EACH // (1 + waiting)))
-        self.tells = MOST_TOLD
+        self.most_shown = MOST_SHOWN
         self._known: dict[Hashable, Plan] = {}
         self._runs: dict[Hashable, Run] = {}
         self.is_spent = False
-        """A search ended before it had planned everything that it asked for."""
+        """Whether a search stopped at the limit."""
 
     @contextmanager
-    def share(self, most: int, *, tells: int = MOST_TOLD) -> Iterator["Replans"]:
-        """Give away a part: it plans again so often at most, and knows what was planned."""
+    def share(self, most: int, *, most_shown: int = MOST_SHOWN) -> Iterator["Replans"]:
+        """Yield a part of the remaining plans, which shares what was planned."""
         shared = copy(self)
         given = shared.left = max(0, min(self.left, most))
-        shared.tells, shared.is_spent = tells, False
+        shared.most_shown, shared.is_spent = most_shown, False
         yield shared
         self.left -= given - shared.left
 
     def plan(self, fleet: Fleet, world: World, *, of: Hashable = None) -> Plan | None:
-        """Return what would be done; None when enough was planned."""
+        """Return the plan; None when the limit is reached."""
         if of is not None and of in self._known:
             return self._known[of]
         if self.left <= 0:
@@ -555,10 +555,7 @@ class Replans:
         return plan
 
     def run_after(self, run: Run) -> Run | None:
-        """Return the run that follows, the machines of this one up; None when enough was planned.
-
-        It is planned once, for whichever request.
-        """
+        """Return the next run, with this one's machines up; None when the limit is reached."""
         name = (run.number + 1, run.of)
         if name not in self._runs:
             world = next_run(run.fleet, run.world, run.plan)
@@ -569,6 +566,6 @@ class Replans:
         return self._runs[name]
 
     def serves(self, fleet: Fleet, world: World, key: str, *, of: Hashable = None) -> bool:
-        """Say whether a request would be served; False too when enough was planned."""
+        """Return whether a request would be served; False too when the limit is reached."""
         plan = self.plan(fleet, world, of=of)
         return plan is not None and is_served(plan, key)

@@ -1,1 +1,4 @@
-"""This package holds value in, text out."""
+"""Values in, text out: plan, status, findings and outcomes as text, JSON, Markdown, HTML.
+
+Begin with `plan_text`; `words` formats figures, `terminal` and `markdown` lay out lines.
+"""

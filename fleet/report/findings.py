@@ -7,6 +7,7 @@ from dataclasses import asdict
 from fleet.report.terminal import clean
 from fleet.schema.findings import Finding, Report, Span
 from fleet.schema.source import Document
+from fleet.schema.units import write_count as many
 
 _WIDTH = 140
 _COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "off": "\x1b[0m"}
@@ -20,10 +21,10 @@ def to_text(findings: Iterable[Finding], document: Document, *, colour: bool = F
 def to_summary(findings: Sequence[Finding], document: Document) -> str:
     """Return one line: the files, whether they are valid, how many findings."""
     errors = sum(finding.severity == "error" for finding in findings)
-    counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
+    counts = [many(errors, "error"), many(len(findings) - errors, "warning")]
     files = clean(document.name)
     if len(document.files) > 1:
-        files += f" and {_count(len(document.files) - 1, 'included file')}"
+        files += f" and {many(len(document.files) - 1, 'included file')}"
     verdict = "invalid" if errors else "valid"
     found = ", ".join(count for count in counts if not count.startswith("0 "))
     return f"{files}: {verdict}" + (f" ({found})" if found else "")
@@ -103,10 +104,6 @@ def _columns(text: str) -> int:
 
 def _place(finding: Finding) -> Span:
     return finding.span or Span("fleet.yaml")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _numbered(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:

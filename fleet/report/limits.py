@@ -44,19 +44,21 @@ def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
     rows, hidden = shown_budgets(budgets)
     if not rows:
         return
-    first, *others = BUDGET_HEADINGS
-    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
-    lines = table([heading, *map(_cells, rows)], right=range(2, len(BUDGET_HEADINGS)))
-    for text, row in zip(lines, (None, *rows), strict=True):
+    heading, *lines = _table(BUDGET_HEADINGS, [row[:-1] for row in rows])
+    yield heading
+    for text, row in zip(lines, rows, strict=True):
         yield text
-        if row is not None and row.note:
+        if row.note:
             yield line("      ", Span(row.note, Style.RED))
     if hidden:
         yield line(f"  … and {words.many(hidden, 'budget')} with more left")
 
 
-def _cells(row: ShownBudget) -> list[Span]:
-    return [Span(f"  {row.budget}"), *(Span(each) for each in row[1:-1])]
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Line]:
+    first, *others = headings
+    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
+    cells = [[Span(f"  {name}"), *map(Span, figures)] for name, *figures in rows]
+    return table([heading, *cells], right=range(2, len(headings)))
 
 
 def _use(budget: BudgetVerdict) -> Decimal:
@@ -91,7 +93,6 @@ def _note(budget: BudgetVerdict) -> str:
 
 
 LIMIT_HEADINGS = ("Limit", "For", "In use", "New", "Waiting", "Max")
-_MOST_LIMITS = 12
 
 
 class ShownLimit(NamedTuple):
@@ -106,7 +107,7 @@ class ShownLimit(NamedTuple):
 
 
 def shown_limits(
-    limits: Sequence[LimitVerdict], most: int = _MOST_LIMITS
+    limits: Sequence[LimitVerdict], most: int = _MOST
 ) -> tuple[list[ShownLimit], int]:
     """Return the most used limits, and how many are left out."""
     tight = sorted(range(len(limits)), key=lambda nth: (_left(limits[nth]), nth))
@@ -118,10 +119,7 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
     rows, hidden = shown_limits(limits)
     if not rows:
         return
-    first, *others = LIMIT_HEADINGS
-    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
-    cells = [[Span(f"  {row.limit}"), *(Span(each) for each in row[1:])] for row in rows]
-    yield from table([heading, *cells], right=range(2, len(LIMIT_HEADINGS)))
+    yield from _table(LIMIT_HEADINGS, rows)
     if hidden:
         yield line(f"  … and {words.many(hidden, 'limit')} with more left")
 

@@ -40,7 +40,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_guards(plan),
         *_approvals(plan),
         *_notes(plan),
-        _digests(plan),
+        ", ".join(f"{name} {code(digest)}" for name, digest in words.digests(plan)),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
@@ -149,14 +149,14 @@ def _pools(plan: Plan) -> Iterator[str]:
     ]
     headings = ("Pool", "Busy >", "Idle >", "Starting >", "Max >", "Cost >", "Why this many")
     if rows:
-        shown_budgets = _with_rest(rows[:_MOST_ROWS], len(rows))
-        yield details(words.many(len(rows), "pool"), table(headings, shown_budgets))
+        shown = _with_rest(rows[:_MOST_ROWS], len(rows))
+        yield details(words.many(len(rows), "pool"), table(headings, shown))
 
 
 def _budgets(plan: Plan) -> Iterator[str]:
-    told, hidden = shown_budgets(plan.budgets, most=_MOST_ROWS)
+    shown, hidden = shown_budgets(plan.budgets, most=_MOST_ROWS)
     rows: list[Sequence[str]] = [
-        (code(row.budget), *row[1:-1], sentence(row.note)) for row in told
+        (code(row.budget), *row[1:-1], sentence(row.note)) for row in shown
     ]
     if hidden:
         rows.append((f"… and {words.many(hidden, 'budget')} with more left",))
@@ -166,8 +166,8 @@ def _budgets(plan: Plan) -> Iterator[str]:
 
 
 def _limits(plan: Plan) -> Iterator[str]:
-    told, hidden = limits.shown_limits(plan.limits, most=_MOST_ROWS)
-    rows: list[Sequence[str]] = [(code(r.limit), sentence(r.whose), *r[2:]) for r in told]
+    shown, hidden = limits.shown_limits(plan.limits, most=_MOST_ROWS)
+    rows: list[Sequence[str]] = [(code(r.limit), sentence(r.whose), *r[2:]) for r in shown]
     if hidden:
         rows.append((f"… and {words.many(hidden, 'limit')} with more left",))
     first, whose, *figures = limits.LIMIT_HEADINGS
@@ -273,15 +273,6 @@ def _notes(plan: Plan) -> Iterator[str]:
     yield from _section("Warnings", ("Rule", "Place", "Message"), rows)
     if plan.prices:
         yield "\n".join(f"- {sentence(words.price_source(each))}" for each in plan.prices)
-
-
-def _digests(plan: Plan) -> str:
-    digests = {
-        "plan": plan.digests.plan,
-        "config": plan.digests.config,
-        "world": plan.digests.world,
-    }
-    return ", ".join(f"{name} {code(words.short(text))}" for name, text in digests.items() if text)
 
 
 def _section(

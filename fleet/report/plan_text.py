@@ -27,7 +27,7 @@ from fleet.model.plan import (
 )
 from fleet.report import words
 from fleet.report.limits import budgets_section, limits_section
-from fleet.report.status import pool_status
+from fleet.report.status import count_cell, pool_status
 from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 from fleet.tagrules.export import standing_of
 
@@ -391,7 +391,7 @@ def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line
         rows.append(
             [
                 Span(f"  {pool.pool}{mode}"),
-                *map(_count, counts),
+                *map(count_cell, counts),
                 Span(str(pool.max)),
                 Span(before),
                 Span(after),
@@ -402,11 +402,6 @@ def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line
     for pool, row in zip(pools, lines, strict=True):
         yield row
         yield line("      ", Span(pool.because, Style.DIM))
-
-
-def _count(count: int | None) -> Span:
-    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
-    return Span(words.figure(count), style)
 
 
 def _unserved(plan: Plan) -> Iterator[Line]:
@@ -518,12 +513,7 @@ def _warnings(plan: Plan) -> Iterator[Line]:
 
 
 def _digests(plan: Plan) -> Iterator[Line]:
-    digests = (
-        ("plan", plan.digests.plan),
-        ("config", plan.digests.config),
-        ("world", plan.digests.world),
-    )
-    known = ", ".join(f"{name} {words.short(digest)}" for name, digest in digests if digest)
     for source in plan.prices:
         yield line(Span(words.price_source(source), Style.DIM))
-    yield line(Span(f"Digests: {known}", Style.DIM))
+    digests = ", ".join(f"{name} {digest}" for name, digest in words.digests(plan))
+    yield line(Span(f"Digests: {digests}", Style.DIM))

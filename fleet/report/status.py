@@ -51,7 +51,7 @@ class Waiting(Value):
     requests: tuple[str, ...]
     count: int
     served: int = Field(description="How many of them have a worker, or one being created.")
-    refused: tuple[str, ...] = Field(description="Why tags that were asked for do not count.")
+    refused: tuple[str, ...] = Field(description="Why tags were denied.")
     pools: tuple[str, ...] = Field(description="Pools that may serve them.")
     because: tuple[str, ...] = Field(description="Why the others get none in this run.")
 
@@ -275,7 +275,7 @@ def _pools(status: Status) -> Iterator[Line]:
         rows.append(
             [
                 Span(pool.pool),
-                *map(_count, counts),
+                *map(count_cell, counts),
                 Span(str(pool.max)),
                 Span(rate),
                 Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),
@@ -291,7 +291,8 @@ def _budgets(plan: Plan) -> Iterator[Line]:
         yield BLANK
 
 
-def _count(count: int | None) -> Span:
+def count_cell(count: int | None) -> Span:
+    """Return a count as a cell: dim where zero, yellow where unknown."""
     style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
     return Span(words.figure(count), style)
 

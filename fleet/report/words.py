@@ -57,8 +57,8 @@ def before_after(
 
 def market(inputs: WorkerInputs) -> str:
     """Return the market of a machine, to follow its type; empty for on-demand."""
-    bought = market_of(inputs)
-    return "" if bought == "on-demand" else f" ({bought})"
+    name = market_of(inputs)
+    return "" if name == "on-demand" else f" ({name})"
 
 
 def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
@@ -260,6 +260,13 @@ def place(path: Sequence[str | int]) -> str:
         for part in path
     )
     return text.removeprefix(".")
+
+
+def digests(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the digests of a plan by name, shortened."""
+    for name in ("plan", "config", "world"):
+        if digest := getattr(plan.digests, name):
+            yield name, short(digest)
 
 
 def short(digest: str) -> str:
