@@ -16,7 +16,8 @@ def unknown_image(fleet: Fleet) -> Iterator[Finding]:
             "unknown-image",
             f"there is no image '{pool.image}'",
             ("pools", name, "image"),
-            hint=did_you_mean(pool.image, fleet.images) or f"add images: {{{pool.image}: …}}",
+            hint=did_you_mean(pool.image, fleet.images)
+            or f"declare it: images: {{{pool.image}: …}}",
         )
 
 
@@ -33,7 +34,7 @@ def unknown_suite(fleet: Fleet) -> Iterator[Finding]:
             meant = _OTHER_NAMES.get(image.suite)
             yield Finding(
                 "unknown-suite",
-                f"no image can be baked of the suite '{image.suite}'",
+                f"fleet cannot build images of suite '{image.suite}'",
                 ("images", name, "suite"),
                 hint=f"did you mean '{meant}'?" if meant else did_you_mean(image.suite, SUITES),
             )
@@ -50,7 +51,7 @@ def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
                 "worker-not-in-suite",
                 f"{image.suite} has no debusine-worker",
                 ("images", name, "suite"),
-                hint=f"add a source that has one, for instance of {_WITHOUT[image.suite]}",
+                hint=f"add a source that has it, for example {_WITHOUT[image.suite]}",
             )
 
 

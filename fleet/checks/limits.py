@@ -14,7 +14,7 @@ from fleet.tagrules.vocabulary import mentions
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a scope that no queue is read for, and of a tag that nothing provides or asks."""
+    """Warn of a scope that no queue has, and of a tag that nothing provides or asks for."""
     scopes = _scopes(fleet)
     provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
     known = provided | {tag_name(m.tag) for m in mentions(fleet)}
@@ -22,7 +22,7 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
         if scopes and budget.scope is not None and budget.scope not in scopes:
             yield Finding(
                 "budget-counts-nothing",
-                f"no queue is read for scope '{budget.scope}': this budget counts nothing",
+                f"no queue has scope '{budget.scope}', so this budget never applies",
                 ("budgets", name, "scope"),
                 severity="warning",
                 hint=f"one of: {', '.join(sorted(scopes))}",
@@ -31,43 +31,43 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
             if fleet.pools and tag_name(tag) not in known:
                 yield Finding(
                     "budget-counts-nothing",
-                    f"nothing provides or asks for {tag}: this budget counts none of its work",
+                    f"nothing provides or asks for {tag}, so this budget never counts it",
                     ("budgets", name, "tags", number),
                     severity="warning",
-                    hint="write the tag as `provides` of a pool does, or remove it",
+                    hint="spell it as in `provides` of a pool, or remove it",
                 )
 
 
 def _scopes(fleet: Fleet) -> frozenset[str]:
-    """Return every scope that has work; empty where some queue does not say its own."""
+    """Return every scope that a queue has; empty if the scopes of one are unknown."""
     queues = [queue for queue in fleet.queues.values() if isinstance(queue, DebusineQueue)]
     if len(queues) < len(fleet.queues):
         return frozenset()
     return frozenset(scope for queue in queues for scope in queue.scopes)
 
 
-_MONEY = "per_hour, per_day or per_month"
-_BOTH = "per_hour, per_day, per_month or machine_hours_per_day"
+_POOL_KEYS = "per_hour, per_day or per_month"
+_FLEET_KEYS = "per_hour, per_day, per_month or machine_hours_per_day"
 
 
 def budget_without_limit(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of each budget, of a pool or under `budgets`, that has no figure."""
+    """Warn of each budget, of a pool or under `budgets`, that sets no limit."""
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool) and pool.budget is not None:
-            yield from _figureless(pool.budget, ("pools", name, "budget"), _MONEY)
+            yield from _check_budget(pool.budget, ("pools", name, "budget"), _POOL_KEYS)
     for name, budget in fleet.budgets.items():
-        yield from _figureless(budget, ("budgets", name), _BOTH)
+        yield from _check_budget(budget, ("budgets", name), _FLEET_KEYS)
 
 
-def _figureless(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterator[Finding]:
+def _check_budget(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterator[Finding]:
     if any("per_" in key and value is not None for key, value in budget):
         return
-    message, hint = "this budget has no figure: it limits nothing", f"add {keys}, or remove it"
+    message, hint = "this budget sets no limit", f"add {keys}, or remove the budget"
     yield Finding("budget-without-limit", message, path, severity="warning", at="key", hint=hint)
 
 
 def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
-    """Warn where an apply would make no machine: the real engine encrypts what it records."""
+    """Warn of a provider whose engine needs a passphrase that is not configured."""
     if fleet.state.passphrase is not None:
         return
     used = {pool.provider for pool in fleet.pools.values() if not isinstance(pool, StaticPool)}
@@ -75,8 +75,8 @@ def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
         if name in used and provider.engine == "pulumi":
             yield Finding(
                 "state-without-passphrase",
-                f"the engine of provider '{name}' encrypts what it records, and no passphrase is "
-                "named for it: `fleet apply` makes no machine there",
+                f"provider '{name}' needs a passphrase to encrypt stack state; until then "
+                "`fleet apply` creates no machines there",
                 ("providers", name),
                 severity="warning",
                 at="key",
@@ -85,7 +85,7 @@ def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
 
 
 class Dated(NamedTuple):
-    """What has a last day, and what to do about it afterwards, in the last week and before."""
+    """Something with a last day, and what to do after it, in its last week and before."""
 
     path: Path
     what: str
@@ -93,14 +93,14 @@ class Dated(NamedTuple):
     afterwards: str
     last_week: str
     before: str = ""
-    """Empty of an approval, which is for one change: some weeks are as it should be."""
+    """Empty for an approval, which is meant to be short."""
 
 
 def expired(fleet: Fleet, today: date) -> Iterator[Finding]:
-    """Warn of what does nothing any more."""
+    """Warn of rules and approvals whose last day has passed."""
     for each in dated(fleet):
         if each.day < today:
-            message = f"{each.what} expired on {each.day}: it does nothing any more"
+            message = f"{each.what} expired on {each.day} and has no effect"
             yield Finding("expired", message, each.path, severity="warning", hint=each.afterwards)
 
 
@@ -113,18 +113,18 @@ def dated(fleet: Fleet) -> Iterator[Dated]:
                 path=("powerful", number, "expires"),
                 what="this rule",
                 day=rule.expires,
-                afterwards="remove it, or give it a later date",
-                last_week=f"ask {whom} now, then move the date or remove it",
+                afterwards="remove it, or set a later date",
+                last_week=f"ask {whom} now, then set a later date or remove it",
                 before=f"ask {whom} whether it is still needed",
             )
     for number, approval in enumerate(fleet.approvals):
-        new = "write a new one for the machines that are still to go"
+        new = "write a new one for the remaining machines"
         yield Dated(
             path=("approvals", number, "expires"),
             what="this approval",
             day=approval.expires,
             afterwards=f"remove it, or {new}",
-            last_week=f"if it will not be used up, {new}",
+            last_week=f"if it will not be used up by then, {new}",
         )
 
 
@@ -133,11 +133,11 @@ _VERY_SOON = 7
 
 
 def expires_soon(fleet: Fleet, today: date) -> Iterator[Finding]:
-    """Warn 30 and 7 days before a rule stops working, 7 days before an approval does."""
+    """Warn 30 and 7 days before a rule expires, 7 days before an approval does."""
     for each in dated(fleet):
         left = (each.day - today).days
         if 0 <= left <= _VERY_SOON:
-            message = f"{each.what} expires {_when(each.day, left)}: from then on it does nothing"
+            message = f"{each.what} expires {_when(each.day, left)}, then it has no effect"
             yield Finding(
                 "expires-soon", message, each.path, severity="warning", hint=each.last_week
             )

@@ -15,7 +15,7 @@ from fleet.model.prices import (
     table_of,
     type_names,
 )
-from fleet.schema.findings import Finding, Path, nearest
+from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
     Fleet,
     HcloudProvider,
@@ -42,16 +42,16 @@ def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
         if not wanted and not known:
             sold = ", ".join(known_types(fleet, pool.provider))
             hint = f"add type: one of {sold}" if sold else "state cores and memory"
-            said = "neither a machine type nor cores and memory are given"
-            yield Finding("unknown-machine-type", said, path, hint=hint)
+            message = "machine has neither a type nor cores and memory"
+            yield Finding("unknown-machine-type", message, path, hint=hint)
         for number, each in enumerate(wanted):
             if each not in known:
                 yield _finding(fleet, pool, each, (*path, *_place(pool, number)))
-    yield from _measured(fleet)
+    yield from _check_durations(fleet)
 
 
-def _measured(fleet: Fleet) -> Iterator[Finding]:
-    """Yield the machine types of `durations` that nobody sells and that no cores are stated of."""
+def _check_durations(fleet: Fleet) -> Iterator[Finding]:
+    """Yield the machine types of `durations` that no provider sells and that have no cores."""
     sold = sorted({each for name in fleet.providers for each in known_types(fleet, name)})
     for task, stated in fleet.durations.items():
         for number, each in enumerate(stated if isinstance(stated, list) else ()):
@@ -59,15 +59,14 @@ def _measured(fleet: Fleet) -> Iterator[Finding]:
                 close = nearest(each.machine, sold)
                 yield Finding(
                     "unknown-machine-type",
-                    f"no provider sells a machine type '{each.machine}': how much faster others "
-                    "are is not known",
+                    f"no provider sells machine type '{each.machine}', so its speed is unknown",
                     ("durations", task, number, "machine"),
                     hint=f"did you mean '{close}'?" if close else "state its cores",
                 )
 
 
 def _place(pool: Pool, number: int) -> Path:
-    """Return where in `machine` a type is written."""
+    """Return the place of a type within `machine`."""
     if isinstance(pool.machine, str):
         return ()
     return ("type", number) if isinstance(pool.machine.type, list) else ("type",)
@@ -75,34 +74,34 @@ def _place(pool: Pool, number: int) -> Path:
 
 def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     sold = known_types(fleet, pool.provider)
-    close = _alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
+    close = _most_alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
     known = f"known: {', '.join(sold)}; or state" if sold else "state"
-    said = f"the catalogue has no machine type '{wanted}' for the provider '{pool.provider}'"
-    # Hetzner is asked what it sells; there a newer type is known.
+    message = f"the catalogue has no machine type '{wanted}' for provider '{pool.provider}'"
+    # Hetzner's own price list may have types that are newer than the catalogue.
     may_be_new = isinstance(
         fleet.providers[pool.provider], HcloudProvider
-    ) and _HETZNERS.fullmatch(wanted)
+    ) and _HETZNER_TYPE.fullmatch(wanted)
     return Finding(
         "unknown-machine-type",
-        f"{said}: the pool makes none unless Hetzner's own price list has it"
+        f"{message}; the pool creates none unless Hetzner's price list has it"
         if may_be_new
-        else said,
+        else message,
         path,
         severity="warning" if may_be_new else "error",
         hint=f"did you mean '{close}'?" if close else f"{known} cores, memory, disk and price",
     )
 
 
-_HETZNERS = re.compile(r"c[a-z]{1,3}\d{2}")
-"""What Hetzner's names of machine types look like, those to come too."""
+_HETZNER_TYPE = re.compile(r"c[a-z]{1,3}\d{2}")
+"""What names of Hetzner's machine types look like, future ones included."""
 _NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<size>[a-z0-9]+))?")
 
 
-def _alike(wanted: str, types: Mapping[str, MachineType]) -> str:
-    """Return the type nearest to one that is sold no more, or not yet; "" for no such name.
+def _most_alike(wanted: str, types: Mapping[str, MachineType]) -> str:
+    """Return the type most like one that is no longer sold, or not yet; "" if none is.
 
-    It is one of the same line, as cx and ccx are lines of Hetzner and c and m of EC2, which has
-    the same kind of cores; of the same architecture; then of the same size, then the next number.
+    It has the same line (cx and ccx are lines of Hetzner, c and m of EC2) and architecture; then
+    the same size, then the nearest number counts.
     """
     asked = _NAME.fullmatch(wanted.lower())
     if asked is None:
@@ -126,7 +125,7 @@ def _alike(wanted: str, types: Mapping[str, MachineType]) -> str:
 
 
 def missing_price(fleet: Fleet) -> Iterator[Finding]:
-    """Require a price of what a pool buys: the catalogue's, or the pool's own."""
+    """Require a price for what a pool buys: the catalogue's, or the pool's own."""
     for name, pool in fleet.pools.items():
         provider = fleet.providers.get(pool.provider) if isinstance(pool, Pool) else None
         if not isinstance(pool, Pool) or provider is None or "on-demand" not in markets_of(pool):
@@ -137,14 +136,14 @@ def missing_price(fleet: Fleet) -> Iterator[Finding]:
         unpriced = [each for each in types if each.price is None]
         if unpriced:
             alone = len(unpriced) == len(types)
-            # A cloud has a price of what it sells; Hetzner is asked for it.
+            # A cloud has prices for what it sells; Hetzner's price list is read at each run.
             known = table_of(provider).types
             listed = isinstance(provider, HcloudProvider) and bool(type_names(pool))
             sold = listed or all(each.name in known for each in unpriced)
-            said = _said(provider, unpriced, named=bool(type_names(pool)))
+            message = _describe_unpriced(provider, unpriced, named=bool(type_names(pool)))
             yield Finding(
                 "missing-price",
-                said + (": the pool makes no machine" if alone else ", so none is bought"),
+                f"{message}; " + (_NO_MACHINES if alone else "fleet buys none"),
                 ("pools", name, "machine"),
                 severity="error" if alone and not sold else "warning",
                 hint=_hint(pool.provider, provider),
@@ -152,23 +151,23 @@ def missing_price(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _hint(name: str, provider: Provider) -> str:
-    priced = "add price to machine, as in `price: 0.25 EUR/h`: all that one costs an hour"
+    priced = "add the full hourly price to machine, for example `price: 0.25 EUR/h`"
     if not isinstance(provider, HcloudProvider) or provider.location in LOCATIONS:
         return priced
-    places = ", ".join(sorted(LOCATIONS))
-    meant = nearest(provider.location, sorted(LOCATIONS))
-    said = f"did you mean {meant}?" if meant else f"known are {places}"
-    return f"providers.{name}.location: {said}"
+    return f"providers.{name}.location: {did_you_mean(provider.location, LOCATIONS)}"
 
 
-def _said(provider: Provider, unpriced: list[MachineType], *, named: bool) -> str:
+_NO_MACHINES = "the pool creates no machines"
+
+
+def _describe_unpriced(provider: Provider, unpriced: list[MachineType], *, named: bool) -> str:
     if not named:
-        return "cores and memory are stated without a price"
+        return "machine has cores and memory but no price"
     types = ", ".join(each.name for each in unpriced)
     place = f" at {provider.place}" if provider.kind in SOURCE else ""
     as_of = table_of(provider).as_of
     dated = f" of {as_of}" if as_of else ""
-    return f"the catalogue{dated} has no price of {types}{place}"
+    return f"the catalogue{dated} has no price for {types}{place}"
 
 
 def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
@@ -184,25 +183,24 @@ def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
 def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     provider = fleet.providers.get(pool.provider)
     if provider and not provider.has_spot:
-        said = f"provider '{pool.provider}' sells no machines on the spot market"
+        message = f"provider '{pool.provider}' has no spot market"
     else:
-        types = ", ".join(unsold)
-        said = f"no spot price of {types} is known at provider '{pool.provider}'"
+        message = f"provider '{pool.provider}' has no spot price for {', '.join(unsold)}"
     number = markets_of(pool).index("spot")
     # Where prices come from a table, a later one may have a spot price.
     stays = provider is not None and not (provider.has_spot and provider.kind in SOURCE)
     alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
     return Finding(
         "market-not-sold",
-        f"{said}, so none is bought there" + (": the pool makes no machine" if alone else ""),
+        f"{message}; " + (_NO_MACHINES if alone else "fleet buys none there"),
         ("pools", name, "machine", "market", number),
         severity="error" if alone and stays else "warning",
-        hint="buy on-demand",
+        hint="write market: [on-demand]",
     )
 
 
 def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the disk of each type a pool names holds what the pool needs of it."""
+    """Require that the disk of each type of a pool is as large as the pool's disk and swap."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool) or not isinstance(pool.machine, Machine):
             continue
@@ -213,14 +211,13 @@ def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
         sold = [listed_type(fleet, pool.provider, each) for each in type_names(pool)]
         small = [each for each in sold if each is not None and each.disk < needed]
         if small:
-            said = ", ".join(f"{each.name} has {_gib(each.disk)}" for each in small)
+            disks = ", ".join(f"{each.name} has {_gib(each.disk)}" for each in small)
             key = "disk" if machine.disk else "swap"
             yield Finding(
                 "disk-above-type",
-                f"disk and swap need {_gib(needed)}, but {said}; Hetzner sells no disk above that "
-                "of the type",
+                f"disk and swap need {_gib(needed)}, but {disks} (fixed by Hetzner)",
                 ("pools", name, "machine", key),
-                hint="name a larger type, or ask for less",
+                hint="choose a larger type, or reduce disk and swap",
             )
 
 
@@ -232,7 +229,7 @@ _AMOUNTS = ("per_hour", "per_day", "per_month")
 
 
 def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
-    """Require that all money is in the currency of the file or has an exchange rate."""
+    """Require an exchange rate for every currency but that of the file."""
     for path, currency in _currencies(fleet):
         if currency != fleet.money.currency and currency not in fleet.money.exchange:
             yield Finding(
@@ -244,7 +241,7 @@ def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
-    for path, money in _written(fleet):
+    for path, money in _written_money(fleet):
         yield path, money.currency
     for name, pool in fleet.pools.items():
         types = find_types(fleet, pool) if isinstance(pool, Pool) else ()
@@ -252,10 +249,10 @@ def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
             yield ("pools", name, "machine"), currency
 
 
-def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
+def _written_money(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
     for name, provider in fleet.providers.items():
         if isinstance(provider, SimProvider):
-            yield from _simulated(("providers", name), provider)
+            yield from _simulated_money(("providers", name), provider)
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool) and pool.budget:
             yield from _amounts(("pools", name, "budget"), pool.budget)
@@ -265,7 +262,7 @@ def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
         yield ("guards", "refuse", "cost_increase"), fleet.guards.refuse.cost_increase
 
 
-def _simulated(path: Path, provider: SimProvider) -> Iterator[tuple[Path, Money]]:
+def _simulated_money(path: Path, provider: SimProvider) -> Iterator[tuple[Path, Money]]:
     for key in ("address", "disk"):
         extra = getattr(provider.billing, key)
         if extra is not None:

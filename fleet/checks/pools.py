@@ -1,8 +1,4 @@
-"""What is wrong or unwise in pools.
-
-Machines of a pool that was removed are still to go, so that an approval past the delete guard may
-name a pool that fleet.yaml no longer has; only one that looks misspelt is warned of.
-"""
+"""What is wrong or unwise in pools."""
 
 import re
 from collections.abc import Iterator
@@ -53,11 +49,11 @@ def min_above_max(fleet: Fleet) -> Iterator[Finding]:
 
 
 LONGEST = 50
-"""What Debusine's table of workers holds; a host name may have 63."""
+"""Characters of a name in Debusine's table of workers; a host name may have 63."""
 
 
 def name_too_long(fleet: Fleet) -> Iterator[Finding]:
-    """Require workers' names, fleet-pool-number, of at most 50 characters."""
+    """Require that names of workers, FLEET-POOL-NUMBER, have at most 50 characters."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
             continue
@@ -67,105 +63,95 @@ def name_too_long(fleet: Fleet) -> Iterator[Finding]:
         if len(longest) > LONGEST:
             yield Finding(
                 "name-too-long",
-                f"its workers would be called {longest}, {len(longest)} characters; "
-                f"{LONGEST} fit into a worker's name",
+                f"worker names like {longest} have {len(longest)} characters; at most {LONGEST} "
+                "are possible",
                 ("pools", name),
                 at="key",
-                hint=f"shorten the pool's name by {len(longest) - LONGEST}",
+                hint=f"shorten the pool's name by {len(longest) - LONGEST} characters",
             )
 
 
 def pool_name(fleet: Fleet) -> Iterator[Finding]:
-    """Require a host's name of each pool whose commands were not written for Resalloc."""
+    """Require a valid host name for each pool, except for commands written for Resalloc."""
     for name in fleet.pools:
         if not (re.fullmatch(NAME_PATTERN, name) or speaks_resalloc(fleet, name)):
             yield Finding(
                 "pool-name",
-                f"pool {name}: its machines are called after it, and hosts have names of "
-                "lower-case letters, digits and hyphens, 31 characters of a pool's at most",
+                f"'{name}' is no valid host name: use at most 31 lower-case letters, digits and "
+                "hyphens",
                 ("pools", name),
                 at="key",
-                hint="only machines of commands that were written for Resalloc (interface: "
-                "resalloc) can have another",
+                hint="rename it; other names need commands with `interface: resalloc`",
             )
 
 
 _SSH = 22
-_ALL = "any"
 
 
 def never_ready(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a pool's machines work for somebody, and that the port of `ready` is open."""
+    """Require that a pool's machines can get work, and that the port of `ready` is open."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
             continue
         if works_for_nobody(fleet, pool):
-            yield _idle(name, pool)
+            yield Finding(
+                "never-ready",
+                f"pool '{name}' creates no machines: none of its queues registers workers or "
+                "serves tickets",
+                ("pools", name, "serves" if pool.serves is not None else "provider"),
+                severity="warning",
+                hint="serve a queue of kind debusine or tickets",
+            )
         if pool.ready is not None:
-            yield from _of_ready(fleet, name, pool, pool.ready)
+            yield from _check_ready(fleet, name, pool, pool.ready)
 
 
-def _idle(name: str, pool: Pool) -> Finding:
-    return Finding(
-        "never-ready",
-        f"machines of pool '{name}' would never register: none of its queues gives workers a "
-        "token, or gives machines to tickets; it makes none",
-        ("pools", name, "serves" if pool.serves is not None else "provider"),
-        severity="warning",
-        hint="serve a queue of kind debusine or tickets",
-    )
-
-
-def _of_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[Finding]:
+def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[Finding]:
     path = ("pools", name, "ready")
     provider = fleet.providers.get(pool.provider)
     if not isinstance(provider, HcloudProvider | AwsProvider):
         yield Finding(
             "never-ready",
-            f"`ready` is for machines of hcloud and aws, and '{pool.provider}' is neither: "
-            "nothing would look at the port",
+            f"`ready` works only with hcloud and aws, and provider '{pool.provider}' is neither",
             path,
-            hint="remove it; a provider of kind hooks has `livecheck`",
+            hint="remove it; for a provider of kind hooks use `livecheck`",
         )
         return
-    desks = [
-        queue
+    if not any(
+        isinstance(each, TicketQueue) and serves_queue(pool, queue)
         for queue, each in fleet.queues.items()
-        if isinstance(each, TicketQueue) and serves_queue(pool, queue)
-    ]
-    if not desks:
+    ):
         yield Finding(
             "never-ready",
-            f"`ready` decides when a ticket gets a machine, and pool '{name}' serves no queue of "
-            "kind tickets",
+            f"`ready` works only for tickets, and pool '{name}' serves no queue of kind tickets",
             path,
             hint="remove it, or serve a queue of kind tickets",
         )
-    if not _lets_through(provider, ready.port):
+    if not _opens(provider, ready.port):
         key = "firewall" if isinstance(provider, HcloudProvider) else "ssh_from"
         yield Finding(
             "never-ready",
-            f"nothing reaches port {ready.port} at provider '{pool.provider}': "
-            f"`{key}` lets nothing through to it, so that no machine becomes ready",
+            f"`{key}` of provider '{pool.provider}' blocks port {ready.port}, so no machine "
+            "becomes ready",
             (*path, "port") if "port" in ready.model_fields_set else path,
-            hint=f"let this computer through in providers.{pool.provider}.{key}",
+            hint=f"allow this computer in providers.{pool.provider}.{key}",
         )
 
 
-def _lets_through(provider: HcloudProvider | AwsProvider, port: int) -> bool:
-    """Say whether a firewall lets anybody through to a port."""
+def _opens(provider: HcloudProvider | AwsProvider, port: int) -> bool:
+    """Say whether a provider's firewall opens a port to any address."""
     if isinstance(provider, AwsProvider):
         return port == _SSH and bool(provider.ssh_from)
     if provider.firewall is None:
         return True
     return any(
-        rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or _ALL, port)
+        rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or "any", port)
         for rule in provider.firewall
     )
 
 
 def _covers(ports: str, port: int) -> bool:
-    if ports == _ALL:
+    if ports == "any":
         return True
     first, _, last = ports.partition("-")
     return int(first) <= port <= int(last or first)
@@ -186,16 +172,16 @@ def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
             if on_demand and figure:
                 yield Finding(
                     "on-demand-pool-with-warm-machines",
-                    f"{key} is {figure}, but the pool provides '{on_demand[0]}', "
-                    "which is on demand: it holds nothing while nothing asks",
+                    f"{key} is {figure}, but the pool provides the on-demand tag "
+                    f"'{on_demand[0]}' and keeps no idle machines",
                     ("pools", name, "workers", key),
-                    hint=f"remove {key}, or provide the tag in a pool of its own",
+                    hint=f"remove {key}, or provide the tag in a separate pool",
                 )
 
 
 def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the name in `previously` is no pool's any more, and has one heir at most."""
-    heirs: dict[str, str] = {}
+    """Require that `previously` names a removed pool, and that no two pools name the same."""
+    successors: dict[str, str] = {}
     for name, pool in fleet.pools.items():
         old = pool.previously if isinstance(pool, Pool) else None
         if old is None:
@@ -204,18 +190,18 @@ def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
         if old in fleet.pools:
             yield Finding(
                 "previously-still-there",
-                f"a pool '{old}' still exists, so this pool cannot be what it became",
+                f"pool '{old}' still exists; `previously` must name a removed pool",
                 path,
-                hint=f"remove the pool '{old}', or this key",
+                hint=f"remove pool '{old}', or this key",
             )
-        elif old in heirs:
+        elif old in successors:
             yield Finding(
                 "previously-still-there",
-                f"the pool '{heirs[old]}' already continues '{old}'",
+                f"pool '{successors[old]}' already has `previously: {old}`",
                 path,
-                hint="only one pool can take over the old one's machines",
+                hint="remove one; only one pool can take over the machines",
             )
-        heirs.setdefault(old, name)
+        successors.setdefault(old, name)
 
 
 def target_wait_below_boot(fleet: Fleet) -> Iterator[Finding]:
@@ -227,29 +213,29 @@ def target_wait_below_boot(fleet: Fleet) -> Iterator[Finding]:
             boots = write_duration(pool.boot.expected)
             yield Finding(
                 "target-wait-below-boot",
-                f"target_wait is {write_duration(pool.target_wait)}, but a machine boots for "
-                f"{boots}: none serves a second request within it",
+                f"target_wait is {write_duration(pool.target_wait)}, but a machine takes {boots} "
+                "to boot",
                 ("pools", name, "target_wait"),
                 severity="warning",
-                hint=f"make it longer than boot.expected ({boots}), or remove it: one machine "
-                "per waiting request",
+                hint=f"make it longer than boot.expected ({boots}), or remove it to create one "
+                "machine per waiting request",
             )
 
 
 def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
     """Require that every time zone is a name of the IANA database."""
-    for path, name in _named(fleet):
+    for path, name in _time_zones(fleet):
         if name != "UTC" and not _exists(name):
             close = nearest(name, _known())
             yield Finding(
                 "unknown-time-zone",
                 f"there is no time zone '{name}'",
                 path,
-                hint=f"did you mean '{close}'?" if close else "write one like Europe/Berlin",
+                hint=f"did you mean '{close}'?" if close else "use a name like Europe/Berlin",
             )
 
 
-def _named(fleet: Fleet) -> Iterator[tuple[Path, str]]:
+def _time_zones(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     yield ("money", "time_zone"), fleet.money.time_zone
     for name, pool in fleet.pools.items():
         windows = pool.replace.windows if isinstance(pool, Pool) else []
@@ -265,7 +251,7 @@ def _exists(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        # A computer without the database knows no zone at all: then nothing is said.
+        # Without the database no zone is known, so none can be called wrong.
         return not _known()
     return True
 
@@ -277,16 +263,15 @@ def _known() -> set[str]:
 
 
 _RUNS = 3
-"""So many runs may fail before machines expire."""
+"""How many runs may fail before machines expire."""
 
 
 def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
-    """Warn where `retire.idle_after` or `boot.deadline` is shorter than `cadence`.
-
-    And where `expire_after` is not a few times as long: a run may fail, and its machines live.
-    """
+    """Warn of times that are too short for `cadence`, for `expire_after` of 3 runs."""
     if fleet.expire_after < _RUNS * fleet.cadence:
-        yield _hasty(fleet)
+        is_own = "expire_after" in fleet.model_fields_set
+        path: Path = ("expire_after",) if is_own else ("cadence",)
+        yield _too_short(fleet, path, "expire_after", fleet.expire_after, _RUNS * fleet.cadence)
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
             continue
@@ -294,35 +279,26 @@ def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
             written = getattr(pool, section)
             if getattr(written, key) < fleet.cadence:
                 is_own = key in written.model_fields_set
-                path: Path = ("pools", name, section, key) if is_own else ("cadence",)
-                yield _warning(fleet, path, key, getattr(written, key))
+                path = ("pools", name, section, key) if is_own else ("cadence",)
+                yield _too_short(fleet, path, key, getattr(written, key), fleet.cadence)
 
 
-def _hasty(fleet: Fleet) -> Finding:
-    least = write_duration(_RUNS * fleet.cadence)
+def _too_short(fleet: Fleet, path: Path, key: str, seconds: int, least: int) -> Finding:
     return Finding(
         "cadence-and-idle",
-        f"expire_after is {write_duration(fleet.expire_after)}, but fleet apply runs every "
-        f"{write_duration(fleet.cadence)}: machines expire when {_RUNS} runs fail",
-        ("expire_after",) if "expire_after" in fleet.model_fields_set else ("cadence",),
-        severity="warning",
-        hint=f"run more often, or make expire_after at least {least}",
-    )
-
-
-def _warning(fleet: Fleet, path: Path, key: str, seconds: int) -> Finding:
-    return Finding(
-        "cadence-and-idle",
-        f"{key} is {write_duration(seconds)}, but fleet apply runs every "
-        f"{write_duration(fleet.cadence)}: nothing is noticed sooner",
+        f"{key} is {write_duration(seconds)}, but `fleet apply` runs only every "
+        f"{write_duration(fleet.cadence)}",
         path,
         severity="warning",
-        hint=f"run more often, or make {key} at least {write_duration(fleet.cadence)}",
+        hint=f"run it more often, or set {key} to at least {write_duration(least)}",
     )
 
 
 def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
-    """Require that each approval is for a pool whose machines a guard can keep back."""
+    """Require that each approval names a pool that creates or deletes machines.
+
+    An approval to delete may name a removed pool, whose machines still have to be deleted.
+    """
     pools = sorted(name for name, pool in fleet.pools.items() if isinstance(pool, Pool))
     for number, approval in enumerate(fleet.approvals):
         if approval.pool in pools:
@@ -331,17 +307,17 @@ def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
         may_be_removed = approval.guard == "delete" and approval.pool not in fleet.pools
         if may_be_removed and not close:
             continue
+        if close:
+            hint = f"did you mean '{close[0]}'?"
+        else:
+            hint = f"known: {', '.join(pools)}" if pools else "remove the approval"
         yield Finding(
             "unknown-pool",
-            f"no pool '{approval.pool}' makes or deletes machines",
+            f"no pool '{approval.pool}' creates or deletes machines",
             ("approvals", number, "pool"),
             severity="warning" if may_be_removed else "error",
-            hint=f"did you mean '{close[0]}'?" if close else _one_of(pools),
+            hint=hint,
         )
-
-
-def _one_of(pools: list[str]) -> str:
-    return f"one of: {', '.join(pools)}" if pools else "remove the approval"
 
 
 def unknown_provider(fleet: Fleet) -> Iterator[Finding]:

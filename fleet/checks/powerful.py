@@ -26,29 +26,29 @@ _WORDS = {
     "trailing \\": ("nothing follows this backslash", r"write \\ for the character"),
     "no argument for repetition operator": (
         "there is nothing before this to repeat",
-        "a pattern is no shell glob: .* stands for anything",
+        "patterns are not shell globs: .* matches anything",
     ),
-    "bad repetition operator": ("this repeats a repeat", "keep one of them; RE2 never backtracks"),
+    "bad repetition operator": ("this repeats a repetition", "keep one of them"),
     "invalid repetition size": (
         "this repeats too often",
-        "at most 1000 times, nested repeats multiplied",
+        "use at most 1000 repetitions, nested ones multiplied",
     ),
     "invalid escape sequence": (
-        "this backslash means nothing",
-        "leave it out: only punctuation needs one",
+        "this escape has no meaning",
+        "remove the backslash: only punctuation needs one",
     ),
     "invalid perl operator": ("RE2 has no such group", "use (?:…), (?i) or (?P<name>…)"),
-    "invalid named capture group": ("this name of a group is wrong", "write (…) without a name"),
-    _IN_CLASS: ("this is no range of characters", "write the lower character first, as in a-z"),
+    "invalid named capture group": ("invalid group name", "write (…) without a name"),
+    _IN_CLASS: ("invalid character range", "write the lower character first, as in a-z"),
     "pattern too large - compile failed": (
         "it takes too much memory",
-        "write it shorter, with smaller repeats",
+        "shorten it, or use smaller repetitions",
     ),
 }
 
 
 def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
-    """Require that every pattern is one that RE2 takes."""
+    """Require that every pattern is valid RE2."""
     patterns = list(_patterns(fleet))
     if not patterns:
         return
@@ -59,12 +59,12 @@ def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
             compile_pattern(pattern)
         except BadPattern as bad:
             error = _named_reference(pattern) or bad
-            message, hint = _explained(error)
+            message, hint = _explain(error)
             yield Finding("invalid-pattern", message, path, hint=hint, part=_part(pattern, error))
 
 
 def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:
-    """Yield every pattern of the allow-list and of `durations`, and where it stands."""
+    """Yield every pattern of the allow-list and of `durations`, with its path."""
     for number, rule in enumerate(fleet.powerful):
         yield rule.match, ("powerful", number, "match")
     for task, stated in fleet.durations.items():
@@ -73,23 +73,23 @@ def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:
                 yield each.match, ("durations", task, number, "match")
 
 
-def _explained(error: "BadPattern") -> tuple[str, str]:
+def _explain(error: "BadPattern") -> tuple[str, str]:
     if _LOOK_AROUND.match(error.part):
         return (
-            f"{as_written(error.part)} looks around, which RE2 cannot",
-            "write what the name may be; keep what it may not be as a case under rejects",
+            f"{as_written(error.part)} is a look-around, which RE2 does not support",
+            "match what is allowed; list names that must not match under `rejects`",
         )
     if _REFERENCE.match(error.part):
         return (
-            f"{as_written(error.part)} refers back to a group, which RE2 cannot",
-            "write the text out a second time",
+            f"{as_written(error.part)} is a back-reference, which RE2 does not support",
+            "repeat the text instead",
         )
     message, hint = _WORDS.get(error.reason, (error.reason, "see docs/reference/allow-list.md"))
     return f"not an RE2 pattern: {message}", hint
 
 
 def _named_reference(pattern: str) -> "BadPattern | None":
-    """Return what RE2 says only half of: it names the beginning of any (?P that it refuses."""
+    """Return the error for a named back-reference, which RE2 reports only as a bad `(?P`."""
     from fleet.tagrules.allow import BadPattern
 
     found = "(?P=" in _without_classes(pattern, "")
@@ -97,7 +97,7 @@ def _named_reference(pattern: str) -> "BadPattern | None":
 
 
 def _part(pattern: str, error: "BadPattern") -> tuple[int, int] | None:
-    """Return the characters that RE2 complains of; it names them, not where they stand."""
+    """Return where the characters are that RE2 names in its error."""
     match error.reason:
         case "missing )":
             return _unpaired(pattern, "(")
@@ -117,7 +117,7 @@ def _at(start: int, length: int) -> tuple[int, int]:
 
 
 def _unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
-    """Return the first bracket that closes nothing, or the last one that nothing closes."""
+    """Return the first `)` without a `(`, or the last `(` without a `)`."""
     opened: list[int] = []
     for place, character in enumerate(_without_classes(pattern, "")):
         if character == "(":
@@ -130,7 +130,7 @@ def _unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
 
 
 def _without_classes(pattern: str, sought: str) -> str:
-    """Return a pattern with classes and escaped characters blanked, place for place."""
+    """Return a pattern with classes and escaped characters replaced by spaces."""
 
     def blank(found: re.Match[str]) -> str:
         kept = bool(sought) and found[0].startswith("\\") and sought.startswith(found[0])
@@ -140,9 +140,7 @@ def _without_classes(pattern: str, sought: str) -> str:
 
 
 def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a rule whose builds get the same tags from another rule, for at least as long."""
-    if len(fleet.powerful) < 2:  # noqa: PLR2004 - one rule has no other
-        return
+    """Warn of a rule if another gives the same builds the same tags, for at least as long."""
     covering = dict(_covering(fleet))
     for number, others in covering.items():
         wider = next(
@@ -153,10 +151,10 @@ def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _finding(number: int, wider: PowerfulRule) -> Finding:
-    whose = f" of {wider.contact}" if wider.contact else ""
+    contact = f" ({wider.contact})" if wider.contact else ""
     return Finding(
         "pattern-covered",
-        f"the rule {as_written(wider.match)}{whose} takes all of this and asks for the same tags",
+        f"rule {as_written(wider.match)}{contact} matches all of this and asks for the same tags",
         ("powerful", number, "match"),
         severity="warning",
         hint="remove this rule, or narrow the other",
@@ -177,7 +175,7 @@ def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
 
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
-    """Yield each rule with those whose pattern plainly takes all that its own takes."""
+    """Yield each rule with those whose pattern certainly matches all that its own matches."""
     from fleet.tagrules.allow import PatternSet
     from fleet.tagrules.patterns import is_word, read_pattern, samples_of, simplified, word_of
 
@@ -208,14 +206,14 @@ _NOT_CLASS = re.compile(r"\[!.+\]")
 
 
 def pattern_like_a_glob(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of `texlive*`, `fedora-{41,42}` and `[!a]`, which mean something else here."""
+    """Warn of `texlive*`, `fedora-{41,42}` and `[!a]`, which mean something else in RE2."""
     for number, rule in enumerate(fleet.powerful):
         for piece, meaning, instead in _globs(rule):
             better = rule.match[: piece.start] + instead + rule.match[piece.end :]
             yield Finding(
                 "pattern-like-a-glob",
-                f"{as_written(rule.match[piece.start : piece.end])} means {meaning} here: "
-                "this is a pattern, no shell glob",
+                f"{as_written(rule.match[piece.start : piece.end])} matches {meaning}: patterns "
+                "are RE2, not shell globs",
                 ("powerful", number, "match"),
                 severity="warning",
                 hint=f"did you mean '{better}'?",
@@ -245,7 +243,7 @@ _SHOWN = 3
 
 
 def pattern_matches_much(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
-    """Warn of a rule that takes more names than `at_most`, or without it more than half."""
+    """Warn of a rule that matches more names than `at_most`, or without it more than half."""
     if not fleet.powerful:
         return
     from fleet.tagrules.allow import AllowList
@@ -255,11 +253,10 @@ def pattern_matches_much(fleet: Fleet, recorded: "Recorded", today: date) -> Ite
         rule = fleet.powerful[number]
         most = max(_FEW, total // 2) if rule.at_most is None else rule.at_most
         if len(names) > most:
-            meant = "more than half" if rule.at_most is None else f"at most {most} are meant"
+            limit = "more than half" if rule.at_most is None else f"at_most is {most}"
             yield Finding(
                 "pattern-matches-much",
-                f"{len(names)} of the {total} names in the recorded queue match, {meant}: "
-                f"{_listed(names)}",
+                f"this matches {len(names)} of {total} recorded names ({limit}): {_listed(names)}",
                 ("powerful", number, "match"),
                 severity="warning",
                 hint="narrow it" if rule.at_most is None else "narrow it, or raise at_most",
@@ -272,11 +269,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 _COMPARED = 200
-"""So many names are looked at for one that was meant."""
+"""How many names are searched for a similar one."""
 
 
 def pattern_matches_nothing(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
-    """Warn of a rule that acts today and takes no name of a queue that was read in full."""
+    """Warn of an active rule that matches no name of a queue that was read in full."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
     from fleet.tagrules.allow import AllowList
@@ -286,7 +283,7 @@ def pattern_matches_nothing(fleet: Fleet, recorded: "Recorded", today: date) -> 
         if not names:
             yield Finding(
                 "pattern-matches-nothing",
-                f"none of the {len(recorded.names)} names in the recorded queue matches",
+                f"this matches none of {len(recorded.names)} recorded names",
                 ("powerful", number, "match"),
                 severity="warning",
                 hint=_hint(fleet.powerful[number], recorded.names),
@@ -300,38 +297,40 @@ def _hint(rule: PowerfulRule, names: Sequence[str]) -> str:
     if not rule.dirs:
         inside = next((n for n in names if ":" in n and pattern.takes(without_directory(n))), "")
         if inside:
-            return f"with dirs: true it would match {quoted(inside)}"
+            return f"with `dirs: true` it would match {quoted(inside)}"
     package = rule.match.rpartition("/")[2]
     alike = [name for name in names if name.rpartition("/")[2].startswith(package)]
     beginning = next((name for name in alike if pattern.takes_beginning(name)), "")
     if beginning:
-        return f"it matches only the beginning of {quoted(beginning)}; a whole name must match"
+        return f"it matches only the start of {quoted(beginning)}; patterns match whole names"
     close = nearest(rule.match, [*alike, *names][:_COMPARED])
     if close:
         return f"the nearest name is {quoted(close)}"
-    ends = f"; it ends by itself on {rule.expires}" if rule.expires else ""
-    whom = f"ask {rule.contact} whether" if rule.contact else "remove it unless"
-    return f"{whom} it is still needed{ends}"
+    ends = f"; it expires on {rule.expires}" if rule.expires else ""
+    return (
+        f"ask {rule.contact} whether it is still needed{ends}"
+        if rule.contact
+        else f"remove it if it is no longer needed{ends}"
+    )
 
 
 def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a Copr rule that says nothing of `dirs` and cannot match owner/project:pr:7/…."""
+    """Warn of a Copr rule without `dirs` that cannot match owner/project:pr:7/…."""
     for number, rule in enumerate(fleet.powerful):
         if "dirs" not in rule.model_fields_set:
             project = _project_without_dirs(fleet, rule)
             if project:
                 yield Finding(
                     "pattern-misses-dirs",
-                    f"this matches no pull-request directory of {project} (as {project}:pr:7)",
+                    f"this matches no pull-request directory of {project}, such as {project}:pr:7",
                     ("powerful", number, "match"),
                     severity="warning",
-                    hint="add dirs: true, or dirs: false if builds of pull requests shall not "
-                    "have it",
+                    hint="add `dirs: true` to include them, or `dirs: false` to leave them out",
                 )
 
 
 def _project_without_dirs(fleet: Fleet, rule: PowerfulRule) -> str:
-    """Return owner/project where the pattern spells both out, and they are Copr's."""
+    """Return owner/project if the pattern spells both out, and they are Copr's."""
     from fleet.tagrules.allow import is_valid
     from fleet.tagrules.patterns import is_word, read_pattern, segments, word_of
 
@@ -354,38 +353,37 @@ _BUILD = "[^/]+/[^/]+/[^/]+"
 
 
 def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a pattern that takes every build of an owner (or scope), or is open to anybody."""
+    """Warn of a pattern that matches every build of an owner (or scope), or any owner's."""
     for number, rule in enumerate(fleet.powerful):
-        taken = _taken(rule)
-        if taken:
-            tags = ", ".join(rule.ask)
-            knows = f"; {rule.contact} knows which" if rule.contact else ""
+        builds = _too_many_builds(rule)
+        if builds:
+            ask = f"; ask {rule.contact} which" if rule.contact else ""
             yield Finding(
                 "pattern-too-wide",
-                f"this gives {tags} to {taken}",
+                f"this gives {', '.join(rule.ask)} to {builds}",
                 ("powerful", number, "match"),
                 severity="warning",
-                hint=f"name the project and the package that need it{knows}",
+                hint=f"name the project and package that need it{ask}",
             )
 
 
-def _taken(rule: PowerfulRule) -> str:
-    """Return what a pattern takes in a person's words, where that is too much."""
+def _too_many_builds(rule: PowerfulRule) -> str:
+    """Describe the builds that a pattern matches if they are too many; else ""."""
     from fleet.tagrules.allow import is_valid
     from fleet.tagrules.patterns import read_pattern
 
     pieces = read_pattern(rule.match) if is_valid(rule) else None
-    return _words(rule.match, pieces) if pieces else ""
+    return _describe_builds(rule.match, pieces) if pieces else ""
 
 
-def _words(pattern: str, pieces: "Sequence[Piece]") -> str:
+def _describe_builds(pattern: str, pieces: "Sequence[Piece]") -> str:
     from fleet.tagrules.patterns import read_pattern, takes_all_of, word_of
 
     build = read_pattern(_BUILD) or ()
     slash = read_pattern("/") or ()
     anybody = read_pattern("[^/]+") or ()
     if takes_all_of(pieces, (*anybody, *slash, *build)):
-        return "every build of everybody"
+        return "every build of every owner"
     owner = [*takewhile(lambda piece: piece.text != "/", pieces)]
     words = [*takewhile(lambda piece: piece.kind == "word", owner)]
     if takes_all_of(pieces[len(owner) + 1 :], build):
@@ -393,12 +391,12 @@ def _words(pattern: str, pieces: "Sequence[Piece]") -> str:
     if words and takes_all_of(pieces, (*words, *slash, *build)):
         return f"every build of every owner whose name begins with {quoted(word_of(words))}"
     if owner and not words and all(piece.kind in ("any", "part") for piece in owner):
-        return "builds of every owner: whoever names a package so has it"
+        return "builds of every owner: anyone can choose this package name"
     return ""
 
 
 def powerful_case_fails(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a rule takes what stands under `matches`, and nothing under `rejects`."""
+    """Require that a rule matches the names under `matches`, and none under `rejects`."""
     for number, rule in enumerate(fleet.powerful):
         if (rule.matches or rule.rejects) and _is_valid(rule):
             yield from _cases(("powerful", number), rule)
@@ -409,18 +407,21 @@ def _cases(path: Path, rule: PowerfulRule) -> Iterator[Finding]:
 
     for number, name in enumerate(rule.matches):
         if not matches_name(rule, name):
-            message = f"{as_written(rule.match)} does not match this name, and must"
+            message = f"{as_written(rule.match)} must match this name, but does not"
             yield Finding(
                 "powerful-case-fails",
                 message,
                 (*path, "matches", number),
-                hint=_way_in(rule, name),
+                hint=_hint_to_match(rule, name),
             )
     for number, name in enumerate(rule.rejects):
         if matches_name(rule, name):
-            message = f"{as_written(rule.match)} matches this name, and must not"
+            message = f"{as_written(rule.match)} must not match this name, but does"
             yield Finding(
-                "powerful-case-fails", message, (*path, "rejects", number), hint=_way_out(rule)
+                "powerful-case-fails",
+                message,
+                (*path, "rejects", number),
+                hint="narrow the pattern, or correct the case" + _ask_contact(rule),
             )
 
 
@@ -430,23 +431,19 @@ def _is_valid(rule: PowerfulRule) -> bool:
     return is_valid(rule)  # what is not, invalid-pattern says
 
 
-def _way_in(rule: PowerfulRule, name: str) -> str:
+def _hint_to_match(rule: PowerfulRule, name: str) -> str:
     from fleet.tagrules.allow import PARTS, compile_pattern, without_directory
 
     pattern = compile_pattern(rule.match)
     if not rule.dirs and pattern.takes(without_directory(name)):
-        return "it is in a directory of the project: add dirs: true"
+        return "the name is in a directory of the project: add `dirs: true`"
     if name.count("/") != PARTS - 1:
-        return "a name has four parts: owner/project/chroot/package"
+        return "write four parts: owner/project/chroot/package"
     beginning = pattern.takes_beginning(name)
     if beginning:
-        return f"it matches only the beginning, {quoted(beginning)}; a whole name must match"
-    return "correct the pattern or the case" + _asking(rule)
+        return f"it matches only the start, {quoted(beginning)}; patterns match whole names"
+    return "correct the pattern or the case" + _ask_contact(rule)
 
 
-def _way_out(rule: PowerfulRule) -> str:
-    return "narrow the pattern, or correct the case" + _asking(rule)
-
-
-def _asking(rule: PowerfulRule) -> str:
-    return f"; {rule.contact} knows what is meant" if rule.contact else ""
+def _ask_contact(rule: PowerfulRule) -> str:
+    return f"; ask {rule.contact}" if rule.contact else ""

@@ -11,7 +11,7 @@ from fleet.tagrules.vocabulary import mentions
 
 
 def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a queue that is named, by a pool or a Copr, is declared under `queues`."""
+    """Require that the queues that pools and Coprs name are declared under `queues`."""
     for name, pool in fleet.pools.items():
         for number, queue in enumerate(pool.serves or ()):
             if queue not in fleet.queues:
@@ -35,18 +35,18 @@ def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
 
 
 def admin_without_read(fleet: Fleet) -> Iterator[Finding]:
-    """Warn where workers can be told, but not read: no machine would ever be let go."""
+    """Warn of a queue that fleet can change but not read: it would never delete a machine."""
     for name, queue in fleet.queues.items():
         if isinstance(queue, DebusineQueue) and queue.admin and not queue.read:
             yield Finding(
                 "admin-without-read",
-                f"fleet makes workers of queue '{name}', but cannot see which are idle: "
-                "it lets none of their machines go",
+                f"fleet creates workers of queue '{name}' but cannot see which are idle, so it "
+                "deletes no machines",
                 ("queues", name, "admin"),
                 severity="warning",
                 at="key",
-                hint="add `read: {env: FLEET_DEBUSINE_DSN}`, a role that "
-                "`fleet debusine grants` prints",
+                hint="add `read: {env: FLEET_DEBUSINE_DSN}`; `fleet debusine grants` prints the "
+                "role it needs",
             )
 
 
@@ -69,23 +69,23 @@ _TASKS = frozenset(
         "simplesystemimagebuild",
     }
 )
-"""Tasks of Debusine's workers, and the word for every other one; a queue may have more."""
+"""Tasks of Debusine's workers, and `any`; a queue may have more."""
 _TAG = "worker:task:worker:"
 
 
 def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a task that nobody has, but nearly."""
+    """Warn of an unknown task whose name is close to a known one."""
     if not fleet.durations:
         return
     import difflib
 
-    tasks = sorted(_TASKS | set(_named(fleet)))
+    tasks = sorted(_TASKS | set(_named_tasks(fleet)))
     for task in fleet.durations:
         close = difflib.get_close_matches(task, tasks, n=1, cutoff=_NEAR)
         if task not in tasks and close:
             yield Finding(
                 "misspelt-task",
-                f"no task is known that is called '{task}': nothing takes this duration",
+                f"unknown task '{task}': this duration is never used",
                 ("durations", task),
                 severity="warning",
                 at="key",
@@ -93,8 +93,8 @@ def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-def _named(fleet: Fleet) -> Iterator[str]:
-    """Yield the tasks that fleet.yaml speaks of elsewhere."""
+def _named_tasks(fleet: Fleet) -> Iterator[str]:
+    """Yield the tasks that fleet.yaml names elsewhere."""
     yield from (rule.task for rule in fleet.derive if rule.task is not None)
     for mention in mentions(fleet):
         if mention.tag.startswith(_TAG):
@@ -105,20 +105,20 @@ _IN_CLEAR = re.compile(r"http://(\[[^]]+\]|[^/:?#]+)")
 
 
 def token_in_clear(fleet: Fleet) -> Iterator[Finding]:
-    """Require https of a server that gets tokens of ours or of workers, but for this computer."""
-    for path, url in _told_tokens(fleet):
+    """Require https for servers that receive tokens, except on this computer."""
+    for path, url in _servers_with_tokens(fleet):
         found = _IN_CLEAR.match(url)
         host = found[1].strip("[]") if found else ""
-        if found and not _is_here(host):
+        if found and not _is_local(host):
             yield Finding(
                 "token-in-clear",
-                f"tokens for {host} would go over the network in clear",
+                f"tokens would be sent to {host} unencrypted",
                 path,
-                hint="write https://; a server of this computer, as localhost, may be http://",
+                hint="write https://; only this computer, such as localhost, may use http://",
             )
 
 
-def _told_tokens(fleet: Fleet) -> Iterator[tuple[Path, str]]:
+def _servers_with_tokens(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     for name, queue in fleet.queues.items():
         if isinstance(queue, DebusineQueue) and (queue.token or queue.admin):
             yield ("queues", name, "url"), queue.url
@@ -127,7 +127,7 @@ def _told_tokens(fleet: Fleet) -> Iterator[tuple[Path, str]]:
             yield ("images", name, "api_url"), image.api_url
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -135,7 +135,7 @@ def _is_here(host: str) -> bool:
 
 
 def two_queues_give_work(fleet: Fleet) -> Iterator[Finding]:
-    """Refuse pools that serve tickets and a Debusine: neither asks the other what it gave out."""
+    """Refuse pools that serve tickets and a Debusine: both would use the same machine."""
     kinds = {name: type(queue) for name, queue in fleet.queues.items()}
     for name, pool in fleet.pools.items():
         served = sorted(queue for queue in kinds if serves_queue(pool, queue))
@@ -144,8 +144,8 @@ def two_queues_give_work(fleet: Fleet) -> Iterator[Finding]:
         if desks and servers:
             yield Finding(
                 "two-queues-give-work",
-                f"pool {name} serves the tickets of {desks[0]} and the workers of {servers[0]}: "
-                "each would give work to a machine that is busy for the other",
+                f"pool '{name}' serves tickets of {desks[0]} and workers of {servers[0]}: both "
+                "would use the same machine",
                 ("pools", name, "serves") if pool.serves is not None else ("pools", name),
                 at="value" if pool.serves is not None else "key",
                 hint=f"write serves: [{desks[0]}] or serves: [{servers[0]}]",

@@ -19,7 +19,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a tag that no pool provides, or that is nearly another one."""
+    """Warn of a tag that no pool provides, or that is similar to another one."""
     if not fleet.pools:
         return
     mentioned = tuple(mentions(fleet))
@@ -31,17 +31,17 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     for mention in mentioned:
         name = tag_name(mention.tag)
         if mention.role == "asked" and name not in provided:
-            message = f"no pool provides {name}: what asks for it waits for ever"
-            hint = _meant(name, provided) or "add it to `provides` of a pool that really has it"
+            message = f"no pool provides {name}, so requests for it wait forever"
+            hint = _similar(name, provided) or "add it to `provides` of a pool that has it"
             yield Finding("unknown-tag", message, mention.path, severity="warning", hint=hint)
         elif mention.role != "asked" and name not in asked | declared:
-            near = _meant(name, asked | declared)
+            near = _similar(name, asked | declared)
             if near:
-                message = f"nothing asks for {name}, and nothing declares it"
+                message = f"nothing asks for {name} or declares it"
                 yield Finding("unknown-tag", message, mention.path, severity="warning", hint=near)
     vocabulary = Vocabulary(fleet)
     for name in sorted(declared - provided):
-        near = _meant(name, provided)
+        near = _similar(name, provided)
         if near or vocabulary.is_on_demand(name) or vocabulary.is_exclusive(name):
             message = f"no pool provides {name}"
             hint = near or "add it to `provides` of a pool, or remove it"
@@ -50,8 +50,8 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-def _meant(tag: str, known: Collection[str]) -> str:
-    """Return a hint where a tag is nearly a known one; other figures make it another tag."""
+def _similar(tag: str, known: Collection[str]) -> str:
+    """Return a hint if a tag is similar to a known one, not counting different digits."""
     if not known:
         return ""
     import difflib
@@ -63,41 +63,40 @@ def _meant(tag: str, known: Collection[str]) -> str:
 
 
 def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Require that rules ask only for what rules may ask, and sources provide what they may."""
+    """Require that `asked_by` and `provided_by` allow what rules ask and sources provide."""
     if all(rule.asked_by is None and rule.provided_by is None for rule in fleet.tags.values()):
         return
     vocabulary = Vocabulary(fleet)
     for mention in mentions(fleet):
         if mention.role == "asked":
-            yield from _asked(vocabulary, mention)
+            yield from _check_asked(vocabulary, mention)
     for name in fleet.pools:
         for doubt in find_doubts(fleet, name, ()):
-            # What a machine provides by itself nobody wrote: to forbid it is enough.
+            # What a machine provides by itself is not written anywhere.
             if doubt.kind == "not-permitted" and doubt.path[-1:] != ("machine",):
-                hint = "remove it here, or let this source provide it"
+                hint = "remove it here, or add this source to provided_by"
                 yield Finding("forbidden-tag", doubt.because, doubt.path, hint=hint)
     for name, rule in fleet.tags.items():
         if rule.asked_by == []:
-            message = f"nobody may ask for {name}, so no request ever gets what provides it"
-            hint = "name who may, as in asked_by: [rules]"
+            message = f"asked_by is empty, so no request may ask for {name}"
+            hint = "list who may, for example asked_by: [rules]"
             yield Finding("forbidden-tag", message, ("tags", name, "asked_by"), hint=hint)
 
 
-def _asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
+def _check_asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
     allowed, path = vocabulary.asked_by(mention.tag)
     word = "rules" if mention.path[0] == "powerful" else "task"
     if allowed is not None and word not in allowed:
         yield Finding(
             "forbidden-tag",
-            f"this rule asks for {mention.tag} in vain: {'.'.join(map(str, path))} does not name "
-            f"{word}",
+            f"{mention.tag} is not allowed here: {'.'.join(map(str, path))} does not list {word}",
             mention.path,
             hint=f"add {word} there, or remove the tag here",
         )
 
 
 def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
-    """Refuse what only a plain tag can be: machines have more or less of a number, all of them."""
+    """Refuse numbers that are exclusive or on demand: every machine has every number."""
     for name, rule in fleet.tags.items():
         if rule.kind != "number":
             continue
@@ -108,15 +107,15 @@ def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
             if written:
                 yield Finding(
                     "plain-tag-only",
-                    f"{name} is a number, which every machine has: it cannot be {word}",
+                    f"{name} is a number, and only plain tags can be {word}",
                     ("tags", name, key),
                     at="key",
-                    hint=f"remove {key}, and give the machines a plain tag that is {word}",
+                    hint=f"remove {key}, and use a plain tag that is {word}",
                 )
 
 
 def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a minimum is asked only of a tag of kind number."""
+    """Require that only tags of kind number have minimums."""
     numeric = Vocabulary(fleet).numeric
     for mention in mentions(fleet):
         name = tag_name(mention.tag)
@@ -125,7 +124,7 @@ def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
         near = did_you_mean(name, numeric)
         yield Finding(
             "minimum-on-plain-tag",
-            f"{name} is a plain tag, it has no minimum",
+            f"{name} is a plain tag and has no minimum",
             mention.path,
             hint=near
             if near.startswith("did")
@@ -134,13 +133,13 @@ def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
 
 
 def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
-    """Require that image, pool and machine say the same of architecture, class and figures."""
-    # Many pools are alike: what agrees in one need not be weighed again in the next.
+    """Require that image, pool and machine agree on architecture, class and numbers."""
+    # Many pools are alike: those that agree with one already checked are skipped.
     agreeing: set[object] = set()
     for name, pool in fleet.pools.items():
         alike = None
         if isinstance(pool, Pool):
-            yield from _architecture(fleet, name, pool)
+            yield from _check_architecture(fleet, name, pool)
             if isinstance(pool.machine, str):
                 alike = (pool.provider, pool.machine, pool.image, tuple(pool.provides))
         if alike in agreeing:
@@ -154,11 +153,11 @@ def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
                     "contradicting-sources",
                     doubt.because,
                     doubt.path,
-                    hint="keep the one that is true",
+                    hint="keep the correct one",
                 )
 
 
-def _architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
+def _check_architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
     image = fleet.images.get(pool.image)
     for machine in find_types(fleet, pool) if image is not None else ():
         native = native_architectures((machine,))
@@ -169,34 +168,34 @@ def _architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
             f"image {pool.image} is for {image.architecture}, but machine {machine.name} runs "
             f"{' and '.join(native)}",
             ("pools", name, "image"),
-            hint="name an image of the machine's architecture, or another machine",
+            hint="choose an image for the machine's architecture, or another machine",
         )
 
 
 def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
-    """Require that what a rule derives never comes back to the rule."""
+    """Require that no rule derives, through others, what it builds on itself."""
     if not any(rule.tag for rule in fleet.derive):
         return
-    from fleet.tagrules.derive import find_circle
+    from fleet.tagrules.derive import find_cycle
 
-    circle = find_circle(fleet.derive)
-    if circle:
-        steps = [f"{fleet.derive[place].tag} gives {fleet.derive[place].ask}" for place in circle]
+    cycle = find_cycle(fleet.derive)
+    if cycle:
+        steps = [f"{fleet.derive[place].tag} gives {fleet.derive[place].ask}" for place in cycle]
         yield Finding(
             "derivation-cycle",
-            f"these rules feed each other: {', '.join(steps)}",
-            ("derive", circle[0], "tag"),
+            f"these rules form a cycle: {', '.join(steps)}",
+            ("derive", cycle[0], "tag"),
             hint="derive one of them from the task data with `from`",
         )
 
 
 def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a rule says where its value is from, and a table that is declared."""
+    """Require that a rule has one source for its value, and that its table is declared."""
     for number, rule in enumerate(fleet.derive):
-        yield from _value(number, rule)
-        yield from _history(fleet, number, rule)
+        yield from _check_value(number, rule)
+        yield from _check_history(fleet, number, rule)
         if rule.lookup is not None and rule.from_ is None:
-            message = "lookup needs `from`, which says what is looked up"
+            message = "lookup needs `from`, the value to look up"
             yield Finding(
                 "wrong-derivation", message, ("derive", number, "lookup"), hint="add from: PATH"
             )
@@ -211,57 +210,57 @@ def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _tables(fleet: Fleet) -> tuple[str, ...]:
-    """Return the tables that there may be: the file's, and what a queue tells itself."""
-    tells = any(isinstance(q, DebusineQueue | WorldQueue) for q in fleet.queues.values())
-    return (*fleet.lookups, *((ENVIRONMENTS,) if tells else ()))
+    """Return the tables of the file, and the one that a queue may bring."""
+    has_own = any(isinstance(q, DebusineQueue | WorldQueue) for q in fleet.queues.values())
+    return (*fleet.lookups, *((ENVIRONMENTS,) if has_own else ()))
 
 
-def _history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Finding]:
-    """Require that a rule of `history` asks for a minimum of a number, and has one value."""
+def _check_history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Finding]:
+    """Require that a rule with `history` asks for a minimum of a number, and has one value."""
     if rule.history is None:
         return
     if rule.from_ is not None or rule.tag is not None:
         word = "from" if rule.from_ is not None else "tag"
-        message = f"`history` and `{word}` both say what {{value}} is"
+        message = f"`history` and `{word}` both set {{value}}"
         yield Finding(
             "wrong-derivation", message, ("derive", number, word), hint="keep one of them"
         )
     name = number_of(rule.ask)
     if name is None:
-        message = "what earlier runs needed is a minimum of a number"
+        message = "a rule with `history` must ask for a minimum of a number"
         hint = f"write ask: '{rule.history.of}_gib>={{value}}'"
         yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
     elif name not in Vocabulary(fleet).numeric:
-        message = f"{name} is no number, so it has no minimum"
+        message = f"{name} is a plain tag and has no minimum"
         near = did_you_mean(name, Vocabulary(fleet).numeric)
         declare = f"declare it: tags: {{{name}: {{kind: number}}}}"
         hint = near if near.startswith("did") else declare
         yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
 
 
-def _value(number: int, rule: DeriveRule) -> Iterator[Finding]:
+def _check_value(number: int, rule: DeriveRule) -> Iterator[Finding]:
     from fleet.tagrules.derive import is_placeholder, placeholders
 
     path = ("derive", number, "ask")
     if rule.tag is not None and rule.from_ is not None:
-        message = "`from` and `tag` both say what {value} is"
+        message = "`from` and `tag` both set {value}"
         yield Finding(
             "wrong-derivation", message, ("derive", number, "tag"), hint="keep one of them"
         )
     for part in placeholders(rule.ask):
         if not is_placeholder(part):
-            message = f"'{part}' stands for nothing"
+            message = f"unknown placeholder '{part}'"
             yield Finding(
                 "wrong-derivation", message, path, hint="write {value}, or {value.KEY} for a part"
             )
         elif rule.from_ is None and rule.tag is None and rule.history is None:
-            message = f"'{part}' stands for nothing: the rule says not what the value is"
+            message = f"'{part}' has no value: the rule has no `from`, `tag` or `history`"
             yield Finding(
-                "wrong-derivation", message, path, hint="add from: PATH, a place in the task data"
+                "wrong-derivation", message, path, hint="add from: PATH, a path in the task data"
             )
 
 
-_RANGE = "a number is not negative, below 10^12, and has at most six places"
+_RANGE = "use a number from 0 to below 10^12 with at most six decimal places"
 
 
 def wrong_number(fleet: Fleet) -> Iterator[Finding]:
@@ -270,15 +269,15 @@ def wrong_number(fleet: Fleet) -> Iterator[Finding]:
     for mention in mentions(fleet):
         name = tag_name(mention.tag)
         if name in numeric:
-            yield from _number(mention, name)
+            yield from _check_number(mention, name)
     for name in numeric:
         if name.endswith("*"):
-            message = "a numeric tag needs its whole name"
-            hint = "declare each numeric tag by itself"
+            message = "a numeric tag cannot have a `*` in its name"
+            hint = "declare each numeric tag by its full name"
             yield Finding("wrong-number", message, ("tags", name, "kind"), hint=hint)
 
 
-def _number(mention: Mention, name: str) -> Iterator[Finding]:
+def _check_number(mention: Mention, name: str) -> Iterator[Finding]:
     asks = mention.role == "asked"
     read = read_minimums if asks else read_numbers
     if read([mention.tag], [name])[1]:
@@ -289,13 +288,13 @@ def _number(mention: Mention, name: str) -> Iterator[Finding]:
     if rest.startswith(sign) and not rest.startswith(f"{sign}="):
         yield Finding("wrong-number", f"{mention.tag} is out of range", mention.path, hint=_RANGE)
     else:
-        does = "asks for" if asks else "states"
-        message = f"{name} is a number: who {does} it writes {form}"
+        word = "minimum" if asks else "number"
+        message = f"{mention.tag} is not a valid {word} of {name}"
         yield Finding("wrong-number", message, mention.path, hint=f"write it like {form}")
 
 
 def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of `requires` that holds nothing but tags a workspace owner can provide."""
+    """Warn of `requires` that lists only tags that a workspace owner can provide."""
     servers = {name for name, queue in fleet.queues.items() if isinstance(queue, DebusineQueue)}
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool) or not servers & set(pool.serves or servers):
@@ -304,8 +303,8 @@ def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
             for number, tag in enumerate(pool.requires):
                 yield Finding(
                     "protection-by-workspace-tag",
-                    f"every owner of a Debusine workspace can have its requests provide '{tag}', "
-                    "so it keeps nobody from these machines",
+                    f"any owner of a Debusine workspace can make requests provide '{tag}', so it "
+                    "protects nothing",
                     ("pools", name, "requires", number),
                     severity="warning",
                     hint=f"also require a tag that begins with {', '.join(SYSTEM_ONLY)}",
@@ -313,13 +312,13 @@ def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
 
 
 def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
-    """Warn where fleet buys for a promise that the scheduler does not keep."""
+    """Warn of a permission, exclusivity or limit that the queue does not enforce."""
     for each in enforcement_of(fleet):
         if each.claim != "tag" and each.by == "capacity":
             yield Finding(
                 "enforced-by-capacity-alone",
-                f"at queue {each.queue} only capacity stands behind '{each.claim}' of "
-                f"'{each.tag}': {each.because}",
+                f"queue '{each.queue}' does not enforce '{each.claim}' of '{each.tag}': "
+                f"{each.because}",
                 each.path,
                 severity="warning",
                 at="key",
@@ -329,8 +328,8 @@ def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
 
 def _hint(each: Enforcement) -> str:
     if each.claim == "limits":
-        return "count on it for money, not for fairness; `fleet tags list` says who enforces what"
+        return "it limits cost, not who gets machines; see `fleet tags list`"
     return (
-        "give the pools that provide it `requires` with a tag for such requests alone beside one "
-        "that only Debusine provides, as in [task:fleet:NAME, task:scope:SCOPE]"
+        "add to its pools `requires` with a tag of these requests and one that only Debusine "
+        "sets, for example [task:fleet:NAME, task:scope:SCOPE]"
     )

@@ -1,1 +1,4 @@
-"""This package says what may be written in fleet.yaml, and where each part of it was written."""
+"""What fleet.yaml may say: `model.Fleet` and its sections, `load` reads one.
+
+Begin with `model.py` for the keys, with `load.py` for how text becomes a Fleet and findings.
+"""

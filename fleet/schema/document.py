@@ -1,7 +1,4 @@
-"""This module holds what a person wrote: plain data, where each part stands, what is secret.
-
-Secrets written inline are noticed here, and no line shows them.
-"""
+"""The text of fleet.yaml as plain data, with the place of each part, and secrets masked."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,9 +12,9 @@ INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
 
 
 class Document:
-    """What a person wrote: plain data, and where each part of it stands."""
+    """Plain data from fleet.yaml and its included files, with the place of each part."""
 
-    def __init__(  # noqa: PLR0913 - all that reading found
+    def __init__(  # noqa: PLR0913 - everything that reading found
         self,
         name: str,
         *,
@@ -29,7 +26,7 @@ class Document:
     ) -> None:
         self.name = name
         self.partial = partial
-        """Pools that extend what is not there, so that keys may be missing."""
+        """Pools that extend unknown templates, so that keys may be missing."""
         self.files = tuple(texts) or (name,)
         self._texts = texts
         self._lines: dict[str, list[str]] = {}
@@ -43,11 +40,11 @@ class Document:
         self.findings: tuple[Finding, ...] = (*findings, *self._inline_secrets())
 
     def place(self, path: Path, at: At = "value") -> str:
-        """Return where a path was written, as fleet.yaml:12:3; its parent's where it was not."""
+        """Return the place of a path, as fleet.yaml:12:3, or of its nearest parent in the file."""
         return str(self.span(path, at))
 
     def span(self, path: Path, at: At = "value") -> Span:
-        """Return the characters of a path; of its nearest parent where it was not written."""
+        """Return the characters of a path, or of its nearest parent in the file."""
         if path in self._values:
             node, key = self._values[path], self._keys.get(path)
             if key is not None and (at == "key" or (node.block and node.kind != "scalar")):
@@ -60,12 +57,12 @@ class Document:
         path = tuple("***" if holds_secret(str(part)) else part for part in finding.path)
         span = finding.span or self._part(finding) or self.span(finding.path, finding.at)
         message = finding.message
-        if self._is_brought(finding.path[:2], span) and path[2:]:
+        if self._is_from_template(finding.path[:2], span) and path[2:]:
             message += f"{IN_POOL}{quoted(path[1])})"
         return replace(finding, span=span, path=path, message=message)
 
-    def _is_brought(self, pool: Path, span: Span) -> bool:
-        """Say whether what stands at a place is a pool's, but stands in a template."""
+    def _is_from_template(self, pool: Path, span: Span) -> bool:
+        """Say whether a place is outside of the pool that it belongs to."""
         node, key = self._values.get(pool), self._keys.get(pool)
         if node is None or key is None or pool[0] != "pools" or span == key.span:
             return False
@@ -73,7 +70,7 @@ class Document:
         return span.file != node.file or not start <= place <= end
 
     def _part(self, finding: Finding) -> Span | None:
-        """Return the characters of a value that a finding is about, if only some of them."""
+        """Return the place of `finding.part`, if the finding has one."""
         node = self._values.get(finding.path)
         if node is None or finding.part is None:
             return None
@@ -100,7 +97,7 @@ class Document:
         return self._lines[file]
 
     def is_secret(self, path: Path) -> bool:
-        """Say whether a value must not be repeated anywhere."""
+        """Say whether a value must not be shown."""
         within = (path[:length] for length in range(len(path) + 1))
         return any(id(self._values.get(each)) in self._secrets for each in within)
 
@@ -120,11 +117,11 @@ class Document:
         for secret in self._secrets.values():
             yield Finding(
                 rule=INLINE_SECRET,
-                message="a secret is written here, where everyone who reads the file can use it",
+                message="this file contains a secret in clear text",
                 path=secret.path,
                 at=secret.at,
-                hint="refer to it: {env: NAME}, {file: PATH} or {command: […]}; "
-                "and replace the secret, for this one is known now",
+                hint="refer to it with {env: NAME}, {file: PATH} or {command: […]}, and change "
+                "the secret: it has been exposed",
                 span=secret.node.span,
             )
 

@@ -1,4 +1,4 @@
-"""This module holds what is wrong with a fleet.yaml as values: a rule, a place, what to do."""
+"""Findings: what is wrong in a fleet.yaml, where, and what to do."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -25,9 +25,9 @@ TEXT_RULES = (
     "wrong-type",
     "wrong-value",
 )
-"""The rules that speak while text is read; those across keys are in fleet.checks."""
+"""The rules about text and single keys; those across keys are in fleet.checks."""
 IN_POOL = " (in pool "
-"""Stands in a message before the pool to which a template brings what it is about."""
+"""Introduces the pool in a message about a template."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, and the next action; `span` is None until a document says it.
+    """One mistake and its hint; `span` is None until a document adds it.
 
-    `part` are the characters of the value that it is about, counted from 0; None: all of them.
+    `part` are the characters of the value that it is about, counted from 0; None means all.
     """
 
     rule: str
@@ -71,7 +71,7 @@ class Report:
 
 
 def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
-    """Return findings by position, those of the main file first, each once."""
+    """Return findings sorted by place, those of the main file first, each once."""
 
     def position(finding: Finding) -> tuple[object, ...]:
         span = finding.span or Span(main)
@@ -82,11 +82,11 @@ def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
 
 
 def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield each finding once: what a template brings to several pools is said of the first."""
+    """Yield each finding once: one about a template only for the first pool that extends it."""
     alike: dict[object, list[Finding]] = {}
     for finding in dict.fromkeys(findings):
-        message, brought, _ = finding.message.partition(IN_POOL)
-        key = (message, finding.rule, finding.span, finding.path[2:]) if brought else finding
+        message, in_pool, _ = finding.message.partition(IN_POOL)
+        key = (message, finding.rule, finding.span, finding.path[2:]) if in_pool else finding
         alike.setdefault(key, []).append(finding)
     for first, *others in alike.values():
         more = f" and {len(others)} more)" if others else ""
@@ -94,12 +94,12 @@ def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Say whether anything is wrong that is not merely a warning."""
+    """Say whether any finding is an error."""
     return any(finding.severity == "error" for finding in findings)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word a person most likely meant, or nothing."""
+    """Return the most similar known word; "" if none is similar."""
     import difflib
 
     word = word.lower()[:100]
@@ -107,22 +107,25 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
     if not close:
         return ""
-    # Of equally near ones a person means the one that begins alike.
+    # Of equally similar ones, take the one that begins alike.
     best = max(
         sorted(close),
-        key=lambda each: (difflib.SequenceMatcher(None, each, word).ratio(), _alike(each, word)),
+        key=lambda each: (
+            difflib.SequenceMatcher(None, each, word).ratio(),
+            _common_prefix(each, word),
+        ),
     )
     return candidates[best]
 
 
-def _alike(one: str, other: str) -> int:
-    """Return how many letters two words have in common from their beginning on."""
+def _common_prefix(one: str, other: str) -> int:
+    """Return how many letters two words have in common at their start."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint that names the nearest known word, or all of them."""
+    """Return a hint with the most similar known word, or all of them."""
     names = sorted(known)
     close = nearest(word, names)
     if close:
@@ -131,7 +134,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a value the way a message shows it: short, on one line, without control codes."""
+    """Return a value as messages show it: short, on one line, without control characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -141,5 +144,5 @@ def quoted(value: object) -> str:
 
 
 def as_written(pattern: str) -> str:
-    """Return a pattern the way a message shows it: short, with no backslash doubled."""
+    """Return a pattern as messages show it: short, without doubled backslashes."""
     return quoted(pattern).replace("\\\\", "\\")

@@ -1,9 +1,7 @@
-"""This module follows a path through the models: which keys are known there, which branch it is.
+"""Load a fleet.yaml: read its files, validate them, and turn pydantic's errors into findings.
 
-pydantic puts the tag of a union's branch into the place of an error; here it is told apart from
-what a person wrote, by following the declarations instead of guessing.
-
-So a mistake in one pool does not hide a dangling reference in another.
+pydantic puts the tag of a union's branch into the place of an error; `follow` walks the models to
+tell it apart from a key of the file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +41,7 @@ from fleet.schema.source import Document, Files, read_document
 
 @dataclass(frozen=True)
 class Written:
-    """A place of the model as a person sees it: without tags; `model` is the section there."""
+    """A place in fleet.yaml, without tags of branches; `model` is the section there."""
 
     path: Path
     model: type[Section] | None
@@ -51,7 +49,7 @@ class Written:
 
 
 def follow(model: type[Section], place: tuple[int | str, ...]) -> Written:
-    """Return what pydantic's place of an error means to a person."""
+    """Return the place in fleet.yaml for the place in an error of pydantic."""
     annotation: Any = model
     path: list[str | int] = []
     section: type[Section] | None = model
@@ -81,7 +79,7 @@ def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotatio
 
 
 def fields_of(model: type[Section]) -> dict[str, FieldInfo]:
-    """Return a section's fields by the keys that people write."""
+    """Return a section's fields by their keys in fleet.yaml."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -94,7 +92,7 @@ def _below(annotation: Any, step: str | int) -> Any:  # noqa: ANN401 - any annot
 
 
 def _bare(annotation: Any) -> Any:  # noqa: ANN401 - any annotation of a field
-    """Return an annotation without its notes and without `| None`."""
+    """Return an annotation without its metadata and without `| None`."""
     while True:
         origin = get_origin(annotation)
         if origin is Annotated:
@@ -121,26 +119,26 @@ _TYPES = {
     "model_attributes_type": "a mapping",
 }
 _BOUNDS = {
-    "string_too_short": "text, not an empty one",
+    "string_too_short": "text that is not empty",
     "string_too_long": "at most {max_length} characters",
-    "too_short": "at least {min_length} of them",
-    "too_long": "at most {max_length} of them",
+    "too_short": "at least {min_length} items",
+    "too_long": "at most {max_length} items",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le:g}",
 }
 _PATTERNS = {
-    TAG_PATTERN: "a tag, without white space",
+    TAG_PATTERN: "a tag without white space",
     ENV_PATTERN: "the name of an environment variable, like HCLOUD_TOKEN",
     CURRENCY_PATTERN: "an ISO 4217 code, like EUR",
-    URL_PATTERN: "a URL that begins with https:// and holds no user name",
+    URL_PATTERN: "a URL that begins with https:// and has no user name",
     PLACE_PATTERN: "the name of a provider, file:///PATH or s3://BUCKET/PREFIX",
     WINDOW_PATTERN: 'a window like "mon-fri 07:00-17:00 Europe/Berlin"',
 }
 _POOLS = (Pool, HooksPool, StaticPool)
 _BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _MANY = 200
-"""Above this many unknown keys the file is something else; guessing at each would take minutes."""
+"""Above this many unknown keys no similar keys are searched, which would take minutes."""
 
 
 def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -173,7 +171,7 @@ def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 
 def dotted(path: Path) -> str:
     """Return a path the way a message shows it, as pools.builders.workers."""
-    return ".".join(_shown(str(part)) if _is_odd(str(part)) else str(part) for part in path)
+    return ".".join(_show(str(part)) if _is_odd(str(part)) else str(part) for part in path)
 
 
 def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
@@ -181,7 +179,7 @@ def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
     section = follow(Fleet, place[:-1]).model
     return Finding(
         rule="unknown-key",
-        message=f"unknown key {_shown(key)}",
+        message=f"unknown key {_show(key)}",
         path=path,
         at="key",
         hint=did_you_mean(key, _known_in(section)) if section and guess else "",
@@ -189,13 +187,13 @@ def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
 
 
 def _known_in(section: type[Section]) -> set[str]:
-    """Return the keys that may be written in a section, also those that a reader takes away."""
+    """Return the keys that a section may have, `templates` and `extends` included."""
     more = {"templates"} if section is Fleet else {"extends"} if section in _POOLS else set()
     return {*fields_of(section), *more}
 
 
 def _is_misspelt(place: Path, beside: list[str], *, guess: bool) -> bool:
-    """Say whether a key is missing only as it is misspelt, which is said where it stands."""
+    """Say whether a missing key is one that is misspelt, which is a finding already."""
     section = follow(Fleet, place[:-1]).model
     if section in (EnvSecret, FileSecret, CommandSecret):
         return True
@@ -208,9 +206,9 @@ def _missing(path: Path) -> Finding:
     where = dotted(path[:-1]) or "the file"
     return Finding(
         rule="missing-key",
-        message=f"{where} lacks the key '{path[-1]}'",
+        message=f"key '{path[-1]}' is missing in {where}",
         path=path,
-        hint=f"add {path[-1]}: …",
+        hint=f"add `{path[-1]}: …`",
     )
 
 
@@ -220,13 +218,13 @@ def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
         return _not_one_of(path, error["input"], _allowed(allowed))
     return Finding(
         rule="wrong-value",
-        message=f"expected {allowed.lower()}, found {_found(error['input'])}",
+        message=f"expected {allowed.lower()}, found {_describe_value(error['input'])}",
         path=path,
     )
 
 
 def _allowed(expected: str) -> list[str]:
-    """Return the words of pydantic's sentence: a, b or c."""
+    """Return the words in pydantic's "a, b or c"."""
     return [word.strip() for word in expected.replace(" or ", ", ").split(",")]
 
 
@@ -234,7 +232,7 @@ def _not_one_of(path: Path, value: object, known: list[str]) -> Finding:
     close = nearest(str(value), known)
     return Finding(
         rule="wrong-value",
-        message=f"{_shown(value)} is not one of {', '.join(known)}",
+        message=f"{_show(value)} is not one of {', '.join(known)}",
         path=path,
         hint=f"did you mean '{close}'?" if close else "",
     )
@@ -246,10 +244,10 @@ def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
     is_type = error["type"] in _TYPES or (error["type"] == EXPECTED) or not _is_text(value, error)
     return Finding(
         rule="wrong-type" if is_type else "wrong-value",
-        message=f"expected {expected}, found {_found(value)}",
+        message=f"expected {expected}, found {_describe_value(value)}",
         path=place.path,
         at="key" if place.is_key else "value",
-        hint=_way_out(error["type"], value),
+        hint=_hint(error["type"], value),
     )
 
 
@@ -268,7 +266,7 @@ def _expected(error: Mapping[str, Any]) -> str:
     return _TYPES.get(kind, str(error["msg"]).removeprefix("expected "))
 
 
-def _way_out(kind: str, value: object) -> str:
+def _hint(kind: str, value: object) -> str:
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'quote it: "{quoted(value)}"'
     if kind == "list_type" and isinstance(value, str) and len(value) < 40 and value:  # noqa: PLR2004 - fits a line
@@ -278,21 +276,21 @@ def _way_out(kind: str, value: object) -> str:
     return ""
 
 
-def _found(value: object) -> str:
+def _describe_value(value: object) -> str:
     match value:
         case dict():
             return "a mapping" if value else "an empty mapping"
         case list():
             return "a list" if value else "an empty list"
         case str():
-            return _shown(value)
+            return _show(value)
         case None | bool():
             return quoted(value)
         case _:
             return f"the number {quoted(value)}"
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     return "(hidden)" if isinstance(value, str) and holds_secret(value) else quoted(value)
 
 
@@ -304,7 +302,7 @@ _ATTEMPTS = 10
 
 
 def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None:
-    """Return the fleet without its wrong parts; None where too little is left."""
+    """Return the fleet without its wrong parts; None if too little is left."""
     rest: Any = deepcopy(dict(value))
     for _ in range(_ATTEMPTS):
         for mistake in error.errors(include_url=False, include_context=False, include_input=False):
@@ -315,11 +313,11 @@ def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None
             return Fleet.model_validate(rest)
         except ValidationError as again:
             error = again
-    return None  # pragma: no cover - every attempt removes something; this only bounds the loop
+    return None  # pragma: no cover - every attempt removes something
 
 
 def _remove(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
-    """Take a part away; a list goes as a whole, so that no position in it shifts."""
+    """Remove a part; a list as a whole, so that no position in it shifts."""
     whole = next((n for n, step in enumerate(path) if isinstance(step, int)), len(path))
     if whole == 0:
         return
@@ -331,10 +329,7 @@ def _remove(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of a fleet.yaml; no fleet where anything is an error.
-
-    `rest` is the fleet without its wrong parts, for checks that look across it.
-    """
+    """A loaded fleet.yaml; None where there are errors, `rest` without the wrong parts."""
 
     fleet: Fleet | None
     rest: Fleet | None
@@ -343,7 +338,7 @@ class Loaded:
 
 
 def load(name: str, files: Files) -> Loaded:
-    """Return the fleet that a file and those it includes describe."""
+    """Return the fleet of a file and those it includes."""
     document = read_document(name, files)
     rest = None
     findings = list(document.findings)
@@ -351,17 +346,17 @@ def load(name: str, files: Files) -> Loaded:
         try:
             rest = Fleet.model_validate(document.value)
         except ValidationError as error:
-            findings += _mistakes(error, document)
+            findings += _findings(error, document)
             rest = salvage(document.value, error)
     ordered = in_order(map(document.locate, findings), name)
     return Loaded(None if has_errors(ordered) else rest, rest, document, ordered)
 
 
-def _mistakes(error: ValidationError, document: Document) -> Iterator[Finding]:
+def _findings(error: ValidationError, document: Document) -> Iterator[Finding]:
     errors: list[Any] = error.errors(include_url=False)
     for finding in explain(errors):
         is_pools = finding.path[:1] == ("pools",) and finding.rule == "missing-key"
         if is_pools and document.partial.intersection(finding.path[1:2]):
-            continue  # the template that may say it could not be read, and that is told
+            continue  # the key may be in the template that could not be read
         if finding.at == "key" or not document.is_secret(finding.path):
             yield finding

@@ -1,9 +1,7 @@
-"""This module parses the text of one file into nodes that know where they were written.
+"""Parse the text of one file into nodes that know their place.
 
-Nothing here recurses over the input, and the events are counted before anything is built from
-them: depth and size, aliases expanded, are bounded whatever the text says.
-
-Only for texts on one line and for those kept line for line (`|`); else the whole is meant.
+Nothing here recurses over the input; depth and size, with aliases expanded, are bounded before
+anything is built.
 """
 
 import re
@@ -28,17 +26,17 @@ _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
 _NOT_NUMBERS = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
 NUMBERS = (_WHOLE, _DECIMAL, _NOT_NUMBERS)
-"""What is written without quotes and is no text."""
+"""What is not text although it has no quotes."""
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Compiled by YAML's own reader already, and such a wide class takes 3 ms to compile again.
 _NOT_PRINTABLE = yaml.reader.Reader.NON_PRINTABLE
 _BYTE_ORDER_MARK = "\ufeff"
-_TOO_DEEP = ("too-complex", f"nested more than {MAX_DEPTH} deep")
+_TOO_DEEP = ("too-complex", f"nested more than {MAX_DEPTH} levels deep")
 _TOO_MANY = (
     "too-complex",
-    f"more than {MAX_NODES} values, aliases counted as often as they are used",
+    f"more than {MAX_NODES} values, counting each use of an alias",
 )
-_SHORTER = "write it out, shorter and flatter"
+_SHORTER = "make it shorter and less nested"
 
 Place = tuple[int, int]
 Kind = Literal["scalar", "mapping", "list"]
@@ -46,9 +44,9 @@ Kind = Literal["scalar", "mapping", "list"]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value as it was written, with its place; lines and columns count from 0.
+    """A value with its place; lines and columns count from 0.
 
-    `dropped` are entries that were refused: nothing reads them, but they may hold secrets.
+    `dropped` are entries with mistakes: nothing reads them, but they may hold secrets.
     """
 
     kind: Kind
@@ -65,7 +63,7 @@ class Node:
 
     @property
     def span(self) -> Span:
-        """Return the characters it was written with."""
+        """Return the place of its characters."""
         return Span(
             self.file, self.start[0] + 1, self.start[1] + 1, self.end[0] + 1, self.end[1] + 1
         )
@@ -79,7 +77,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A file's nodes, where it has any, and what is wrong with its text."""
+    """A file's nodes, if it has any, and what is wrong with its text."""
 
     root: Node | None
     findings: tuple[Finding, ...]
@@ -113,8 +111,8 @@ def _not_text(text: str, index: int, file: str) -> Finding:
     line, column = len(before), len(before[-1]) + 1
     return Finding(
         rule="not-text",
-        message=f"the character U+{ord(text[index]):04X} has no place in a text file",
-        hint="is this really a YAML file, in UTF-8?",
+        message=f"the file contains the control character U+{ord(text[index]):04X}",
+        hint="check that this is a YAML file in UTF-8",
         span=Span(file, line, column, line, column + 1),
     )
 
@@ -125,9 +123,9 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     lines = lines_of(text)
     character = lines[line - 1][column - 1 : column] if line <= len(lines) else ""
     while character != "\t" and line > 1 and (line > len(lines) or not lines[line - 1].strip()):
-        # The parser noticed at the end of the file; the reason stands in the last line before.
+        # The parser reports the end of the file; the cause is in the last line with text.
         line, column = line - 1, len(lines[line - 2].rstrip()) + 1
-    message, hint = _said(error, character)
+    message, hint = _explain(error, character)
     return Finding(
         rule="invalid-yaml",
         message=message,
@@ -136,20 +134,20 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     )
 
 
-def _said(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
-    """Return what to say of a mistake, and what to do: plainer than the parser for common ones."""
+def _explain(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
+    """Return a message and a hint, plainer than the parser's for common mistakes."""
     problem = error.problem or "this is not YAML"
     if character == "\t":
-        return "a tab stands where YAML takes only spaces", "indent with spaces"
+        return "YAML does not allow a tab here", "indent with spaces"
     if "cannot start any token" in problem:
         return f"a text cannot begin with {character}", "quote it"
     if problem.startswith("mapping values are not allowed"):
         return (
             "a colon is not expected here",
-            "quote a text that holds ': '; or is the space after a colon just before missing?",
+            "quote text that contains ': ', or add the space after the colon before it",
         )
     while_doing = f" ({error.context})" if error.context else ""
-    hint = "look at indentation, brackets and quotes at this place and just before"
+    hint = "check indentation, brackets and quotes here and just before"
     return f"{problem}{while_doing}", hint
 
 
@@ -164,7 +162,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 class _Refused(Exception):
-    """The text is not worth reading on."""
+    """The rest of the text cannot be read."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -172,7 +170,7 @@ class _Refused(Exception):
 
 
 class _Builder:
-    """Takes events one by one and keeps the open collections on a stack of its own."""
+    """Builds nodes from events, with its own stack of open collections."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -198,17 +196,17 @@ class _Builder:
                 self._refuse(
                     event,
                     ("invalid-yaml", "a second document begins here"),
-                    "keep one; parts can stand in files of their own, see include",
+                    "keep one document; use `include` for several files",
                 )
 
     def _scalar(self, event: yaml.ScalarEvent) -> Node:
         node = self._node("scalar", event)
         if event.tag is not None:
-            self._report(node, "a tag (!…) has no meaning here", "leave it out; quote text")
+            self._report(node, "YAML tags (!…) are not supported", "remove it, or quote the text")
         node.value = event.value
         if "\0" in event.value:
-            message = "the character U+0000 has no place in a text"
-            self._report(node, message, "leave it out", rule="not-text")
+            message = "the text contains the control character U+0000"
+            self._report(node, message, "remove it", rule="not-text")
         if event.implicit[0] and event.tag is None:
             node.value = self._plain(node, event.value)
         return node
@@ -233,7 +231,7 @@ class _Builder:
         node = self._node("mapping" if is_mapping else "list", event)
         node.block = not event.flow_style
         if event.tag is not None:
-            self._report(node, "a tag (!…) has no meaning here", "leave it out")
+            self._report(node, "YAML tags (!…) are not supported", "remove it")
         if len(self._open) >= MAX_DEPTH:
             self._refuse(event, _TOO_DEEP)
         if event.anchor:
@@ -262,7 +260,7 @@ class _Builder:
             self._refuse(
                 event,
                 ("invalid-yaml", "this alias (*…) has no anchor (&…) before it"),
-                "write the anchor first, or quote a text that begins with *",
+                "write the anchor first, or quote text that begins with *",
             )
         if len(self._open) + target.height > MAX_DEPTH:
             self._refuse(event, _TOO_DEEP)
@@ -289,13 +287,13 @@ class _Builder:
 
     def _entry(self, parent: Node, key: Node, value: Node) -> None:
         if key.kind != "scalar" or not isinstance(key.value, str):
-            self._report(key, "a key must be text", 'put it in quotes, as in "1": …')
+            self._report(key, "a key must be text", 'quote it, for example "1": …')
             parent.dropped.append((key, value))
         elif key.value == "<<":
-            self._report(key, "merge keys (<<) are not used here", "write the keys out")
+            self._report(key, "merge keys (<<) are not supported", "write the keys out")
             parent.dropped.append((key, value))
         elif twin := self._written[-1].get(key.value):
-            message = f"this key is written twice, first in line {twin.start[0] + 1}"
+            message = f"duplicate key, first in line {twin.start[0] + 1}"
             self._report(key, message, "keep one of them", rule="duplicate-key")
             parent.dropped.append((key, value))
         else:
@@ -325,11 +323,11 @@ _ESCAPED = re.compile(r"\\(?:x..|u....|U........|.)")
 
 
 def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
-    """Return where some characters of a node's text stand in its file, counted from 0."""
+    """Return the place of some characters of a node's text, or of all of it if unclear."""
     columns = _columns(node, lines[node.start[0]])
     first, last = part
     if isinstance(node.value, str) and _LITERAL.match(lines[node.start[0]], node.start[1]):
-        return _kept(node, node.value, lines, part) or node.span
+        return _narrowed_literal(node, node.value, lines, part) or node.span
     if columns is None or not first <= last < len(columns):
         return node.span
     begin, end = columns[first], max(columns[last], columns[first] + 1)
@@ -337,8 +335,10 @@ def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
     return Span(node.file, number, begin + 1, number, end + 1)
 
 
-def _kept(node: Node, text: str, lines: Sequence[str], part: tuple[int, int]) -> Span | None:
-    """Return where they stand in a text of several lines, if its lines are those of the file."""
+def _narrowed_literal(
+    node: Node, text: str, lines: Sequence[str], part: tuple[int, int]
+) -> Span | None:
+    """Return the place within a literal text (`|`), whose lines are those of the file."""
     first, last = part
     before = text.rfind("\n", 0, first) + 1
     kept = text[before:].partition("\n")[0]
@@ -351,7 +351,7 @@ def _kept(node: Node, text: str, lines: Sequence[str], part: tuple[int, int]) ->
 
 
 def _columns(node: Node, line: str) -> list[int] | None:
-    """Return the column of each character of a node's text, and where the text ends."""
+    """Return the column of each character of a text on one line, and of its end."""
     if node.start[0] != node.end[0] or not isinstance(node.value, str):
         return None
     anchor = _ANCHOR.match(line, node.start[1])

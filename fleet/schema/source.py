@@ -1,9 +1,6 @@
-"""This module merges templates, which are named parts of pools, into the pools that extend them.
+"""Read fleet.yaml and its included files into one document, templates merged into their pools.
 
-It works on nodes, so that every value keeps the place where it was written.
-
-Whatever a person can get wrong in the text is a finding; a document always comes back, if
-only with findings.
+Mistakes in the text become findings; every value keeps its place.
 """
 
 import fnmatch
@@ -21,19 +18,16 @@ from fleet.schema.units import NAME_PATTERN, follows
 
 MAX_CHAIN = 20
 MAX_MERGED = 500_000
-"""Values of all pools together, counted in each pool that a template brings them to."""
+"""Values of all pools together, after templates are merged."""
 _MOST_SHOWN = 10
 
 
 class TooMuch(Exception):
-    """Templates multiply what is written beyond all measure."""
+    """Templates expand to too many values."""
 
 
 def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
-    """Merge templates into pools; return the pools that say `extends` of what is not there.
-
-    Raises TooMuch.
-    """
+    """Merge templates into pools; return the pools that extend unknown ones. Raises TooMuch."""
     section = next((entry for entry in root.entries if entry[0].value == "templates"), None)
     if section is not None:
         root.entries.remove(section)
@@ -51,7 +45,7 @@ def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
 
 
 class _Templates:
-    """The templates of a file, each with what it extends once it is asked for."""
+    """The templates of a file, each merged with what it extends when it is first used."""
 
     def __init__(self, section: Node | None, findings: list[Finding]) -> None:
         self._findings = findings
@@ -60,10 +54,10 @@ class _Templates:
         self._bases: dict[tuple[str, ...], Node] = {}
         self._size = self._unknowns = 0
         if section is not None and (section.kind == "list" or section.value is not None):
-            self._report(section, "wrong-type", "expected a mapping of templates by their names")
+            self._report(section, "wrong-type", "expected a mapping of names to templates")
         for key, value in section.entries if section else ():
             if not follows(NAME_PATTERN, key.value):
-                message = f"expected a name like base-1, found {_shown(key.value)}"
+                message = f"expected a name like base-1, found {_show(key.value)}"
                 self._report(key, "wrong-value", message)
             if value.kind == "mapping":
                 self._written[key.value] = (key, value)
@@ -72,7 +66,7 @@ class _Templates:
                 self._found[key.value] = (_part(value), False)
 
     def extended(self, node: Node, within: tuple[str, ...] = ()) -> tuple[Node, bool]:
-        """Return a pool or template merged with what it extends, and whether all of that is."""
+        """Return a pool or template merged with what it extends, and whether all of it exists."""
         entry = next((each for each in node.entries if each[0].value == "extends"), None)
         if entry is None:
             return node, True
@@ -81,7 +75,7 @@ class _Templates:
         if entry[1].kind != "list" or not all(isinstance(name.value, str) for name in names):
             found = entry[1].value
             hint = f"write [{found}]" if isinstance(found, str) and found in self._written else ""
-            self._report(entry[1], "wrong-type", "expected a list of names of templates", hint)
+            self._report(entry[1], "wrong-type", "expected a list of template names", hint)
             return own, False
         key = tuple(name.value for name in names)
         if key not in self._bases:
@@ -96,8 +90,8 @@ class _Templates:
         """Warn of templates that no pool extends, and check what those extend."""
         unused = [key for name, (key, _) in self._written.items() if name not in self._found]
         for key in unused:
-            message = f"no pool extends the template '{key.value}', so nothing in it is checked"
-            hint = "take it away, or name it in the `extends` of a pool"
+            message = f"no pool extends template '{key.value}', so it is not checked"
+            hint = "remove it, or name it in `extends` of a pool"
             self._findings.append(
                 Finding("unused-template", message, severity="warning", hint=hint, span=key.span)
             )
@@ -105,12 +99,12 @@ class _Templates:
 
     def _template(self, name: Node, within: tuple[str, ...]) -> tuple[Node, bool]:
         if name.value in within:
-            circle = " → ".join((*within[within.index(name.value) :], name.value))
-            message = f"templates extend each other in a circle: {circle}"
-            self._report(name, "template-cycle", message, "take one of these names away")
+            cycle = " → ".join((*within[within.index(name.value) :], name.value))
+            message = f"templates extend each other in a cycle: {cycle}"
+            self._report(name, "template-cycle", message, "remove one of these names")
         elif len(within) >= MAX_CHAIN:
-            message = f"templates extend each other more than {MAX_CHAIN} deep"
-            self._report(name, "too-complex", message, "write it out, flatter")
+            message = f"templates extend each other more than {MAX_CHAIN} levels deep"
+            self._report(name, "too-complex", message, "use fewer levels")
         elif name.value in self._found:
             return self._found[name.value]
         elif name.value in self._written:
@@ -126,14 +120,14 @@ class _Templates:
         self._unknowns += 1
         more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
         allowed = f"; known: {', '.join(known[:_MOST_SHOWN])}{more}" if known else ""
-        message = f"there is no template {_shown(name.value)}{allowed}"
-        hint = "declare it under `templates`" if not known else ""
+        message = f"there is no template {_show(name.value)}{allowed}"
+        hint = "" if known else "declare it under `templates`"
         if known and self._unknowns <= _MOST_SHOWN:
             hint = did_you_mean(name.value, known)
         self._report(name, "unknown-template", message, hint)
 
     def _merged(self, base: Node, over: Node) -> Node:
-        """Return a mapping with what another adds and replaces, at the place of the other."""
+        """Return a mapping with the entries of `over` merged in, at the place of `over`."""
         entries = {key.value: (key, value) for key, value in base.entries}
         for key, value in over.entries:
             _, there = entries.get(key.value, (key, value))
@@ -149,7 +143,7 @@ class _Templates:
         self._findings.append(Finding(rule, message, hint=hint, span=node.span))
 
 
-def _shown(name: str) -> str:
+def _show(name: str) -> str:
     return "(hidden)" if holds_secret(name) else quoted(name)
 
 
@@ -180,7 +174,7 @@ _ONLY_MAIN = ("include", "fleet", "state")
 
 
 class Files(Protocol):
-    """Reads what a person wrote; each implementation passes tests/ports/test_files.py."""
+    """Reads fleet.yaml and its included files; tests/ports/test_files.py tests implementations."""
 
     def read(self, name: str, limit: int) -> bytes:
         """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
@@ -190,7 +184,7 @@ class Files(Protocol):
 
 
 def read_document(name: str, files: Files) -> Document:
-    """Return what is written in a file and in those it includes."""
+    """Return a file and those it includes as one document."""
     reader = _Reader(name, files)
     root = reader.read(name)
     if root is not None and root.kind != "mapping":
@@ -202,8 +196,8 @@ def read_document(name: str, files: Files) -> Document:
         try:
             partial = apply_templates(root, reader.findings)
         except TooMuch:
-            message = f"templates make more than {MAX_MERGED} values of the pools"
-            reader.report(root.span, "too-complex", message, "write smaller templates")
+            message = f"templates expand the pools to more than {MAX_MERGED} values"
+            reader.report(root.span, "too-complex", message, "use smaller templates")
             root = None
     return Document(
         name,
@@ -228,7 +222,7 @@ class _Reader:
         self._size = 0
 
     def read(self, name: str) -> Node | None:
-        """Return a file's nodes; what is wrong with it becomes findings."""
+        """Return a file's nodes, and report mistakes in its text."""
         try:
             content = self._files.read(name, self._left)
         except FileUnreadable as error:
@@ -253,7 +247,7 @@ class _Reader:
         if self._size > MAX_NODES:
             message = f"more than {MAX_NODES} values in all files together"
             span = Span(root.file)
-            self.report(span, "too-complex", message, "write less, or split the fleet")
+            self.report(span, "too-complex", message, "shorten it, or split the fleet")
             return None
         self.roots.append(root)
         return root
@@ -269,7 +263,7 @@ class _Reader:
                     self._merge(root, self.read(name))
 
     def report(self, span: Span, rule: str, message: str, hint: str = "") -> None:
-        """Note something that is wrong with the text."""
+        """Add a finding."""
         self.findings.append(Finding(rule, message, hint=hint, span=span))
 
     def _not_utf_8(self, name: str, content: bytes, error: UnicodeDecodeError) -> None:
@@ -277,12 +271,11 @@ class _Reader:
         line, column = len(before), len(before[-1]) + 1
         message = f"the byte 0x{content[error.start]:02X} is not UTF-8"
         span = Span(name, line, column, line, column + 1)
-        self.report(span, "not-text", message, "is this really a YAML file, in UTF-8?")
+        self.report(span, "not-text", message, "check that this is a YAML file in UTF-8")
 
     def _empty(self, name: str) -> None:
         if name == self.main:
-            hint = "begin with fleet: NAME"
-            self.report(Span(name), "empty-file", "nothing is written here", hint)
+            self.report(Span(name), "empty-file", "the file is empty", "begin with fleet: NAME")
 
     def _matching(self, item: Node) -> Sequence[str]:
         pattern = item.value
@@ -290,13 +283,15 @@ class _Reader:
             return ()  # the schema says so
         full = normpath(join(dirname(self.main), pattern))
         if pattern.startswith("/") or ".." in pattern.split("/"):
-            message = "an included file must stand beside or below this one"
-            self.report(item.span, "invalid-include", message, "write a pattern without / or ..")
+            message = "included files must be in this folder or below it"
+            self.report(
+                item.span, "invalid-include", message, "remove the leading / and every .. part"
+            )
             return ()
         if fnmatch.fnmatchcase(normpath(self.main), full):
             message = "this pattern includes the file itself"
             self.report(
-                item.span, "invalid-include", message, "use a folder, as in fleet.d/*.yaml"
+                item.span, "invalid-include", message, "use a folder, for example fleet.d/*.yaml"
             )
             return ()
         try:
@@ -306,7 +301,7 @@ class _Reader:
             return ()
         if not names:
             message = "no file matches this pattern"
-            self.report(item.span, "invalid-include", message, f"looked for {full}")
+            self.report(item.span, "invalid-include", message, f"check the path {full}")
         return names
 
     def _merge(self, root: Node, included: Node | None) -> None:
@@ -314,12 +309,12 @@ class _Reader:
             return
         if included.kind != "mapping":
             self.report(
-                included.span, "wrong-type", "expected a mapping of sections, as in pools:"
+                included.span, "wrong-type", "expected a mapping of sections, such as pools:"
             )
             return
         for key, value in included.entries:
             if key.value in _ONLY_MAIN:
-                message = f"{key.value} may only stand in {self.main}"
+                message = f"{key.value} is allowed only in {self.main}"
                 self.report(key.span, "invalid-include", message, "move it there")
             elif value.kind != "scalar" or value.value is not None:
                 self._merge_section(root, key, value)
@@ -335,21 +330,21 @@ class _Reader:
         elif there.kind == value.kind == "list":
             root.entries[place] = (there_key, _joined(there, value))
         elif there.kind == value.kind == "mapping":
-            fresh = self._without_twins(there, value)
+            fresh = self._without_duplicates(there, value)
             root.entries[place] = (there_key, _joined(there, fresh))
         else:
-            self._twin(key, there_key)
+            self._report_duplicate(key, there_key)
 
-    def _without_twins(self, there: Node, value: Node) -> Node:
+    def _without_duplicates(self, there: Node, value: Node) -> Node:
         known = {key.value: key for key, _ in there.entries}
         for key, _ in value.entries:
             if key.value in known:
-                self._twin(key, known[key.value])
+                self._report_duplicate(key, known[key.value])
         entries = [entry for entry in value.entries if entry[0].value not in known]
         return Node("mapping", value.file, value.start, value.end, entries=entries)
 
-    def _twin(self, key: Node, first: Node) -> None:
-        message = f"this key is written twice, first in {first.span}"
+    def _report_duplicate(self, key: Node, first: Node) -> None:
+        message = f"duplicate key, first in {first.span}"
         self.report(key.span, "duplicate-key", message, "keep one of them")
 
 

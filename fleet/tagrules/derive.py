@@ -105,7 +105,7 @@ def derive(
     return tuple(sorted(found.values(), key=lambda derived: (derived.index, derived.tag)))
 
 
-def find_circle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
+def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
     """Return the places of rules that feed each other in a circle; none where there is none."""
     fed = _Fed(enumerate(rules))
     done: set[int] = set()

@@ -1,4 +1,4 @@
-"""Every rule: what passes, what fails and with which words; its page shows it before and after."""
+"""Every rule: what passes, what fails with which finding; its page shows it before and after."""
 
 import re
 from datetime import date
@@ -48,7 +48,7 @@ def examples(kind: str) -> list[tuple[str, str, object]]:
     ]
 
 
-def said_by(rule: str, text: object) -> str:
+def findings_of(rule: str, text: object) -> str:
     files = FakeFiles({"fleet.yaml": str(text), "fleet.d/powerful.yaml": "powerful: []\n"})
     recorded = RECORDED if rule in COMPARED else None
     checked = check_file("fleet.yaml", TODAY, files, recorded)
@@ -56,28 +56,28 @@ def said_by(rule: str, text: object) -> str:
 
 
 @pytest.mark.parametrize(("rule", "name", "text"), examples("pass"))
-def test_a_file_that_keeps_the_rule_passes(rule: str, name: str, text: object) -> None:
-    said = said_by(rule, text)
+def test_rule_finds_nothing_in_a_good_file(rule: str, name: str, text: object) -> None:
+    said = findings_of(rule, text)
 
     assert said == "", name
 
 
 @pytest.mark.parametrize(("rule", "name", "case"), examples("fail"))
-def test_a_file_that_breaks_the_rule_has_its_finding(
+def test_rule_reports_a_bad_file(
     rule: str, name: str, case: dict[str, str], golden: Golden
 ) -> None:
     path = HERE / f"{rule}.yml"
     text = path.read_text(encoding="utf-8")
     case_start = text.index(f"\n  {name}:\n", text.index("\nfail:\n"))
     start = text.index("finding: |\n", case_start) + len("finding: |\n")
-    old, new = (indent(said, " " * 6) for said in (case["finding"], said_by(rule, case["file"])))
+    old, new = (indent(each, " " * 6) for each in (case["finding"], findings_of(rule, case["file"])))
     assert text[start:].startswith(old), name
 
     golden.compare(path, text[:start] + new + text[start + len(old) :])
 
 
 @pytest.mark.parametrize("rule", ALL)
-def test_every_rule_has_a_page_of_the_same_form(rule: str) -> None:
+def test_rule_page_has_the_common_headings(rule: str) -> None:
     page = (PAGES / f"{rule}.md").read_text(encoding="utf-8")
 
     assert re.findall("^#+ .*", page, re.MULTILINE) == [
@@ -89,7 +89,7 @@ def test_every_rule_has_a_page_of_the_same_form(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", WITH_CASES)
-def test_the_examples_of_a_page_are_true(rule: str, golden: Golden) -> None:
+def test_rule_page_shows_true_examples(rule: str, golden: Golden) -> None:
     path = PAGES / f"{rule}.md"
     page = path.read_text(encoding="utf-8")
 
@@ -97,11 +97,11 @@ def test_the_examples_of_a_page_are_true(rule: str, golden: Golden) -> None:
     head, _, rest = page.partition("```text\n")
     _, _, tail = rest.partition("```")
 
-    golden.compare(path, f"{head}```text\n{said_by(rule, before)}```{tail}")
-    assert said_by(rule, after) == ""
+    golden.compare(path, f"{head}```text\n{findings_of(rule, before)}```{tail}")
+    assert findings_of(rule, after) == ""
 
 
-def test_there_is_no_page_and_no_case_file_without_a_rule() -> None:
+def test_pages_and_case_files_belong_to_rules() -> None:
     pages = {path.stem for path in PAGES.glob("*.md")}
     cases = {path.stem for path in HERE.glob("*.yml")}
 
@@ -109,7 +109,7 @@ def test_there_is_no_page_and_no_case_file_without_a_rule() -> None:
     assert cases == set(WITH_CASES)
 
 
-def test_the_index_lists_every_rule() -> None:
+def test_index_lists_every_rule() -> None:
     index = (PAGES / "index.md").read_text(encoding="utf-8")
 
     assert re.findall(r"^- \[([a-z-]+)\]", index, re.MULTILINE) == ALL

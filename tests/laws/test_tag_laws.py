@@ -9,7 +9,7 @@ from fleet.model.facts import Request, TaskHistory
 from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer, satisfies
 from fleet.tagrules.context import NOTHING, QueueContext
-from fleet.tagrules.derive import derive, find_circle
+from fleet.tagrules.derive import derive, find_cycle
 from fleet.tagrules.numbers import Numbers, read_minimums
 from fleet.tagrules.requests import Judge, ask_of
 from tests.builders import a_fleet, a_request
@@ -163,7 +163,7 @@ def test_derivation_is_a_fixed_point_whatever_the_order_of_its_rules(
     chosen: list[object], request_: Request
 ) -> None:
     fleet, turned = a_fleet(derive=chosen), a_fleet(derive=chosen[::-1])
-    assume(not find_circle(fleet.derive))  # such a file is invalid: validate says so
+    assume(not find_cycle(fleet.derive))  # such a file is invalid: validate says so
 
     told = QueueContext(history=HISTORY)
     found = {each.tag for each in derive(fleet, request_, request_.required, told)}

@@ -5,7 +5,7 @@ import pytest
 from fleet.model.facts import Request
 from fleet.schema.model import DeriveRule
 from fleet.tagrules.context import QueueContext, find_differing_records
-from fleet.tagrules.derive import derive, find_circle, is_placeholder, placeholders
+from fleet.tagrules.derive import derive, find_cycle, is_placeholder, placeholders
 from tests.builders import a_fleet, a_request
 
 LOOKUP = "debian/match:codename=trixie:architecture=arm64"
@@ -167,7 +167,7 @@ def test_a_rule_builds_on_what_another_derived_whatever_their_order() -> None:
 def test_a_circle_is_found_and_a_chain_is_none(
     rules: list[object], circle: tuple[int, ...]
 ) -> None:
-    assert find_circle(a_fleet(derive=rules).derive) == circle
+    assert find_cycle(a_fleet(derive=rules).derive) == circle
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_rule_feeds_another_where_what_it_asks_for_may_be_what_that_builds_on(
 ) -> None:
     rules = a_fleet(derive=[{"tag": tag, "ask": ask}]).derive
 
-    assert find_circle(rules) == ((0,) if feeds else ())
+    assert find_cycle(rules) == ((0,) if feeds else ())
 
 
 def test_the_parts_of_a_template_are_found_well_written_or_not() -> None:
@@ -299,5 +299,5 @@ def test_thousands_of_rules_that_build_on_each_other_are_followed(rest: str, val
     derived = derive(a_fleet(derive=rules), a_request(), [f"t5000{rest}".replace("*", "x")])
 
     assert len(derived) == 5000
-    assert find_circle(rules) == ()
-    assert len(find_circle([*rules, DeriveRule(tag=f"t0{rest}", ask=f"t5000{value}")])) == 5001
+    assert find_cycle(rules) == ()
+    assert len(find_cycle([*rules, DeriveRule(tag=f"t0{rest}", ask=f"t5000{value}")])) == 5001
