@@ -19,7 +19,7 @@ from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.ports import Secrets, Server
 from fleet.schema.base import CommandSecret, EnvSecret, FileSecret
 from fleet.schema.model import CoprQueue, DebusineQueue, Secret, TicketQueue, secrets_in
-from fleet.tagrules.export import has_own_rules, places_of, standing_of
+from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 
 _STORE = "state, store"
 
@@ -142,7 +142,7 @@ def _rules(case: Case) -> Iterator[Finding]:
     """Yield whether queues have the rules of fleet.yaml: only then do they act there."""
     for verdict in case.plan.rules:
         about = f"queue {verdict.queue}, rules of {verdict.place}"
-        said = standing_of(verdict)
+        said = describe_rules(verdict)
         match verdict.state:
             case "in-force":
                 yield Finding(about=about, result="ok", said=said)

@@ -18,7 +18,7 @@ from fleet.schema.model import (
     speaks_resalloc,
 )
 from fleet.schema.units import NAME_PATTERN, write_duration
-from fleet.tagrules.offers import serves_queue, works_for_nobody
+from fleet.tagrules.offers import has_no_usable_queue, serves_queue
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -93,7 +93,7 @@ def never_ready(fleet: Fleet) -> Iterator[Finding]:
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
             continue
-        if works_for_nobody(fleet, pool):
+        if has_no_usable_queue(fleet, pool):
             yield Finding(
                 "never-ready",
                 f"pool '{name}' creates no machines: none of its queues registers workers or "

@@ -37,7 +37,7 @@ from fleet.tagrules import (
 )
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.enforcement import Claim, Enforcement, Enforcer, enforcement_of, weakest
-from fleet.tagrules.export import standing_of
+from fleet.tagrules.export import describe_rules
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -527,7 +527,7 @@ def _request_facts(
     yield expectation(case, key, start)
     for verdict in case.plan.rules:
         if verdict.queue == signature.queue:
-            yield f"rules of {verdict.queue}, {verdict.place}: {standing_of(verdict)}"
+            yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
 
 
 def _nothing_found(

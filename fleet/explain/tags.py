@@ -22,7 +22,7 @@ from fleet.tagrules.enforcement import (
     limits_of,
     pools_providing,
 )
-from fleet.tagrules.export import judge_rules, say_whether_in_force
+from fleet.tagrules.export import judge_rules, describe_rule_at
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.requests import Asking
@@ -187,7 +187,7 @@ def explain_tags(fleet: Fleet, world: World, subject: Subject, asking: Asking) -
     verdicts = tuple(judge_rules(fleet, world))
 
     def acts(path: Path) -> str:
-        states = (say_whether_in_force(fleet, verdicts, each, path) for each in subject.ruled_by)
+        states = (describe_rule_at(fleet, verdicts, each, path) for each in subject.ruled_by)
         return "; ".join(filter(None, states)) if path[:1] in _RULES else ""
 
     tags = tuple(_tags(asking, acts))

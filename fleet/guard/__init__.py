@@ -29,7 +29,7 @@ from fleet.model.plan import (
 )
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.units import write_count
-from fleet.tagrules.offers import works_for_nobody
+from fleet.tagrules.offers import has_no_usable_queue
 
 _SAY_ADMIN = (
     "add to that queue `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}`, or its admin command as a "
@@ -170,7 +170,7 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
         without = [action for action in own if action.registry is None]
-        if without and works_for_nobody(fleet, fleet.pools.get(verdict.pool)):
+        if without and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
             because = (
                 f"machines of pool {verdict.pool} would never register: none of its queues gives "
                 f"workers a token: {many(len(without), 'creation')} withheld"

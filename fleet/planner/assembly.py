@@ -72,7 +72,7 @@ from fleet.planner.units import (
 )
 from fleet.schema.model import Fleet, Pool, Workers
 from fleet.schema.units import write_count, write_duration
-from fleet.tagrules.export import judge_rules, say_whether_in_force
+from fleet.tagrules.export import describe_rule_at, judge_rules
 
 _ATTENTION = {
     State.MISSING: "its stack knows it, but its provider does not list it",
@@ -610,7 +610,7 @@ def _signatures(
     rules: Sequence[RulesVerdict],
 ) -> tuple[Signature, ...]:
     by_worker = decided.service.by_worker
-    said = cache(partial(say_whether_in_force, fleet, rules))
+    said = cache(partial(describe_rule_at, fleet, rules))
     created = {
         request: action.worker
         for pool_plan in pool_plans.values()

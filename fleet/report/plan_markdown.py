@@ -13,7 +13,7 @@ from fleet.report.limits import BUDGET_HEADINGS, shown_budgets
 from fleet.report.markdown import code, details, sentence, table
 from fleet.report.plan_text import rules_details, tag_notes
 from fleet.report.status import pool_status
-from fleet.tagrules.export import standing_of
+from fleet.tagrules.export import describe_rules
 
 _MOST_OPEN_ROWS = 15
 _MOST_ROWS = 200
@@ -216,7 +216,7 @@ def _rules(plan: Plan) -> Iterator[str]:
         (
             code(verdict.queue),
             code(verdict.place),
-            sentence("; ".join((standing_of(verdict), *rules_details(verdict)))),
+            sentence("; ".join((describe_rules(verdict), *rules_details(verdict)))),
         )
         for verdict in plan.rules
     ]

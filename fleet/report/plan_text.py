@@ -29,7 +29,7 @@ from fleet.report import words
 from fleet.report.limits import budgets_section, limits_section
 from fleet.report.status import count_cell, pool_status
 from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
-from fleet.tagrules.export import standing_of
+from fleet.tagrules.export import describe_rules
 
 if TYPE_CHECKING:
     from fleet.explain.changes import Comparison
@@ -279,7 +279,7 @@ def rules_section(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
         yield line(
             "  ",
             Span(f"{sign} ", style),
-            f"{verdict.queue}, {verdict.place}: {standing_of(verdict)}",
+            f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
         )
         for detail in rules_details(verdict):
             yield line("      ", detail)

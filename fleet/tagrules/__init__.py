@@ -1,4 +1,7 @@
-"""This package decides what may run where; `offers` is its specification."""
+"""Which worker may run which request. Begin with `offers.py`, the specification of matching.
+
+`requests.py` says what a request asks for, `sources.py` what a pool's workers provide.
+"""
 
 from fleet.tagrules.offers import (
     Ask,

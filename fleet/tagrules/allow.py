@@ -1,7 +1,7 @@
-"""This module matches the allow-list: which rules of `powerful` a request falls under.
+"""Match requests with the allow-list, the rules of `powerful`.
 
-Patterns are RE2, so that none can hang the tool, and match whole names; every rule that matches
-applies, in the order of the file. A rule acts until its last day is over; expired, it is inert.
+Patterns are RE2, so that none can hang fleet, and match whole names. Every rule that matches
+applies, in the order of the file, until its last day is over.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ _CACHED = 8192
 
 @dataclass(frozen=True)
 class RuleMatch:
-    """A rule of the allow-list that applies, where it stands in `powerful`, and to which name."""
+    """A rule of the allow-list, its index in `powerful`, and the name that it matches."""
 
     index: int
     rule: PowerfulRule
@@ -48,17 +48,17 @@ class Pattern:
         self._compiled = compiled
 
     def takes(self, name: str) -> bool:
-        """Say whether the whole name matches."""
+        """Say whether the pattern matches a whole name."""
         return self._compiled.fullmatch(_encoded(name)) is not None
 
     def takes_beginning(self, name: str) -> str:
-        """Return the beginning of a name that matches; empty where none does."""
+        """Return the start of a name that matches; empty if none does."""
         found = self._compiled.match(_encoded(name))
         return "" if found is None else found.group().decode("utf-8", "replace")
 
 
 class BadPattern(Exception):
-    """A text that is no RE2 pattern: RE2's words, and the part they are about."""
+    """A text that is not an RE2 pattern: RE2's message, and the part that it is about."""
 
     def __init__(self, reason: str, part: str) -> None:
         super().__init__(reason)
@@ -77,14 +77,14 @@ def compile_pattern(text: str) -> Pattern:
     try:
         return Pattern(re2.compile(_encoded(text), options))
     except re2.error as error:
-        said = error.args[0] if error.args else b""
-        words = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-        reason, _, part = words.partition(": ")
+        message = error.args[0] if error.args else b""
+        text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+        reason, _, part = text.partition(": ")
         raise BadPattern(reason, part) from None
 
 
 def is_valid(rule: PowerfulRule) -> bool:
-    """Say whether RE2 takes the pattern of a rule."""
+    """Say whether the pattern of a rule is valid RE2."""
     try:
         compile_pattern(rule.match)
     except BadPattern:
@@ -93,7 +93,7 @@ def is_valid(rule: PowerfulRule) -> bool:
 
 
 def matches_name(rule: PowerfulRule, name: str) -> bool:
-    """Say whether a rule's pattern takes a name, its expiry aside; raises BadPattern."""
+    """Say whether a rule matches a name, even if it expired; raises BadPattern."""
     pattern = compile_pattern(rule.match)
     plain = without_directory(name) if rule.dirs else name
     return pattern.takes(name) or (plain != name and pattern.takes(plain))
@@ -111,7 +111,7 @@ def rules_for(fleet: Fleet, request: "Request", today: date) -> tuple[RuleMatch,
 
 
 def rules_for_name(fleet: Fleet, name: str, today: date) -> tuple[RuleMatch, ...]:
-    """Return every rule that applies to a name today: the readable form of AllowList."""
+    """Return every rule that applies to a name today: the specification of AllowList."""
     return tuple(
         RuleMatch(index, rule, name)
         for index, rule in enumerate(fleet.powerful)
@@ -122,8 +122,7 @@ def rules_for_name(fleet: Fleet, name: str, today: date) -> tuple[RuleMatch, ...
 class PatternSet:
     """Valid patterns that are tried all at once, as one automaton.
 
-    Where that would take too much memory, or gives up on a name, each pattern is tried by itself:
-    slower, the same answer.
+    If that takes too much memory, each pattern is tried by itself, with the same result.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -136,7 +135,7 @@ class PatternSet:
         return self._together is None
 
     def takers(self, name: str) -> list[int]:
-        """Return the numbers of the patterns that take a name, sorted."""
+        """Return the indices of the patterns that match a name, sorted."""
         found = self._together.Match(_encoded(name)) if self._together else None
         if found and len(self._patterns) in found:
             return sorted(found)[:-1]
@@ -145,7 +144,7 @@ class PatternSet:
 
 
 class AllowList:
-    """The rules that act on one day, compiled once for many names."""
+    """The rules that have not expired on a day, compiled once for many names."""
 
     def __init__(self, fleet: Fleet, today: date) -> None:
         self._rules = [
@@ -165,7 +164,7 @@ class AllowList:
         return tuple(RuleMatch(*self._rules[place], name) for place in self._places(name))
 
     def count_names(self, names: Iterable[str]) -> dict[int, list[str]]:
-        """Return the names that each rule takes, by the rule's place in `powerful`."""
+        """Return the names that each rule matches, by the rule's index in `powerful`."""
         found: dict[int, list[str]] = {index: [] for index, _ in self._rules}
         for name in names:
             for place in self._places(name):
@@ -181,14 +180,14 @@ class AllowList:
 
 
 class _Found(Protocol):
-    """What is needed of RE2's matches."""
+    """The part of RE2's match that is used."""
 
     def group(self) -> bytes:
         """Return what matched."""
 
 
 class _Compiled(Protocol):
-    """What is needed of RE2's patterns."""
+    """The part of RE2's pattern that is used."""
 
     def fullmatch(self, text: bytes) -> _Found | None:
         """Return something where the whole text matches."""
@@ -198,16 +197,16 @@ class _Compiled(Protocol):
 
 
 class _Set(Protocol):
-    """What is needed of RE2's set of patterns."""
+    """The part of RE2's set of patterns that is used."""
 
     def Match(self, text: bytes) -> list[int] | None:  # noqa: N802 - the library's own name
         """Return the numbers of the patterns that match."""
 
 
 def _compile_set(patterns: Sequence[str]) -> _Set | None:
-    """Return all patterns as one, and after them one that takes everything.
+    """Return all patterns as one set, with a last one that matches everything.
 
-    RE2 says nothing when it runs out of memory while matching; then the last one is missing too.
+    RE2 reports no error if it runs out of memory while matching; the last one is missing then.
     """
     import re2
 

@@ -1,8 +1,7 @@
-"""This module matches many requests with many offers at once; the answer is that of `satisfies`.
+"""Match many requests with many offers at once, with the same result as `satisfies`.
 
-Offers become bits of an integer. For each tag the bits of the offers that provide it are known,
-so that one signature costs one `&` per tag it requires, whatever the number of offers, and many
-signatures cost in proportion to their number.
+Offers are bits of an integer: matching a request costs one `&` for each tag that it requires,
+however many offers there are.
 """
 
 from bisect import bisect_left
@@ -14,12 +13,12 @@ from itertools import compress
 from fleet.tagrules.numbers import Numbers
 from fleet.tagrules.offers import Ask, Offer
 
-_ABSENT = Decimal(-1)  # what the specification takes a number for that a worker does not state
+_ABSENT = Decimal(-1)  # a number that a worker does not state, as in `unmet`
 _DIGITS = bytes(byte == ord("1") for byte in range(256))
 
 
 class Matcher:
-    """Offers, made ready to be asked which of them fit."""
+    """Finds the offers that fit an ask."""
 
     def __init__(self, offers: Mapping[str, Offer]) -> None:
         self._keys = tuple(sorted(offers))
@@ -46,15 +45,15 @@ class Matcher:
 
     def fitting(self, ask: Ask) -> tuple[str, ...]:
         """Return the keys of the offers that a request with this ask fits, sorted."""
-        bits = self._able(ask.required)
+        bits = self._providing_all(ask.required)
         if bits and self._requiring:
-            bits &= self._brought(ask.provided)
+            bits &= self._requiring_only(ask.provided)
         if bits and ask.minimums:
             bits &= self._reaching(ask.minimums)
-        return self._named(bits)
+        return self._keys_of(bits)
 
-    def _able(self, required: frozenset[str]) -> int:
-        """Return the offers that provide all this and are exclusive to nothing else."""
+    def _providing_all(self, required: frozenset[str]) -> int:
+        """Return the offers that provide all of this and are exclusive to nothing else."""
         known = self._by_required.get(required)
         if known is None:
             known = self._everyone
@@ -66,7 +65,7 @@ class Matcher:
             self._by_required[required] = known
         return known
 
-    def _brought(self, provided: frozenset[str]) -> int:
+    def _requiring_only(self, provided: frozenset[str]) -> int:
         known = self._by_provided.get(provided)
         if known is None:
             known = self._everyone
@@ -89,7 +88,7 @@ class Matcher:
             self._by_minimums[minimums] = known
         return known
 
-    def _named(self, bits: int) -> tuple[str, ...]:
+    def _keys_of(self, bits: int) -> tuple[str, ...]:
         known = self._by_bits.get(bits)
         if known is None:
             written = f"{bits:b}"[::-1].encode().translate(_DIGITS)

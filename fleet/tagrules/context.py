@@ -1,4 +1,4 @@
-"""This module holds what a queue tells of all its requests, beside each request itself."""
+"""What a queue says that applies to all of its requests."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from fleet.model.facts import Demand, TaskHistory
 
 ENVIRONMENTS = "environments"
-"""The one table of `lookups` that a queue may bring itself."""
+"""The table of `lookups` that a queue may have itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class QueueContext:
-    """What one queue tells, by its reading."""
+    """What one reading of a queue says beside its requests."""
 
     stored: bool = False
-    """It stored the tags when a request became pending; they win."""
+    """The queue stored the tags when a request became pending; they win."""
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     history: "Mapping[tuple[str, str], tuple[TaskHistory, ...]]" = field(default_factory=dict)
     """By task and package."""
@@ -30,7 +30,7 @@ NOTHING = QueueContext()
 
 
 def queue_context(demand: "Demand") -> QueueContext:
-    """Return what a reading tells beside its requests."""
+    """Return the context of a reading's requests."""
     history: defaultdict[tuple[str, str], list[TaskHistory]] = defaultdict(list)
     for each in demand.history:
         history[each.task, each.package].append(each)
@@ -38,16 +38,17 @@ def queue_context(demand: "Demand") -> QueueContext:
     return QueueContext(demand.stored, demand.environments, known)
 
 
-def find_differing_records(fleet: Fleet, told: QueueContext) -> Iterator[str]:
-    """Yield where the file's table of environments and the queue's say different things."""
+def find_differing_records(fleet: Fleet, context: QueueContext) -> Iterator[str]:
+    """Yield the differences between the file's table of environments and the queue's."""
     if not any(rule.lookup == ENVIRONMENTS for rule in fleet.derive):
         return
     own = fleet.lookups.get(ENVIRONMENTS, {})
-    for value in sorted(own.keys() & told.environments.keys()):
-        theirs = told.environments[value]
+    for value in sorted(own.keys() & context.environments.keys()):
+        theirs = context.environments[value]
         for key in sorted(own[value].keys() & theirs.keys()):
             if own[value][key] != theirs[key]:
                 yield (
-                    f"{key} of environment {value} is {theirs[key]}, but lookups.{ENVIRONMENTS} "
-                    f"says {own[value][key]}: requests ask for both until one is mended"
+                    f"{key} of environment {value} is {theirs[key]} in the queue but "
+                    f"{own[value][key]} in lookups.{ENVIRONMENTS}; requests ask for both: "
+                    "correct one of them"
                 )

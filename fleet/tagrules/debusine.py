@@ -1,16 +1,12 @@
-"""This module says which tags Debusine counts of a worker, and which tasks a worker takes.
+"""Which tags and tasks of a worker count at Debusine, and numbers as class tags.
 
-Facts of Debusine 0.16: a worker's tags are those it reports (but for classes and types, which it
-may not give itself), those its administrator wrote (but for types), and one for its type. What
-it requires of requests only the administrator can write. An allow-list of tasks, where there is
-one, puts the deny-list out of use.
+In Debusine 0.16 a worker's tags are those it reports (except classes and types), those its
+administrator set (except types), and one for its type. Only the administrator can set what it
+requires of requests. An allow-list of tasks replaces the deny-list.
 
-A worker provides the tag of every rung that it reaches, a request requires the lowest rung that
-is not below its minimum. A minimum that stands on a rung is exact; one between two rungs asks
-for more than it needs, never for less.
-
-A worker reports what it can do, but gives itself no class; Debusine carries no numbers, so that a
-figure is a class for each rung that it reaches.
+Debusine has no numbers, so a worker provides a class tag for every rung that it reaches, and a
+request requires the lowest rung that is not below its minimum. A minimum between two rungs is
+rounded up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,10 +22,10 @@ from fleet.tagrules.sources import CLASS
 TYPE_PREFIX = "worker:type:"
 CLASS_PREFIX = "worker:class:"
 TASK_TYPES = ("Worker", "Server", "Signing")
-"""The types of tasks that workers run at all."""
+"""The types of tasks that workers run."""
 
 LONGEST_TAG = 255
-"""What a column for the tags of requests holds."""
+"""Characters of Debusine's column for tags of requests."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class TaskLists:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """What Debusine's database holds of a worker, as far as it decides what it runs."""
+    """A worker in Debusine's database, as far as it decides what the worker runs."""
 
     worker_type: str
     static_metadata: Mapping[str, Any]
@@ -54,7 +50,7 @@ class WorkerRow:
 
     @property
     def provides(self) -> frozenset[str]:
-        """Return the tags that Debusine takes the worker to provide."""
+        """Return the tags that the worker provides, according to Debusine."""
         reported = _tags(self.dynamic_metadata, "provided_tags")
         written = _tags(self.static_metadata, "provided_tags")
         return frozenset(
@@ -65,7 +61,7 @@ class WorkerRow:
 
     @property
     def requires(self) -> frozenset[str]:
-        """Return the tags that a request must bring to be run by the worker."""
+        """Return the tags that a request must provide to run on the worker."""
         return frozenset(_tags(self.static_metadata, "required_tags"))
 
     @property
@@ -80,7 +76,7 @@ class WorkerRow:
 
 
 def is_storable(text: str) -> bool:
-    """Say whether PostgreSQL can hold a text at all: no NUL, no half of a character."""
+    """Say whether PostgreSQL can store a text: no NUL, no lone surrogate."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -90,7 +86,7 @@ def _tags(metadata: Mapping[str, Any], key: str) -> list[str]:
 
 
 RUNGS: tuple[Decimal, ...] = (Decimal(0), *(Decimal(2**power) for power in range(41)))
-"""0, then the powers of two up to above the highest number that a tag may state."""
+"""0 and the powers of two beyond the highest number that a tag may state."""
 
 PREFIX = "worker:class:"
 """Debusine lets only its administrators provide tags that begin like this."""
@@ -102,13 +98,13 @@ def ladder(name: str, number: Decimal, rungs: Iterable[Decimal] = RUNGS) -> tupl
 
 
 def rung_of_minimum(name: str, minimum: Decimal, rungs: Iterable[Decimal] = RUNGS) -> str | None:
-    """Return the tag that stands for a minimum; None when it is above the highest rung."""
+    """Return the tag for a minimum; None if it is above the highest rung."""
     above = [rung for rung in rungs if rung >= minimum]
     return _tag(name, min(above)) if above else None
 
 
 def rungs_for(minimums: Iterable[Numbers]) -> tuple[Decimal, ...]:
-    """Return the usual rungs with these minimums among them, so that each of them is exact."""
+    """Return the usual rungs and these minimums, so that each of them is exact."""
     asked = {number for numbers in minimums for _, number in numbers}
     return tuple(sorted({*RUNGS, *asked}))
 
@@ -118,19 +114,19 @@ def _tag(name: str, rung: Decimal) -> str:
 
 
 def rungs_of(fleet: Fleet) -> tuple[Decimal, ...]:
-    """Return the rungs of a file: its own minimums are exact."""
+    """Return the rungs for a fleet.yaml, with the minimums that it asks for."""
     asked = [rule.ask for rule in fleet.powerful] + [[rule.ask] for rule in fleet.derive]
     return rungs_for(ask_of_tags(fleet, tags).minimums for tags in asked)
 
 
 def static_tags(fleet: Fleet, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return what the workers of a pool are said to provide and require, by Debusine's words."""
+    """Return the tags that a pool's workers provide and require, by Debusine's keys."""
     pool = fleet.pools[name]
     offer = offer_of_pool(fleet, name, ())
     classes = sorted(tag for tag in offer.provides if tag.startswith(CLASS))
-    climbed = [tag for each, n in offer.numbers for tag in ladder(each, n, rungs_of(fleet))]
+    rungs = [tag for each, n in offer.numbers for tag in ladder(each, n, rungs_of(fleet))]
     plain = [tag for tag in pool.provides if "=" not in tag]
     return {
-        "provided_tags": tuple(dict.fromkeys([*plain, *classes, *climbed])),
+        "provided_tags": tuple(dict.fromkeys([*plain, *classes, *rungs])),
         "required_tags": tuple(pool.requires) if isinstance(pool, Pool) else (),
     }

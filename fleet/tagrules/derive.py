@@ -1,11 +1,8 @@
-"""This module derives a minimum from what earlier runs of a task used for the same package.
+"""Derive tags from a request's task data, its tags and its history, by the rules of `derive`.
 
-A quantile of the runs by nearest rank, with a margin, in whole GiB; nothing where fewer runs are
-known than the rule wants, or where the request states a minimum of that number itself.
-
-Rules are applied until they add nothing: a rule may build on what another derived (`tag`). What
-one rule gives never depends on their order. Rules that feed each other in a circle are a finding.
-Rules of `history` come after the others, so that every minimum the request states itself is known.
+Rules are applied until they add nothing, because a rule may build on what another derived (`tag`);
+their order does not matter, and a cycle is a finding. Rules with `history` come last: they give a
+minimum only if the request has none of that number.
 """
 
 import re
@@ -31,22 +28,22 @@ _WHOLE = 100
 
 
 def number_of(template: str) -> str | None:
-    """Return the number whose minimum a template asks for; None where it asks for another tag."""
+    """Return the name of the number whose minimum a template asks for; None for other tags."""
     match = _MINIMUM.fullmatch(template)
     return match["name"] if match else None
 
 
-def needed(
-    rule: DeriveRule, request: "Request", told: QueueContext, known: Iterable[str]
+def needed_by_history(
+    rule: DeriveRule, request: "Request", context: QueueContext, known: Iterable[str]
 ) -> tuple[int, str] | None:
-    """Return how many GiB the request needs by history, and why; None where that is no use."""
+    """Return how many GiB a request needs by its history, and why; None if that is not known."""
     wanted = rule.history
     own = any(">=" in tag and tag_name(tag) == number_of(rule.ask) for tag in known)
     if wanted is None or request.package is None or own:
         return None
     runs = sorted(
         size
-        for each in told.history.get((request.task, request.package), ())
+        for each in context.history.get((request.task, request.package), ())
         for size in (each.memory_mib if wanted.of == "memory" else each.disk_mib)
     )
     if len(runs) < wanted.min_runs:
@@ -54,8 +51,8 @@ def needed(
     reached = runs[-(-len(runs) * wanted.quantile // _WHOLE) - 1]
     gib = -(-reached * (_WHOLE + wanted.margin) // (_WHOLE * _MIB_PER_GIB))
     return gib, (
-        f"{wanted.quantile}% of {len(runs)} earlier runs of {request.task} for {request.package} "
-        f"needed at most {reached} MiB of {wanted.of}; with a margin of {wanted.margin}%"
+        f"{wanted.quantile}% of {len(runs)} earlier {request.task} runs of {request.package} "
+        f"used at most {reached} MiB of {wanted.of}; margin {wanted.margin}%"
     )
 
 
@@ -66,7 +63,7 @@ _MOST = 200
 
 @dataclass(frozen=True)
 class Derived:
-    """A tag that a rule of `derive` gives a request, and from what."""
+    """A tag that a rule of `derive` adds to a request, and why."""
 
     tag: str
     index: int
@@ -74,30 +71,30 @@ class Derived:
 
 
 def derive(
-    fleet: Fleet, request: "Request", tags: Iterable[str], told: QueueContext = NOTHING
+    fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
 ) -> tuple[Derived, ...]:
     """Return the tags that the rules add to a request that asks for `tags`, in rule order."""
     given = frozenset(tags)
     numbered = list(enumerate(fleet.derive))
     plain = [(index, rule) for index, rule in numbered if rule.history is None]
-    fed = _Fed(plain)
+    consumers = _Consumers(plain)
     found: dict[str, Derived] = {}
 
     def apply(rules: Iterable[tuple[int, DeriveRule]], known: frozenset[str]) -> frozenset[str]:
         new: dict[str, Derived] = {}
         for index, rule in rules:
-            for derived in _apply(_Applied(fleet, request, told, known), rule, index):
+            for derived in _apply(_Input(fleet, request, context, known), rule, index):
                 if derived.tag not in given and derived.tag not in found:
                     new.setdefault(derived.tag, derived)
         found.update(new)
         return frozenset(new)
 
     def follow(new: frozenset[str]) -> None:
-        # Without a circle, each round goes at least one rule further.
+        # Without a cycle, each round goes at least one rule further.
         for _ in plain:
             if not new:
                 return
-            new = apply([(each, fleet.derive[each]) for each in fed.by_tags(new)], new)
+            new = apply([(each, fleet.derive[each]) for each in consumers.by_tags(new)], new)
 
     follow(apply(plain, given))
     of_history = [(index, rule) for index, rule in numbered if rule.history is not None]
@@ -106,11 +103,11 @@ def derive(
 
 
 def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
-    """Return the places of rules that feed each other in a circle; none where there is none."""
-    fed = _Fed(enumerate(rules))
+    """Return the indices of rules that form a cycle; empty if there is none."""
+    consumers = _Consumers(enumerate(rules))
     done: set[int] = set()
     for start in range(len(rules)):
-        way = {start: iter(fed.by_rule(rules[start]))} if start not in done else {}
+        way = {start: iter(consumers.by_rule(rules[start]))} if start not in done else {}
         while way:
             here = next(reversed(way))
             there = next(way[here], None)
@@ -118,16 +115,16 @@ def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
                 done.add(here)
                 del way[here]
             elif there in way:
-                circle = list(way)[list(way).index(there) :]
-                first = circle.index(min(circle))
-                return (*circle[first:], *circle[:first])
+                cycle = list(way)[list(way).index(there) :]
+                first = cycle.index(min(cycle))
+                return (*cycle[first:], *cycle[:first])
             elif there not in done:
-                way[there] = iter(fed.by_rule(rules[there]))
+                way[there] = iter(consumers.by_rule(rules[there]))
     return ()
 
 
-class _Fed:
-    """Which rules build on a tag."""
+class _Consumers:
+    """The rules that build on a tag."""
 
     def __init__(self, rules: Iterable[tuple[int, DeriveRule]]) -> None:
         self._by_tag: dict[str, list[int]] = {}
@@ -137,12 +134,12 @@ class _Fed:
         self._sorted = sorted(self._by_tag)
 
     def by_tags(self, tags: Iterable[str]) -> list[int]:
-        """Return the rules that build on one of these, by their places."""
+        """Return the indices of the rules that build on one of these tags."""
         patterns = {pattern for tag in tags for pattern in (tag, *_prefixes(tag))}
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
     def by_rule(self, rule: DeriveRule) -> list[int]:
-        """Return the rules that may build on what this one asks for."""
+        """Return the indices of the rules that may build on what this one asks for."""
         before, found, _ = rule.ask.partition("{")
         if not found:
             return self.by_tags([rule.ask])
@@ -158,26 +155,26 @@ def _prefixes(tag: str) -> Iterator[str]:
 
 
 def placeholders(template: str) -> tuple[str, ...]:
-    """Return the parts of a template that stand for something, well written or not."""
+    """Return the placeholders in a template, invalid ones included."""
     return tuple(match.group() for match in re.finditer(r"\{[^{}]*\}|[{}]", template))
 
 
 def is_placeholder(text: str) -> bool:
-    """Say whether a part of a template stands for a value."""
+    """Say whether a placeholder is valid."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
-class _Applied:
+class _Input:
     """What rules are applied to."""
 
     fleet: Fleet
     request: "Request"
-    told: QueueContext
+    context: QueueContext
     known: frozenset[str]
 
 
-def _apply(to: _Applied, rule: DeriveRule, index: int) -> Iterator[Derived]:
+def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
     if rule.task is not None and rule.task != to.request.task:
         return
     if rule.source_build is not None and rule.source_build != is_source_build(to.request):
@@ -188,10 +185,10 @@ def _apply(to: _Applied, rule: DeriveRule, index: int) -> Iterator[Derived]:
             yield Derived(tag, index, because)
 
 
-def _values(to: _Applied, rule: DeriveRule) -> Iterator[tuple[object, str]]:
-    """Yield what `{value}` stands for, and where it is from."""
+def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
+    """Yield each value of `{value}`, and where it is from."""
     if rule.history is not None:
-        found = needed(rule, to.request, to.told, to.known)
+        found = needed_by_history(rule, to.request, to.context, to.known)
         if found is not None:
             yield found
     elif rule.tag is not None:
@@ -201,20 +198,20 @@ def _values(to: _Applied, rule: DeriveRule) -> Iterator[tuple[object, str]]:
             for record in _looked_up(to, rule, value):
                 yield record, f"from {rule.from_}: {value}"
     elif rule.source_build is not None:
-        yield "", "it is a source build" if rule.source_build else "it is no source build"
+        yield "", "source build" if rule.source_build else "not a source build"
     else:
-        yield "", f"of task {rule.task}" if rule.task else "of every request"
+        yield "", f"task {rule.task}" if rule.task else "every request"
 
 
 def _from_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[object, str]]:
     prefix = pattern.removesuffix("*")
     for tag in sorted(known):
         if tag == pattern or (pattern.endswith("*") and tag.startswith(prefix)):
-            yield tag.removeprefix(prefix), f"from its tag {tag}"
+            yield tag.removeprefix(prefix), f"from tag {tag}"
 
 
 def at_path(data: object, path: str) -> object:
-    """Return what stands at a dotted path; None where nothing does."""
+    """Return the value at a dotted path; None if there is none."""
     for step in path.split("."):
         if isinstance(data, dict):
             data = data.get(step)
@@ -234,15 +231,14 @@ def _members(value: object) -> Iterator[object]:
         yield value
 
 
-def _looked_up(to: _Applied, rule: DeriveRule, value: object) -> Iterator[object]:
-    """Yield the records of a value: its rows in the tables, else what its look-up string says.
+def _looked_up(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
+    """Yield the records of a value: its rows in the tables, else those of its look-up string.
 
-    The file and the queue may each have a row. Neither has the last word: where they differ, the
-    request gets the tags of both.
+    The file and the queue may each have a row; if they differ, the request gets the tags of both.
     """
     tables: list[Mapping[str, Mapping[str, str]]] = []
     tables += [to.fleet.lookups.get(rule.lookup, {})] if rule.lookup else []
-    tables += [to.told.environments] if rule.lookup == ENVIRONMENTS else []
+    tables += [to.context.environments] if rule.lookup == ENVIRONMENTS else []
     rows = [t[str(value)] for t in tables if isinstance(value, str | int) and str(value) in t]
     if rows:
         yield from rows
@@ -264,7 +260,7 @@ def _read_lookup(value: object) -> dict[str, str] | None:
 
 
 def _filled(template: str, value: object) -> str | None:
-    """Return the tag of a template; None where it stands for something that is not there."""
+    """Return the tag of a template; None if a placeholder has no value."""
     parts = []
     for match in _PLACEHOLDER.finditer(template):
         found = at_path(value, match[1]) if match[1] else value

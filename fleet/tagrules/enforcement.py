@@ -1,14 +1,13 @@
-"""This module says who makes tags, permissions, exclusivities and limits come true.
+"""Who enforces tags, permissions, exclusivity and limits at each queue.
 
-Fleet buys machines; the queue assigns work. `scheduler`: the queue itself gives the work to no
-other worker. `capacity`: fleet buys accordingly, but the queue gives its machines to whatever
-fits first. `report`: nobody; it is only told.
+Fleet buys machines; the queue assigns work. `scheduler`: the queue assigns the work to no other
+worker. `capacity`: fleet buys accordingly, but the queue assigns whatever fits first. `report`:
+nothing enforces it; fleet only reports it.
 
-Facts this rests on, of Debusine 0.16.2: it matches required tags with provided ones, both ways
-round, and carries no numbers, exclusivity or limits; a worker can be kept for some requests only
-by a tag that it requires of them, and whoever owns a workspace can have its requests require any
-tag of workers, and provide any tag but those of SYSTEM_ONLY; who asked is not told. Tickets,
-Copr's too, are each judged and given their machine by fleet.
+Debusine 0.16.2 matches required with provided tags in both directions, and has no numbers,
+exclusivity or limits. Only a tag that a worker requires of requests reserves it. The owner of a
+workspace can make its requests require any tag, and provide any but those of SYSTEM_ONLY; who
+asked is not visible. Fleet itself assigns the machines of tickets, Copr's included.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,14 +35,14 @@ Enforcer = Literal["report", "capacity", "scheduler"]
 Claim = Literal["tag", "asked_by", "exclusive", "limits"]
 
 SYSTEM_ONLY = ("task:group:", "task:scope:", "task:source-package:", "task:workspace:")
-"""Beginnings of the tags that only Debusine itself has a request provide."""
+"""Prefixes of the tags that only Debusine itself adds to what a request provides."""
 
 _STRENGTH: tuple[Enforcer, ...] = ("report", "capacity", "scheduler")
 
 
 @dataclass(frozen=True)
 class Enforcement:
-    """Who makes one claim of fleet.yaml come true at one queue."""
+    """Who enforces one claim of fleet.yaml at one queue."""
 
     tag: str
     claim: Claim
@@ -52,7 +51,7 @@ class Enforcement:
     because: str
     path: Path
     recorded: bool = False
-    """The queue is a recording, which assigns nothing."""
+    """The queue is a recording, which assigns no work."""
 
 
 def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
@@ -124,9 +123,9 @@ def _judge(
 ) -> tuple[Enforcer, str]:
     match fleet.queues[queue]:
         case WorldQueue():
-            return "report", "a recording assigns nothing"
+            return "report", "a recording assigns no work"
         case CoprQueue() | TicketQueue():
-            return "scheduler", "fleet itself gives each ticket its machine"
+            return "scheduler", "fleet assigns a machine to each ticket"
         case DebusineQueue() if pools:
             rule = fleet.tags.get(tag, TagRule.model_construct())
             return _at_debusine(rule, claim, pools)
@@ -139,35 +138,37 @@ def _at_debusine(rule: TagRule, claim: Claim, pools: list[AnyPool]) -> tuple[Enf
         return _tag_at_debusine(rule)
     if claim == "asked_by":
         return _permission_at_debusine(rule, pools)
-    exclusive = _kept_for(pools)
+    exclusive = min(
+        map(_exclusive_at_debusine, pools), key=lambda found: _STRENGTH.index(found[0])
+    )
     if claim == "exclusive":
         return exclusive
     if set(limits_of(rule)) == {"total"} and rule.exclusive and exclusive[0] == "scheduler":
         return (
             "scheduler",
-            "only such requests run on its machines, and fleet makes no more of them",
+            "only such requests run on its machines, and fleet creates no more of them",
         )
-    return "capacity", "fleet makes no more machines for it, but Debusine counts nobody's work"
+    return "capacity", "fleet creates no more machines for it, but Debusine has no limits"
 
 
 def _tag_at_debusine(rule: TagRule) -> tuple[Enforcer, str]:
     if rule.kind == "number":
-        return "capacity", "Debusine carries no numbers; `fleet export debusine` writes classes"
-    return "scheduler", "Debusine gives what requires it only to workers that provide it"
+        return "capacity", "Debusine has no numbers; `fleet export debusine` writes classes"
+    return "scheduler", "Debusine assigns requests that require it only to workers that provide it"
 
 
 def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforcer, str]:
-    """Say what keeps those who may not ask for a tag from the machines that provide it."""
-    admitted = _brought_by(rule.asked_by or ())
+    """Say what enforces `asked_by` of a tag at the workers that provide it."""
+    admitted = _provided_only_by(rule.asked_by or ())
     keys = [admitted & set(pool.requires) if isinstance(pool, Pool) else set() for pool in pools]
     if all(keys):
         tags = ", ".join(sorted(set().union(*keys)))
-        return "scheduler", f"its workers require {tags}, which only who may ask brings along"
-    return "report", "any workspace owner can have requests require it, and who asked is not told"
+        return "scheduler", f"its workers require {tags}, which only permitted requests provide"
+    return "report", "any workspace owner can make requests require it; who asked is not visible"
 
 
-def _brought_by(askers: Sequence[Asker]) -> set[str]:
-    """Return tags that nobody's requests bring but of those named; none where words are."""
+def _provided_only_by(askers: Sequence[Asker]) -> set[str]:
+    """Return tags that only requests of these scopes and groups provide; none for other words."""
     named = [asker for asker in askers if isinstance(asker, Askers) and not asker.users]
     if len(named) < len(askers):
         return set()
@@ -175,24 +176,19 @@ def _brought_by(askers: Sequence[Asker]) -> set[str]:
     return scopes | {f"task:group:{group}" for asker in named for group in asker.groups}
 
 
-def _kept_for(pools: list[AnyPool]) -> tuple[Enforcer, str]:
-    """Say what keeps other work from the machines of these pools."""
-    return min((_kept(pool) for pool in pools), key=lambda found: _STRENGTH.index(found[0]))
-
-
-def _kept(pool: AnyPool) -> tuple[Enforcer, str]:
+def _exclusive_at_debusine(pool: AnyPool) -> tuple[Enforcer, str]:
     if not isinstance(pool, Pool):
-        return "report", "machines that fleet never touches give themselves to whatever fits"
+        return "report", "fleet does not manage its workers, which take whatever fits"
     if not pool.requires:
         return (
             "capacity",
-            "its workers require nothing, so Debusine gives them whatever fits first",
+            "its workers require no tags, so Debusine assigns them whatever fits first",
         )
     own = [tag for tag in pool.requires if not is_workspace_tag(tag)]
     given = [tag for tag in pool.requires if is_workspace_tag(tag)]
     if not given:
-        who = f"its workers require only {', '.join(own)}"
-        return "capacity", f"{who}, so Debusine gives them any such request that fits first"
+        tags = ", ".join(own)
+        return "capacity", f"its workers require only {tags}, so Debusine assigns any such request"
     owner = f"an owner of a workspace with {', '.join(own)}" if own else "any workspace owner"
     return "scheduler", f"its workers require {', '.join(given)}, which {owner} can provide"
 

@@ -1,7 +1,7 @@
-"""This module names requests the way the allow-list matches them.
+"""The names of requests that the allow-list matches.
 
 Copr: `owner/project[:directory]/chroot/package`; Debusine: `scope/workspace/architecture/source`.
-A part that holds a slash itself would pass for another name, so such a request has none.
+A request with a slash within a part has no name, because it could pass for another one.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ SOURCE_ARCHITECTURE = "source"
 ANY_ARCHITECTURE = "any"
 """The architecture in the name of a Debusine request that any worker may run."""
 PARTS = 4
-"""Every name has so many parts."""
+"""How many parts every name has."""
 
 _BUILD_ARCH = "worker:build-arch:"
 _SOURCE_PACKAGE = "task:source-package:"
@@ -29,20 +29,20 @@ _ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 
 @dataclass(frozen=True)
 class Recorded:
-    """The names of a recorded world; not complete where a queue was unknown or only sampled."""
+    """The names of a recorded world; not complete if a queue was unknown or only sampled."""
 
     names: tuple[str, ...]
     complete: bool = True
 
 
 def names_of(request: "Request") -> tuple[str, ...]:
-    """Return the names that patterns are matched on; none where a part is not known."""
+    """Return the names that patterns are matched with; none if a part is unknown."""
     found = (*_copr_names(request), *_debusine_names(request))
     return tuple(dict.fromkeys("/".join(parts) for parts in found if _is_clean(parts)))
 
 
 def is_source_build(request: "Request") -> bool:
-    """Say whether a request makes source packages and no binary ones."""
+    """Say whether a request builds source packages only."""
     if request.project is not None:
         return request.chroot in (None, SOURCE_CHROOT)
     components = request.task_data.get("build_components")
@@ -50,7 +50,7 @@ def is_source_build(request: "Request") -> bool:
 
 
 def without_directory(name: str) -> str:
-    """Return a name without the directory of its project: of a/b:pr:7/c/d that is a/b/c/d.
+    """Return a name without the directory of its project: a/b:pr:7/c/d becomes a/b/c/d.
 
     The directory is the first colon of the second part and what follows, up to the next slash.
     """
@@ -71,7 +71,7 @@ def recorded_names(world: "World") -> Recorded:
 
 
 def _copr_names(request: "Request") -> Iterator[tuple[str, ...]]:
-    # The package of an uploaded source build is not known before it was built.
+    # The package of an uploaded source build is unknown until it was built.
     if request.owner and request.project and (request.package or is_source_build(request)):
         chroot = request.chroot or SOURCE_CHROOT
         yield (request.owner, request.project, chroot, request.package or "")

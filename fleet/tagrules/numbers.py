@@ -1,7 +1,6 @@
-"""This module reads numeric tags: a worker has `memory_gib=128`, a request asks `memory_gib>=64`.
+"""Numeric tags: a worker states `memory_gib=128`, a request asks for `memory_gib>=64`.
 
-Both are written as tags, so that every queue can carry them. A number is a finite decimal, not
-negative, below 10**12, with at most six places; anything else is refused at the border.
+A number is from 0 to below 10**12, with at most six decimal places.
 """
 
 import re
@@ -36,13 +35,13 @@ def read_numbers(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[s
 
 
 def unmet(minimums: Numbers, numbers: Numbers) -> tuple[str, ...]:
-    """Return the minimums that are not reached, as they were written, sorted."""
+    """Return the minimums that are not reached, as tags, sorted."""
     have = dict(numbers)
     return tuple(f"{name}>={least:f}" for name, least in minimums if have.get(name, -1) < least)
 
 
 def write_minimums(minimums: Numbers) -> tuple[str, ...]:
-    """Return minimums as tags, the way they are asked for."""
+    """Return minimums as tags."""
     return tuple(f"{name}>={least:f}" for name, least in minimums)
 
 

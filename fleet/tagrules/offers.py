@@ -1,10 +1,8 @@
-"""This module is the specification of matching: one request against one worker.
+"""The specification of matching: one request against one worker.
 
 A worker may run a request when `request.required <= worker.provides` and
 `worker.requires <= request.provided` (Debusine's rule), every minimum is reached, and every
 exclusive tag the worker provides is asked for. Every faster form has to agree with this one.
-
-Tags become bits of an integer, so that an offer costs a few operations, whatever it holds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,17 +37,17 @@ class Offer:
     exclusive: frozenset[str] = frozenset()
     on_demand: frozenset[str] = frozenset()
     numbers: Numbers = ()
-    """Numeric tags and what the worker has of each, sorted by name."""
+    """The worker's value of each numeric tag, sorted by name."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a request requires of a worker, and what it brings."""
+    """What a request requires of a worker, and what it provides."""
 
     required: frozenset[str]
     provided: frozenset[str] = frozenset()
     minimums: Numbers = ()
-    """Numeric tags and the least that will do, sorted by name."""
+    """The minimum of each numeric tag, sorted by name."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Mismatch:
     too_small: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Say whether anything stands against it."""
+        """Say whether there is any mismatch."""
         return bool(self.missing or self.not_brought or self.not_asked or self.too_small)
 
     def __str__(self) -> str:
@@ -71,10 +69,10 @@ class Mismatch:
         if self.missing:
             parts.append(f"does not provide {', '.join(self.missing)}")
         if self.not_brought:
-            parts.append(f"requires {', '.join(self.not_brought)}, which the request lacks")
+            parts.append(f"requires {', '.join(self.not_brought)} of the request")
         if self.not_asked:
             parts.append(f"is exclusive to requests that ask for {', '.join(self.not_asked)}")
-        parts += [f"does not reach {minimum}" for minimum in self.too_small]
+        parts += [f"does not have {minimum}" for minimum in self.too_small]
         return "; ".join(parts)
 
 
@@ -89,7 +87,7 @@ def satisfies(ask: Ask, offer: Offer) -> bool:
 
 
 def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
-    """Return everything that stands between a request and a worker, sorted."""
+    """Return every tag and number that keeps a request from a worker, sorted."""
     return Mismatch(
         missing=tuple(sorted(ask.required - offer.provides)),
         not_brought=tuple(sorted(offer.requires - ask.provided)),
@@ -105,10 +103,10 @@ def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] =
 
 
 def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> Offer:
-    """Return what a pool's workers offer, also when none has ever booted.
+    """Return what a pool's workers offer, even if none has ever booted.
 
-    That is what the image's worker reported at its boot test (until then `provides` of the
-    image), what the catalogue says of the machine, and the pool's own `provides`.
+    It combines the image's boot test (before it, the image's `provides`), the machine's figures
+    in the catalogue, and the pool's `provides`.
     """
     pool = fleet.pools[name]
     weighed = weigh(fleet, name, pool_sources(fleet, name, images))
@@ -118,7 +116,7 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> 
 def offer_of_worker(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker"
 ) -> Offer:
-    """Return what a pool's worker offers that reports its tags itself."""
+    """Return what a pool's worker offers that has reported its tags."""
     provided = worker_sources(pool_sources(fleet, name, images), worker.provides)
     return _offer(fleet, weigh(fleet, name, provided), worker.requires)
 
@@ -134,7 +132,7 @@ def find_doubts(
 
 
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
-    """Return the offer of a worker that states these tags itself, taken at its word."""
+    """Return the offer of a worker with these tags, unchecked."""
     tags, numbers = read_numbers(provides, Vocabulary(fleet).numeric)
     return _offer(fleet, Weighed(tags, numbers, ()), requires)
 
@@ -155,8 +153,8 @@ def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
     return pool.serves is None or queue in pool.serves
 
 
-def works_for_nobody(fleet: Fleet, pool: object) -> bool:
-    """Say whether a pool's machines are at a cloud, and no queue enrols them or gives them out."""
+def has_no_usable_queue(fleet: Fleet, pool: object) -> bool:
+    """Say whether a pool's machines are at a cloud, and none of its queues can use them."""
     if not isinstance(pool, Pool):
         return False
     at_cloud = isinstance(fleet.providers.get(pool.provider), HcloudProvider | AwsProvider)
@@ -168,13 +166,13 @@ def works_for_nobody(fleet: Fleet, pool: object) -> bool:
 
 
 def static_names(fleet: Fleet) -> frozenset[str]:
-    """Return the names of the workers that exist already and are never touched."""
+    """Return the names of the workers of static pools."""
     pools = fleet.pools.values()
     return frozenset(n for pool in pools if isinstance(pool, StaticPool) for n in pool.static)
 
 
 class Nearness:
-    """Offers, made ready to be asked how near each is to a request."""
+    """Counts how far each offer is from matching a request, with tags as bits of an integer."""
 
     def __init__(self, offers: Mapping[str, Offer]) -> None:
         self.offers = offers
@@ -186,14 +184,11 @@ class Nearness:
         ]
 
     def count_mismatches(self, ask: Ask) -> Iterator[tuple[int, Decimal, str]]:
-        """Yield for each offer how many tags and numbers stand against it, by how much, its key.
-
-        By how much: what numbers lack of their minimums, as shares, added up.
-        """
-        unheard = sum(tag not in self._bits for tag in ask.required)
+        """Yield for each offer its number of mismatches, the shares its numbers lack, its key."""
+        unknown = sum(tag not in self._bits for tag in ask.required)
         required, provided = self._mask(ask.required), self._mask(ask.provided)
         for key, provides, requires, exclusive in self._masks:
-            missing = (required & ~provides).bit_count() + unheard
+            missing = (required & ~provides).bit_count() + unknown
             unwanted = (requires & ~provided).bit_count() + (exclusive & ~required).bit_count()
             small = len(unmet(ask.minimums, self.offers[key].numbers)) if ask.minimums else 0
             lack = _lack(ask.minimums, self.offers[key].numbers) if small else Decimal(0)
@@ -204,7 +199,7 @@ class Nearness:
 
 
 def _lack(minimums: Numbers, numbers: Numbers) -> Decimal:
-    """Return what numbers lack of their minimums, as shares: all of one that cannot be shared."""
+    """Return the sum of the shares of minimums that numbers lack."""
     have = dict(numbers)
     short = [(least, have.get(name, 0)) for name, least in minimums if have.get(name, -1) < least]
     return sum(

@@ -1,9 +1,7 @@
-"""This module takes patterns of the allow-list apart, as far as other systems need their parts.
+"""Split patterns of the allow-list into parts, for exports and for checks.
 
-It never guesses: what is not surely one of a few forms is None, and the caller says so.
-
-It claims only what is plain: what is neither a word nor a wildcard is `other`, and a pattern that
-it cannot read has no parts at all.
+Nothing is guessed: a part that is neither a word nor a wildcard is `other`, and a pattern that
+cannot be read has no parts.
 """
 
 import re
@@ -15,7 +13,7 @@ from typing import Literal
 from fleet.tagrules.allow import compile_pattern
 
 ANYTHING = (".*", ".+", "[^/]*", "[^/]+")
-"""Patterns of one part of a name that stand for whatever is written there."""
+"""Patterns that match any one part of a name."""
 
 _UP_TO = re.compile(r"\{,[0-9]*\}")
 _MOST = 100
@@ -24,11 +22,11 @@ _SPECIAL = frozenset("\\.[]()*+?{}|^$")
 
 
 class NotFinite(Exception):
-    """A pattern that does not stand for a short list of words."""
+    """A pattern that does not match a short list of words."""
 
 
 def split_top(pattern: str, separator: str) -> list[str]:
-    """Return a pattern's parts, cut at separators outside groups and classes."""
+    """Return a pattern's parts, split at separators outside groups and classes."""
     parts = [""]
     depth = 0
     for piece in pieces(pattern):
@@ -41,7 +39,7 @@ def split_top(pattern: str, separator: str) -> list[str]:
 
 
 def pieces(pattern: str) -> Iterator[str]:
-    """Yield the pieces that belong together: an escape, a class, or one character."""
+    """Yield the pieces of a pattern: an escape, a class, or one character each."""
     at = 0
     while at < len(pattern):
         end = end_of_piece(pattern, at)
@@ -50,7 +48,7 @@ def pieces(pattern: str) -> Iterator[str]:
 
 
 def end_of_piece(pattern: str, at: int) -> int:
-    """Return where the piece ends that begins here."""
+    """Return the end of the piece that begins at an index."""
     if pattern[at] == "\\":
         return min(len(pattern), at + 2)
     if pattern[at] != "[":
@@ -63,7 +61,7 @@ def end_of_piece(pattern: str, at: int) -> int:
 
 
 def with_brace(pattern: str, brace: str) -> str:
-    """Return a pattern with another brace in `{,9}`: Python's "up to 9", plain text in RE2."""
+    """Return a pattern with another `{` in `{,9}`: up to 9 in Python, plain text in RE2."""
     found, at = "", 0
     for piece in pieces(pattern):
         found += brace if _UP_TO.match(pattern, at) and piece == "{" else piece
@@ -72,19 +70,19 @@ def with_brace(pattern: str, brace: str) -> str:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the top-level alternatives of a pattern, a group around all of it taken away."""
+    """Return the top-level alternatives of a pattern, without a group around all of it."""
     if pattern.startswith("(?:") and _closes(pattern) == len(pattern) - 1:
         return alternatives(pattern[3:-1])
     return split_top(pattern, "|")
 
 
 def words(pattern: str) -> list[str]:
-    """Return the few words that a pattern stands for, sorted; raises NotFinite."""
+    """Return the words that a pattern matches, sorted; raises NotFinite."""
     return sorted(set(_words(pattern, 0)))
 
 
 def never_takes(pattern: str, characters: str) -> bool:
-    """Say whether a pattern surely never takes one of these characters."""
+    """Say whether a pattern certainly matches no text with one of these characters."""
     for piece in pieces(pattern):
         if piece == "." or piece.startswith("[^") or "[:" in piece or piece.isspace():
             return False
@@ -109,7 +107,7 @@ def _is_first(pattern: str, at: int, end: int) -> bool:
 
 
 def _closes(pattern: str) -> int:
-    """Return where the group that begins the pattern ends."""
+    """Return the end of the group that begins the pattern."""
     depth = at = 0
     for piece in pieces(pattern):
         depth += (piece == "(") - (piece == ")")
@@ -146,7 +144,7 @@ def _words_of_atom(atom: str, depth: int) -> list[str]:
 
 
 def _atoms(pattern: str) -> Iterator[str]:
-    """Yield what a quantifier may follow, with the `?` that follows it."""
+    """Yield the parts that a quantifier may follow, each with its `?`."""
     atom, depth = "", 0
     for piece in pieces(pattern):
         if depth == 0 and piece == "?" and atom:
@@ -168,7 +166,7 @@ Kind = Literal["word", "any", "part", "other"]
 
 _QUANTIFIED = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
 _ANYTHING, _NO_SLASH = "\ue000", "\ue001"
-"""Stand for what an `any` and a `part` take; no name and no word of a pattern holds them."""
+"""Samples of what an `any` and a `part` match; no name and no word of a pattern has them."""
 _MOST_CHOICES = 6
 _STRANGE = re.compile("[\ue000\ue001]")
 _FLAG = re.compile(r"\(\?[a-zA-Z-]+\)")
@@ -177,10 +175,10 @@ _PUNCTUATION = re.compile(r"[!-.:-@\[-`{-~]")
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a pattern: where it stands, and the text that it means if it is a word.
+    """A piece of a pattern: its place, and its text if it is a word.
 
-    `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+` (within one part of the name), `other` is
-    everything else; `least` is 1 where at least one character is needed.
+    `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is everything else; `least` is 1
+    if at least one character is needed.
     """
 
     kind: Kind
@@ -191,7 +189,7 @@ class Piece:
 
 
 def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
-    """Return the pieces of a valid pattern; None where its parts do not mean the whole."""
+    """Return the pieces of a valid pattern; None if it cannot be split."""
     if _STRANGE.search(pattern) or r"\Q" in pattern:
         return None
     pieces = tuple(_pieces(pattern))
@@ -199,17 +197,17 @@ def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
 
 
 def is_word(pieces: Sequence[Piece]) -> bool:
-    """Say whether a pattern takes exactly one text."""
+    """Say whether a pattern matches exactly one text."""
     return all(piece.kind == "word" for piece in pieces)
 
 
 def word_of(pieces: Sequence[Piece]) -> str:
-    """Return the text that pieces which are all words take."""
+    """Return the text that a pattern of words matches."""
     return "".join(piece.text for piece in pieces)
 
 
 def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
-    """Say whether it is plain that whatever `narrow` takes, `wide` takes too."""
+    """Say whether `wide` certainly matches everything that `narrow` matches."""
     simple, samples = simplified(wide), samples_of(narrow)
     if simple is None or not samples:
         return False
@@ -218,17 +216,17 @@ def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
 
 
 def simplified(wide: Sequence[Piece] | None) -> str | None:
-    """Return the pattern to try on `samples_of` others; None where it is not plain."""
+    """Return the pattern to try on `samples_of` others; None if it has `other` pieces."""
     if wide is None or any(piece.kind == "other" for piece in wide):
         return None
     return "(?s)" + "".join(map(_taking, wide))
 
 
 def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
-    """Return texts such that whatever takes all of them takes all that `narrow` takes.
+    """Return texts such that a pattern that matches them all matches all that `narrow` matches.
 
-    Every wildcard becomes one character that only a wildcard can take, or nothing at all where it
-    may be empty. None at all where that would be too many, or the pattern cannot be read.
+    Every wildcard becomes one character that only a wildcard can match, or nothing if it may be
+    empty. There are none if they would be too many, or if the pattern cannot be read.
     """
     if narrow is None:
         return ()
@@ -239,7 +237,7 @@ def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
 
 
 def segments(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Return pieces cut at each slash that is written; the slashes are left out."""
+    """Return pieces split at slashes."""
     found: list[list[Piece]] = [[]]
     for piece in pieces:
         if piece.kind == "word" and piece.text == "/":
@@ -257,7 +255,7 @@ def _samples(piece: Piece) -> tuple[str, ...]:
 
 
 def _changes_others(piece: Piece) -> bool:
-    """Say whether a piece gives those beside it another meaning: a choice, or a flag like (?i)."""
+    """Say whether a piece changes what others mean: an alternative, or a flag like (?i)."""
     return piece.kind == "other" and (piece.text == "|" or bool(_FLAG.match(piece.text)))
 
 
@@ -294,7 +292,7 @@ def _is_anchor(pattern: str, at: int) -> bool:
 
 
 def _repeated(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
-    """Return a repeated piece; `.*?` takes what `.*` takes, for a whole name is matched."""
+    """Return a repeated piece; `.*?` equals `.*`, because whole names are matched."""
     start, end = place
     sign = quantifier.removesuffix("?")
     if written in (".", "[^/]") and sign in ("*", "+"):
@@ -304,7 +302,7 @@ def _repeated(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
 
 
 def _atom(pattern: str, at: int) -> tuple[int, str | None]:
-    """Return where a piece ends, and its text if it is a plain character."""
+    """Return the end of a piece, and its text if it is a plain character."""
     first = pattern[at]
     if first == "\\" and at + 1 < len(pattern):
         following = pattern[at + 1]

@@ -1,8 +1,8 @@
-"""What a request asks for: which tags count, where each comes from, which are refused.
+"""The tags that a request asks for: where each comes from, and which are refused.
 
-Tags come from the user, the task, a ticket, the rules of `powerful` and of `derive`. One that was
-asked for without permission never counts, and is a `Refusal`. What a queue stored with a request
-wins: a rule that would add to it is newer than the request, and a `Difference`.
+Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag asked
+for without permission does not count and is a `Refusal`. Tags that the queue stored with a request
+win; one that a newer rule would add is a `Difference`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fleet.tagrules.allow import AllowList, RuleMatch
 
 Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
-"""Group to the users in it; Unknown where that could not be read."""
+"""Group to its users; Unknown if they could not be read."""
 Source = Literal["user", "task", "ticket", "system", "rule", "derived", "unknown"]
 
 _WORDS: Mapping[Source, str] = {
@@ -36,12 +36,12 @@ _WORDS: Mapping[Source, str] = {
     "system": "system",
     "rule": "rules",
 }
-"""The word of `asked_by` that lets a source ask."""
+"""The word of `asked_by` that allows each source."""
 
 
 @dataclass(frozen=True)
 class TagOrigin:
-    """A tag that counts, and where it is from; `path` is the key of fleet.yaml, where one asks."""
+    """A tag that counts, and where it is from; `path` is the key of fleet.yaml, if any."""
 
     tag: str
     source: Source
@@ -58,12 +58,12 @@ class Refusal:
     because: str
     path: Path
     is_sure: bool = True
-    """Whether it is known that it may not be asked for: not so where groups cannot be read."""
+    """False if it may be allowed after all, because groups cannot be read."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A tag that a rule of today gives, and that the queue did not store with the request."""
+    """A tag that a rule adds today, and that the queue did not store with the request."""
 
     tag: str
     because: str
@@ -72,33 +72,38 @@ class Difference:
 
 @dataclass(frozen=True)
 class Asking:
-    """What a request asks for, and how it came about."""
+    """What a request asks for, and why."""
 
     ask: Ask
     origins: tuple[TagOrigin, ...] = ()
     refused: tuple[Refusal, ...] = ()
     differences: tuple[Difference, ...] = ()
     held: bool = False
-    """The queue stored a tag that was asked for without permission, or a ticket needs one, or
-    nobody can tell whether it may be asked for: no machine may serve it."""
+    """No machine may serve it: a tag without permission is stored by the queue or needed by a
+    ticket, or it is unknown whether the tag is allowed."""
 
 
 def ask_of(
-    fleet: Fleet, request: "Request", told: QueueContext, *, memberships: Memberships, today: date
+    fleet: Fleet,
+    request: "Request",
+    context: QueueContext,
+    *,
+    memberships: Memberships,
+    today: date,
 ) -> Asking:
     """Return what a request asks for."""
-    return Judge(fleet, memberships, today).ask_of(request, told)
+    return Judge(fleet, memberships, today).ask_of(request, context)
 
 
 @dataclass
 class Judge:
-    """Says what requests ask for, alike requests only once."""
+    """Determines what requests ask for, once for all requests that are alike."""
 
     fleet: Fleet
     memberships: Memberships
     today: date
     with_provided: bool = True
-    """Whether any worker looks at what requests bring."""
+    """Whether any worker requires tags of requests."""
     _known: dict[object, Asking] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,28 +118,30 @@ class Judge:
         self._history = any(rule.history is not None for rule in self.fleet.derive)
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 
-    def ask_of(self, request: "Request", told: QueueContext) -> Asking:
-        """Return what a request asks for, and how that came about."""
-        return self._judge(request, self._rules_for(request), told)
+    def ask_of(self, request: "Request", context: QueueContext) -> Asking:
+        """Return what a request asks for, and why."""
+        return self._judge(request, self._rules_for(request), context)
 
-    def ask_of_alike(self, request: "Request", told: QueueContext) -> Asking:
-        """Return the same, judged once for all requests that this fleet.yaml treats alike.
+    def ask_of_alike(self, request: "Request", context: QueueContext) -> Asking:
+        """Return the same, computed once for all requests that fleet.yaml treats alike.
 
-        Its origins name the first of them.
+        Its origins are those of the first one.
         """
         rules = self._rules_for(request)
-        key = self._key(request, rules, told)
+        key = self._key(request, rules, context)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._judge(request, rules, told)
+            found = self._known[key] = self._judge(request, rules, context)
         return found
 
     def _rules_for(self, request: "Request") -> "tuple[RuleMatch, ...]":
         return self._allowed.rules_for(request) if self._allowed else ()
 
-    def _key(self, request: "Request", rules: "Sequence[RuleMatch]", told: QueueContext) -> object:
-        """Return all that this fleet.yaml looks at in a request."""
-        key: list[object] = [told, request.required, tuple(rule.index for rule in rules)]
+    def _key(
+        self, request: "Request", rules: "Sequence[RuleMatch]", context: QueueContext
+    ) -> object:
+        """Return everything of a request that this fleet.yaml looks at."""
+        key: list[object] = [context, request.required, tuple(rule.index for rule in rules)]
         if self.with_provided:
             key.append(request.provided)
         if self._permissions and request.asked:
@@ -147,19 +154,19 @@ class Judge:
         return tuple(key)
 
     def _judge(
-        self, request: "Request", rules: "Sequence[RuleMatch]", told: QueueContext
+        self, request: "Request", rules: "Sequence[RuleMatch]", context: QueueContext
     ) -> Asking:
-        asked = [*_asked(request, stored=told.stored)]
+        asked = [*_asked(request, stored=context.stored)]
         ruled = [*_by_rules(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
         derived = [
             TagOrigin(d.tag, "derived", d.because, ("derive", d.index))
-            for d in derive(self.fleet, request, {origin.tag for origin in good}, told)
+            for d in derive(self.fleet, request, {origin.tag for origin in good}, context)
         ]
         good += [o for o in derived if self._refusal(request, o) is None]
         counted = {origin.tag for origin in good}
         differences: tuple[Difference, ...] = ()
-        if told.stored:
+        if context.stored:
             differences = tuple(_differences([o for o in good if o.tag not in request.required]))
             good = [origin for origin in good if origin.tag in request.required]
             counted &= set(request.required)
@@ -177,19 +184,19 @@ class Judge:
             differences=differences,
             held=any(
                 refusal.tag in request.required
-                and (told.stored or not refusal.is_sure or self._needs(request, refusal.tag))
+                and (context.stored or not refusal.is_sure or self._needs(request, refusal.tag))
                 for refusal in refused
             ),
         )
 
     def _needs(self, request: "Request", tag: str) -> bool:
-        """Say whether a ticket asks for a tag without which it gets no machine."""
+        """Say whether a ticket asks for a tag and cannot drop it."""
         names = self._vocabulary.names_of(tag)
         drops = any(isinstance(self.fleet.tags[name].otherwise, Otherwise) for name in names)
         return "ticket" in (request.asked.get(tag), request.asked.get(tag_name(tag))) and not drops
 
     def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:
-        """Say why a tag does not count; None where it does, or where nobody tells who asked."""
+        """Return why a tag does not count; None if it does, or if it is unknown who asked."""
         allowed, path = self._vocabulary.asked_by(origin.tag)
         if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
             return None
@@ -198,13 +205,13 @@ class Judge:
             return None
         who = _who(request, origin)
         because = (
-            f"{who} may not ask for {origin.tag}: {'.'.join(map(str, path))} lets only "
-            f"{write_askers(allowed)} ask for it"
+            f"{who} may not ask for {origin.tag}: {'.'.join(map(str, path))} allows only "
+            f"{write_askers(allowed)}"
         )
         may_be_one = origin.source in ("user", "ticket") and any(each.groups for each in named)
         if isinstance(self.memberships, Mapping) or not may_be_one:
             return Refusal(origin.tag, who, because, path)
-        because += f" (who is in which group is not known: {self.memberships.unknown})"
+        because += f" (group members are unknown: {self.memberships.unknown})"
         return Refusal(origin.tag, who, because, path, is_sure=False)
 
     def _is_one(self, request: "Request", askers: Askers) -> bool:
@@ -220,7 +227,7 @@ class Judge:
 
 
 def write_askers(askers: Sequence[Asker]) -> str:
-    """Return who may ask, in words."""
+    """Return the entries of `asked_by` as text."""
     parts: list[str] = []
     for asker in askers:
         if isinstance(asker, str):
@@ -248,14 +255,14 @@ def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
         source: Source = request.asked.get(tag) or request.asked.get(tag_name(tag)) or "unknown"
         because = words[source]
         if source == "unknown":
-            because += ", and does not tell who asked"
+            because += " (asker unknown)"
         yield TagOrigin(tag, source, because)
 
 
 def _by_rules(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
     for match in rules:
         contact = f", contact {match.rule.contact}" if match.rule.contact else ""
-        because = f"pattern {match.rule.match!r} takes {match.name}{contact}"
+        because = f"pattern {match.rule.match!r} matches {match.name}{contact}"
         for tag in match.rule.ask:
             yield TagOrigin(tag, "rule", because, ("powerful", match.index))
 
@@ -263,10 +270,10 @@ def _by_rules(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
 def _who(request: "Request", origin: TagOrigin) -> str:
     match origin.source:
         case "rule" | "derived":
-            return f"the rule {origin.path[0]}[{origin.path[1]}]"
+            return f"rule {origin.path[0]}[{origin.path[1]}]"
         case "user" | "ticket":
             through = " (by ticket)" if origin.source == "ticket" else ""
-            return f"user {request.requester or '(not known)'}{through}"
+            return f"user {request.requester or '(unknown)'}{through}"
         case _:
             return f"the {origin.source}"
 
@@ -275,12 +282,12 @@ def _differences(origins: Sequence[TagOrigin]) -> Iterator[Difference]:
     for origin in origins:
         if origin.source == "rule":
             because = (
-                f"rule newer than request: powerful[{origin.path[1]}] asks for {origin.tag}, "
-                "which the queue did not store with the request"
+                f"powerful[{origin.path[1]}] is newer than the request: the queue did not store "
+                f"{origin.tag} with it"
             )
         else:
             because = (
-                f"derive[{origin.path[1]}] gives {origin.tag} ({origin.because}), "
-                "which the queue did not store with the request"
+                f"derive[{origin.path[1]}] adds {origin.tag} ({origin.because}): the queue did "
+                "not store it with the request"
             )
         yield Difference(origin.tag, because, origin.path)

@@ -1,11 +1,11 @@
-"""This module says what a machine offers by its figures: architectures, size classes, numbers.
+"""The tags that a pool's workers provide, by source, and which of them count.
 
-Sizes are nominal: a machine reaches a figure also where it falls short of it by up to `TOLERANCE`,
-because what a kernel reports of 64 GiB is a little less.
+Sources are the machine (catalogue, and figures in the pool), the image's manifest, the pool's
+`provides` and the worker's own report. A tag that its source may not provide, or that the machine
+contradicts, does not count and is a `Doubt`.
 
-Sources are the machine (catalogue and the pool's own figures), the image's manifest, the pool's
-`provides` and a worker's own report. None of them has the last word: a tag that may not come from
-its source, or that the machine contradicts, does not count and is a `Doubt`.
+Sizes are nominal: a machine reaches a size if it has up to `TOLERANCE` less, because a kernel
+reports a little less than 64 GiB.
 """
 
 import re
@@ -30,9 +30,9 @@ TOLERANCE = Decimal("0.05")
 CLASS = "worker:class:"
 BUILD_ARCH = "worker:build-arch:"
 EXTERNAL_WORKER = "worker:type:external"
-"""A worker outside of the server, for worker tasks: what every machine of a pool is."""
+"""The type of every worker on a machine of a pool."""
 INTERNAL_WORKER = "worker:type:celery"
-"""A worker inside the server, for server tasks: no machine of a pool is one."""
+"""The type of workers inside the server, for server tasks."""
 
 _NATIVE: Mapping[str, tuple[str, ...]] = MappingProxyType({"amd64": ("amd64", "i386")})
 """Debian architectures that every machine of an architecture runs without emulation.
@@ -43,7 +43,7 @@ _ARMHF_TOO = ("cax", "c7g.")
 """Types of arm64 machines that run armhf as well: processors with AArch32 at EL0.
 
 Source: Arm's technical reference manuals of Neoverse N1 (Hetzner's cax) and V1 (AWS's c7g).
-It is no rule of arm64: Neoverse V2 and others have AArch64 alone.
+Other arm64 processors, such as Neoverse V2, do not.
 """
 
 _MIB_PER_GIB = 1024
@@ -68,10 +68,7 @@ def names_of(types: Iterable[MachineType]) -> str:
 
 
 def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
-    """Return a machine's figures by the names of numeric tags; those not stated are left out.
-
-    Of several types any may be made, so the least figure of them counts.
-    """
+    """Return the known figures of a pool's machines, by numeric tag: the least of its types."""
     types = find_types(fleet, pool)
     if not types:
         return {}
@@ -94,7 +91,7 @@ def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
 
 
 def is_about(number: Decimal, nominal: Decimal) -> bool:
-    """Say whether two statements of one figure agree, tolerance included."""
+    """Say whether two values of one figure agree within the tolerance."""
     return abs(number - nominal) <= TOLERANCE * max(number, nominal)
 
 
@@ -137,7 +134,7 @@ def _natural(version: str) -> tuple[tuple[int, str], ...]:
 
 @dataclass(frozen=True)
 class Provided:
-    """A tag, what says that workers provide it, and the key of fleet.yaml that says so."""
+    """A tag that workers provide, its source, and its key in fleet.yaml."""
 
     tag: str
     source: ProvidedBy
@@ -156,7 +153,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What counts of all that was said."""
+    """The tags and numbers that count, and those that do not."""
 
     tags: frozenset[str]
     numbers: Numbers
@@ -166,7 +163,7 @@ class Weighed:
 def pool_sources(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"]
 ) -> tuple[Provided, ...]:
-    """Return every tag that a pool's workers are said to provide, with who says so."""
+    """Return every tag that a pool's workers provide, with its source."""
     pool = fleet.pools[name]
     own = [
         Provided(tag, "pool", ("pools", name, "provides", number))
@@ -179,10 +176,10 @@ def pool_sources(
 
 
 def worker_sources(pool: Iterable[Provided], provides: Iterable[str]) -> tuple[Provided, ...]:
-    """Return what a worker reports, beside what its pool says of the same tags and of numbers.
+    """Return the tags that a worker reports, the same tags of its pool, and the machine's numbers.
 
-    The queue assigns by what the worker reports, so a plain tag that it lacks does not count.
-    Figures are the machine's, whether or not the queue has a word for them.
+    The queue assigns by what the worker reports, so a plain tag that it does not report does not
+    count.
     """
     reported = frozenset(provides)
     from_pool = [p for p in pool if p.tag in reported or (p.source == "machine" and "=" in p.tag)]
@@ -190,7 +187,7 @@ def worker_sources(pool: Iterable[Provided], provides: Iterable[str]) -> tuple[P
 
 
 def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
-    """Return what counts of what was said about the workers of a pool."""
+    """Return which of the tags provided by a pool's workers count."""
     vocabulary = Vocabulary(fleet)
     pool = fleet.pools[name]
     types: tuple[MachineType, ...] = ()
@@ -232,7 +229,7 @@ def _of_machine(
     native = native_architectures(types) if types else declared
     booted = {tag.removeprefix(BUILD_ARCH) for tag in manifest if tag.startswith(BUILD_ARCH)}
     for architecture in native:
-        # What an image lacks is no contradiction: the machine could do more.
+        # The image may support fewer architectures than the machine.
         if architecture in (booted or native) and (not declared or declared[0] in native):
             yield Provided(BUILD_ARCH + architecture, "machine", path)
     figures = figures_of(fleet, pool)
@@ -250,8 +247,7 @@ def _not_permitted(vocabulary: Vocabulary, each: Provided) -> Doubt | None:
         return None
     may, key = ", ".join(allowed) or "nothing", ".".join(map(str, path))
     because = (
-        f"{each.tag} does not count: the {each.source} provides it, but {key} "
-        f"lets only {may} provide it"
+        f"{each.tag} does not count: the {each.source} provides it, but {key} allows only {may}"
     )
     return Doubt("not-permitted", each.tag, because, each.path or path)
 
@@ -259,7 +255,7 @@ def _not_permitted(vocabulary: Vocabulary, each: Provided) -> Doubt | None:
 def _contradiction(
     fleet: Fleet, each: Provided, types: tuple[MachineType, ...], classes: tuple[str, ...]
 ) -> Doubt | None:
-    """Say whether the machine contradicts what something else says of it."""
+    """Return a doubt if the machine contradicts a tag."""
     if not types:
         return None
     because, name = "", names_of(types)
@@ -270,32 +266,32 @@ def _contradiction(
     elif each.tag.startswith(CLASS) and each.tag.removeprefix(CLASS) in fleet.sizes:
         if each.tag not in classes:
             reached = ", ".join(c.removeprefix(CLASS) for c in classes) or "none"
-            because = f"machine {name} reaches of the classes in sizes: {reached}"
+            because = f"machine {name} reaches only these classes of sizes: {reached}"
     elif each.tag == INTERNAL_WORKER:
         because = f"workers of pools are {EXTERNAL_WORKER}"
     if not because:
         return None
-    said = f"{each.tag} does not count: the {each.source} says so, but {because}"
-    return Doubt("contradiction", each.tag, said, each.path)
+    message = f"{each.tag} does not count: the {each.source} provides it, but {because}"
+    return Doubt("contradiction", each.tag, message, each.path)
 
 
 def _weigh_numbers(
     vocabulary: Vocabulary, counted: Iterable[Provided]
 ) -> tuple[frozenset[str], Numbers, tuple[Doubt, ...]]:
-    """Return plain tags, one number for each name, and the statements that differ.
+    """Return plain tags, one number for each name, and a doubt for each number that differs.
 
-    Of statements that agree the machine's counts, which is nominal; else the lowest.
+    If the numbers agree, the machine's nominal one counts; else the lowest.
     """
     plain: set[str] = set()
-    said: defaultdict[str, list[tuple[Decimal, Provided]]] = defaultdict(list)
+    stated: defaultdict[str, list[tuple[Decimal, Provided]]] = defaultdict(list)
     for each in counted:
         tags, numbers = read_numbers([each.tag], vocabulary.numeric)
         plain |= tags
         for name, number in numbers:
-            said[name].append((number, each))
+            stated[name].append((number, each))
     found: list[tuple[str, Decimal]] = []
     doubts: list[Doubt] = []
-    for name, statements in sorted(said.items()):
+    for name, statements in sorted(stated.items()):
         nominal, first = next(
             ((n, p) for n, p in statements if p.source == "machine"), statements[0]
         )
@@ -304,7 +300,7 @@ def _weigh_numbers(
         found.append((name, lowest if differing else nominal))
         for number, each in differing:
             because = (
-                f"{name} counts as {lowest:f}: the {each.source} says {number:f}, "
+                f"{name} counts as {lowest:f}: the {each.source} states {number:f}, "
                 f"the {first.source} {nominal:f}"
             )
             doubts.append(Doubt("contradiction", each.tag, because, each.path))

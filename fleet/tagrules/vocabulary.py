@@ -1,9 +1,8 @@
-"""This module says what fleet.yaml declares of a tag: each key from the rule that fits it best.
+"""What fleet.yaml declares of a tag, each key from the best rule under `tags` that has it.
 
-A name under `tags` that ends in `*` declares every tag that begins with what stands before it.
-An exact name comes before such a prefix, a longer prefix before a shorter one; a key that the
-better rule leaves out is taken from the next, so that a more special rule never opens by silence
-what a more general one closes.
+A name that ends in `*` declares every tag with that prefix. An exact name comes before a prefix,
+a longer prefix before a shorter one. A key that the best rule leaves out comes from the next, so
+that a special rule does not silently allow what a general one forbids.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ class Vocabulary:
         return frozenset(name for name, rule in self.fleet.tags.items() if rule.kind == "number")
 
     def names_of(self, tag: str) -> tuple[str, ...]:
-        """Return the names under `tags` that declare a tag or a minimum of it, best first."""
+        """Return the names under `tags` that declare a tag or its minimum, best first."""
         found = self._known.get(tag)
         if found is None:
             found = self._known[tag] = self._find_names(tag)
@@ -39,7 +38,7 @@ class Vocabulary:
 
     @cached_property
     def _known(self) -> dict[str, tuple[str, ...]]:
-        """Return the names of each tag that was asked about: there are many more requests."""
+        """Return the cache of `names_of`."""
         return {}
 
     def _find_names(self, tag: str) -> tuple[str, ...]:
@@ -49,12 +48,12 @@ class Vocabulary:
         return (*exact, *(p for p in prefixes if p != name and p in self.fleet.tags))
 
     def is_on_demand(self, tag: str) -> bool:
-        """Say whether no machine is held while nothing asks for this tag."""
+        """Say whether pools keep no machine for this tag while nothing asks for it."""
         rule, _ = self._deciding(tag, "on_demand")
         return rule is not None and rule.on_demand
 
     def on_demand_at(self, tag: str) -> Path:
-        """Return the key that says of a tag whether it is on demand."""
+        """Return the key that decides whether a tag is on demand."""
         return self._deciding(tag, "on_demand")[1]
 
     def is_exclusive(self, tag: str) -> bool:
@@ -63,12 +62,12 @@ class Vocabulary:
         return rule is not None and rule.exclusive
 
     def asked_by(self, tag: str) -> tuple[Sequence[Asker] | None, Path]:
-        """Return who may ask for a tag (None: anyone), and the key that says it."""
+        """Return who may ask for a tag (None: anyone), and the key that decides it."""
         rule, path = self._deciding(tag, "asked_by")
         return (rule.asked_by if rule else None), path
 
     def provided_by(self, tag: str) -> tuple[Sequence[ProvidedBy] | None, Path]:
-        """Return what may provide a tag (None: anything), and the key that says it."""
+        """Return what may provide a tag (None: anything), and the key that decides it."""
         rule, path = self._deciding(tag, "provided_by")
         return (rule.provided_by if rule else None), path
 
@@ -90,7 +89,7 @@ class Mention:
 
 
 def mentions(fleet: Fleet) -> Iterator[Mention]:
-    """Yield every tag that is written out; templates of `derive` stand for others."""
+    """Yield every tag in fleet.yaml, except templates of `derive`."""
     for number, rule in enumerate(fleet.powerful):
         for place, tag in enumerate(rule.ask):
             yield Mention(tag, "asked", ("powerful", number, "ask", place))

@@ -25,7 +25,7 @@ from fleet.queues.debusine import changes
 from fleet.queues.debusine.rows import PACKAGE_TAG, package_of
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.context import ENVIRONMENTS, QueueContext
-from fleet.tagrules.derive import needed
+from fleet.tagrules.derive import needed_by_history
 from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, names_of
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Decider:
 
     def _asked(self, task: str, package: str | None) -> tuple[object, ...]:
         request = Request(id="any", task=task, package=package)
-        return tuple(needed(rule, request, self._told, ()) for rule in self._rules)
+        return tuple(needed_by_history(rule, request, self._told, ()) for rule in self._rules)
 
 
 @dataclass(frozen=True)
