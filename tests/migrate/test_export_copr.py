@@ -65,7 +65,7 @@ def test_what_has_expired_is_left_out_and_named() -> None:
     exported = export_copr(a_fleet_with(rule), "0" * 64, TODAY)
 
     assert option_in(exported.text) == []
-    assert "powerful[0]: until 2026-11-20 (expired, so it is left out)" in exported.text
+    assert "powerful[0]: until 2026-11-20 (left out: expired)" in exported.text
 
 
 NAMES = [
@@ -114,47 +114,45 @@ def test_copr_matches_the_names_that_fleet_matches(match: str, *, dirs: bool) ->
 @pytest.mark.parametrize(
     ("match", "because"),
     [
-        (r"a/\pL/.*/c", r"'\p' means something else"),
-        ("a/[[:alpha:]]+/.*/c", "'[[:' means something else"),
-        (r"a/\Qb.c\E/.*/c", r"'\Q' means something else"),
-        ("a/(?U:b*)/.*/c", "'(?U' means something else"),
-        ("a/b(?i)c/.*/d", "Python's patterns do not know it: global flags not at the start"),
-        ("a/b**/.*/d", "Python's patterns do not know it: multiple repeat"),
+        (r"a/\pL/.*/c", r"'\p'"),
+        ("a/[[:alpha:]]+/.*/c", "'[[:'"),
+        (r"a/\Qb.c\E/.*/c", r"'\Q'"),
+        ("a/(?U:b*)/.*/c", "'(?U'"),
+        ("a/b(?i)c/.*/d", "global flags not at the start"),
+        ("a/b**/.*/d", "multiple repeat"),
     ],
 )
-def test_a_pattern_that_python_reads_in_another_way_is_refused(match: str, because: str) -> None:
-    (said,) = told(a_fleet_with(a_rule(match)))
+def test_export_refuses_a_pattern_that_python_reads_differently(match: str, because: str) -> None:
+    (finding,) = told(a_fleet_with(a_rule(match)))
 
-    assert said.startswith("('powerful', 0, 'match') Copr cannot match this the way fleet does: ")
-    assert because in said
+    assert finding.startswith("('powerful', 0, 'match') ")
+    assert because in finding
 
 
 @pytest.mark.parametrize(
     "match", [".*/b/.*/c", "a/.b/.*/c", "a/b:pr:.*/.*/c", r"a/\S+/.*/c", "a.*"]
 )
 def test_directories_are_refused_where_they_could_not_be_told_apart(match: str) -> None:
-    (said,) = told(a_fleet_with(a_rule(match, dirs=True)))
+    (finding,) = told(a_fleet_with(a_rule(match, dirs=True)))
 
-    assert "with `dirs`" in said
+    assert finding.startswith("('powerful', 0, 'match') ")
+    assert "`dirs`" in finding
 
 
 def test_tags_that_do_not_fit_into_the_column_are_refused() -> None:
     fits, over = ["x" * 24, "y" * 25], ["x" * 25, "y" * 25]
 
     assert told(a_fleet_with(a_rule("a/b/.*/c", ask=fits))) == []
-    (said,) = told(a_fleet_with(a_rule("a/b/.*/c", ask=over)))
-    assert said == (
-        "('powerful', 0, 'ask') the tags of this rule take 51 characters, "
-        "and Copr keeps 50 per build"
-    )
+    (finding,) = told(a_fleet_with(a_rule("a/b/.*/c", ask=over)))
+    assert finding.startswith("('powerful', 0, 'ask') ")
+    assert re.findall(r"\d\d", finding) == ["51", "50"]
 
 
 def test_tags_of_several_rules_are_refused_where_a_case_shows_that_they_meet() -> None:
     wide = a_rule("a/b/.*/.*", ask=["x" * 30])
     narrow = a_rule("a/b/.*/c", ask=["y" * 30], matches=["a/b/z/c"])
 
-    (said,) = told(a_fleet_with(wide, narrow))
-    assert said == (
-        "('powerful', 1, 'ask') powerful[0], powerful[1] all match a/b/z/c: their tags take "
-        "61 characters together, and Copr keeps 50 per build"
-    )
+    (finding,) = told(a_fleet_with(wide, narrow))
+    assert finding.startswith("('powerful', 1, 'ask') powerful[0], powerful[1] ")
+    assert "a/b/z/c" in finding
+    assert re.findall(r"\d\d", finding) == ["61", "50"]

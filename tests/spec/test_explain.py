@@ -131,28 +131,21 @@ def test_a_request_next_for_a_busy_worker_waits_until_its_work_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "because", "by"),
+    ("pool", "words", "by"),
     [
-        ({"max": 0}, "pool builders fits, but is at workers.max (0)", "capacity"),
-        ({"mode": "pause"}, "pool builders fits, but makes no machine: it has mode: pause", None),
-        (
-            {"serves": ["copr"]},
-            "pool builders does not serve queue debian",
-            "scheduler",
-        ),
-        (
-            {"requires": ["trusted"]},
-            "pool builders requires trusted, which the request lacks",
-            "scheduler",
-        ),
+        ({"max": 0}, "workers.max (0)", "capacity"),
+        ({"mode": "pause"}, "mode: pause", None),
+        ({"serves": ["copr"]}, "queue debian", "scheduler"),
+        ({"requires": ["trusted"]}, "requires trusted", "scheduler"),
     ],
 )
-def test_each_pool_says_what_stands_against_a_request_and_who_enforces_it(
-    pool: dict[str, object], because: str, by: str | None
+def test_reason_of_a_pool_names_what_keeps_a_request_away(
+    pool: dict[str, object], words: str, by: str | None
 ) -> None:
     (reason,) = of_request(fleet_with(**pool), ASKING).reasons
 
-    assert reason.because == because
+    assert "pool builders" in reason.because
+    assert words in reason.because
     assert reason.by == (by or "capacity")
     assert reason.who
 

@@ -103,7 +103,7 @@ def test_a_ticket_that_may_not_have_its_tag_gets_no_machine_and_it_is_said_why()
     plan = guard(fleet, reconcile(fleet, world))
 
     assert plan.actions == ()
-    assert find_held(fleet, world, plan, "tickets") == {
-        1: "user ada (by ticket) may not ask for extra_powerful: tags.extra_powerful.asked_by "
-        "lets only rules ask for it; the ticket gets no machine without it"
-    }
+    held = find_held(fleet, world, plan, "tickets")
+    assert [*held] == [1]
+    words = ("user ada", "tags.extra_powerful.asked_by", "rules")
+    assert all(word in held[1] for word in words)

@@ -160,7 +160,7 @@ def test_a_ticket_may_ask_itself_for_the_tag_that_a_rule_gives_its_build() -> No
         (CHROMIUM | {"package": "bash"}, "praiskup/ping/fedora-43-x86_64/bash"),
     ],
 )
-def test_a_tag_that_nobody_gives_a_ticket_is_denied_with_what_would_give_it(
+def test_ticket_is_denied_a_tag_with_a_hint_how_to_get_it(
     build: dict[str, object], hint: str
 ) -> None:
     (denied,) = judge(RULED, a_ticket(1, tags=TAGS, **build), NOBODY, NOW.date()).denied

@@ -148,6 +148,5 @@ def test_the_largest_of_pools_with_too_little_memory_is_nearest() -> None:
     fleet = a_sim_fleet(pools=pools, tags={"memory_gib": {"kind": "number"}})
     world = a_sim_world(requests=(a_request(required=("memory_gib>=100",)),))
 
-    assert unserved_in(fleet, world).because == (
-        "no pool fits; nearest is big, which does not reach memory_gib>=100 (it has memory_gib=64)"
-    )
+    because = unserved_in(fleet, world).because
+    assert all(word in because for word in ("big", "memory_gib>=100", "memory_gib=64"))

@@ -216,8 +216,8 @@ def test_the_same_key_in_two_files_is_told_with_both_places() -> None:
     document = read("include: [d/*.yaml]\npools: {a: 1}\n", d__one="pools: {a: 2}\n")
 
     (finding,) = document.findings
-    assert str(finding.span) == "d/one.yaml:1:9"
-    assert finding.message == "this key is written twice, first in fleet.yaml:2:9"
+    assert (finding.rule, str(finding.span)) == ("duplicate-key", "d/one.yaml:1:9")
+    assert "fleet.yaml:2:9" in finding.message
 
 
 def test_sections_of_two_kinds_cannot_merge() -> None:
@@ -315,10 +315,8 @@ def test_a_pattern_that_cannot_be_followed_is_told() -> None:
     document = read_document("fleet.yaml", Refusing({"fleet.yaml": "include: [d/*]\n"}))
 
     (finding,) = document.findings
-    assert (finding.rule, finding.message) == (
-        "invalid-include",
-        "d/*: leads out of the project",
-    )
+    assert finding.rule == "invalid-include"
+    assert "d/*" in finding.message
 
 
 def test_a_line_that_does_not_exist_is_not_shown() -> None:

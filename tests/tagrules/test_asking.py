@@ -7,7 +7,7 @@ import pytest
 from fleet.model.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
 from fleet.tagrules.context import QueueContext, queue_context
-from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, ask_of
+from fleet.tagrules.requests import Asking, Judge, Memberships, ask_of
 from tests.builders import NOW, a_fleet, a_request
 
 TODAY = date(2026, 11, 21)
@@ -83,11 +83,11 @@ def test_a_group_that_cannot_be_looked_up_permits_nothing_and_says_so() -> None:
 
     found = asking(asked_by({"groups": ["toolchain"]}), by("user"), memberships=dark)
 
+    (refusal,) = found.refused
     assert found.ask.required == set()
-    assert found.refused[0].because == (
-        "user alice may not ask for power: tags.power.asked_by lets only group toolchain ask for "
-        "it (who is in which group is not known: members.yaml: gone)"
-    )
+    assert (refusal.who, refusal.is_sure) == ("user alice", False)
+    assert "group toolchain" in refusal.because
+    assert "members.yaml: gone" in refusal.because
 
 
 @pytest.mark.parametrize("source", ["user", "ticket"])
@@ -113,17 +113,16 @@ def test_a_refusal_says_who_asked_and_which_line_forbids_it() -> None:
 
     assert refusal.who == "user alice"
     assert refusal.path == ("tags", "power", "asked_by")
-    assert refusal.because == (
-        "user alice may not ask for power: tags.power.asked_by lets only rules, group toolchain, "
-        "workspace kernel ask for it"
-    )
+    assert refusal.tag == "power"
+    assert "tags.power.asked_by" in refusal.because
+    assert "rules, group toolchain, workspace kernel" in refusal.because
 
 
-def test_a_tag_whose_asker_the_queue_does_not_tell_counts_and_says_so() -> None:
+def test_tag_counts_when_its_asker_is_unknown() -> None:
     found = asking(asked_by("system"), a_request(required=["power"]))
 
     assert found.ask.required == {"power"}
-    assert found.origins[0].because.endswith("and does not tell who asked")
+    assert [origin.source for origin in found.origins] == ["unknown"]
 
 
 def test_a_minimum_is_permitted_by_the_rule_of_its_name() -> None:
@@ -158,7 +157,7 @@ def test_a_rule_whose_tag_rules_may_not_ask_for_is_refused() -> None:
     found = asking(fleet, a_request(package="chromium", **PING))
 
     assert found.ask.required == set()
-    assert found.refused[0].who == "the rule powerful[0]"
+    assert found.refused[0].who == "rule powerful[0]"
 
 
 def test_all_rules_that_match_apply_and_an_expired_one_is_inert() -> None:
@@ -187,20 +186,15 @@ def test_the_tags_a_queue_stored_win_over_a_rule_of_today() -> None:
 
     found = asking(fleet, request, stored=True)
 
-    unstored = "which the queue did not store with the request"
     assert found.ask.required == {"worker:build-arch:amd64"}
-    assert found.differences == (
-        Difference(
-            "power",
-            f"rule newer than request: powerful[0] asks for power, {unstored}",
-            ("powerful", 0),
-        ),
-        Difference(
-            "worker:build-arch:arm64",
-            f"derive[0] gives worker:build-arch:arm64 (from host_architecture: arm64), {unstored}",
-            ("derive", 0),
-        ),
-    )
+    assert [(each.tag, each.path) for each in found.differences] == [
+        ("power", ("powerful", 0)),
+        ("worker:build-arch:arm64", ("derive", 0)),
+    ]
+    by_rule, derived = (each.because for each in found.differences)
+    assert "powerful[0]" in by_rule
+    assert "derive[0]" in derived
+    assert "host_architecture: arm64" in derived
 
 
 def test_a_stored_tag_that_was_asked_without_permission_holds_the_request() -> None:
@@ -210,12 +204,13 @@ def test_a_stored_tag_that_was_asked_without_permission_holds_the_request() -> N
     assert found.refused[0].tag == "power"
 
 
-def test_that_groups_are_not_known_is_not_told_where_no_group_may_ask() -> None:
+def test_refusal_ignores_unknown_groups_when_no_group_may_ask() -> None:
     dark = Unknown(unknown="members.yaml: gone")
 
     found = asking(asked_by({"users": ["bob"]}), by("user"), memberships=dark)
 
-    assert found.refused[0].because.endswith("lets only user bob ask for it")
+    assert found.refused[0].is_sure
+    assert "members.yaml" not in found.refused[0].because
 
 
 @pytest.mark.parametrize(
@@ -223,7 +218,7 @@ def test_that_groups_are_not_known_is_not_told_where_no_group_may_ask() -> None:
     [
         (by("user"), "user alice"),
         (by("ticket"), "user alice (by ticket)"),
-        (a_request(required=["power"], asked={"power": "user"}), "user (not known)"),
+        (a_request(required=["power"], asked={"power": "user"}), "user (unknown)"),
         (by("task"), "the task"),
     ],
 )
@@ -237,7 +232,7 @@ def test_a_derived_tag_that_tasks_may_not_ask_for_is_refused() -> None:
     found = asking(fleet, a_request())
 
     assert found.ask.required == set()
-    assert found.refused[0].who == "the rule derive[0]"
+    assert found.refused[0].who == "rule derive[0]"
 
 
 @pytest.mark.parametrize(
@@ -254,9 +249,7 @@ def test_a_derived_tag_that_tasks_may_not_ask_for_is_refused() -> None:
 def test_a_refusal_names_all_who_may_ask(askers: list[object], named: str) -> None:
     found = asking(asked_by(*askers), by("user"))
 
-    assert found.refused[0].because == (
-        f"user alice may not ask for power: tags.power.asked_by lets only {named} ask for it"
-    )
+    assert f" {named}" in found.refused[0].because
 
 
 MANY = a_fleet(
@@ -335,19 +328,19 @@ def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
 
 
 @pytest.mark.parametrize(
-    ("asked", "stored", "because"),
+    ("asked", "stored", "word"),
     [
-        ("user", False, "the user asked for it"),
-        ("task", False, "the task asked for it"),
-        ("ticket", True, "the ticket asked for it"),
-        ("system", True, "the system asked for it"),
-        (None, False, "the request asks for it, and does not tell who asked"),
-        (None, True, "the queue stored it, and does not tell who asked"),
+        ("user", False, "user"),
+        ("task", False, "task"),
+        ("ticket", True, "ticket"),
+        ("system", True, "system"),
+        (None, False, "request"),
+        (None, True, "queue"),
     ],
 )
-def test_a_tag_of_a_request_says_who_asked_for_it(
+def test_origin_of_a_requested_tag_names_who_asked(
     asked: str | None,
-    because: str,
+    word: str,
     *,
     stored: bool,
 ) -> None:
@@ -355,21 +348,20 @@ def test_a_tag_of_a_request_says_who_asked_for_it(
 
     (origin,) = asking(a_fleet(), request, stored=stored).origins
 
-    assert (origin.source, origin.because, origin.path) == (asked or "unknown", because, ())
+    assert (origin.source, origin.path) == (asked or "unknown", ())
+    assert f"the {word} " in origin.because
 
 
-@pytest.mark.parametrize(
-    ("contact", "told"), [({}, ""), ({"contact": "@kernel"}, ", contact @kernel")]
-)
-def test_a_tag_of_a_rule_says_what_its_pattern_takes_and_whom_to_ask(
-    contact: dict[str, str], told: str
-) -> None:
-    fleet = a_fleet(powerful=[{"match": ".*/chromium", "ask": ["power"]} | contact])
+@pytest.mark.parametrize("contact", ["", "@kernel"])
+def test_origin_of_a_rule_names_pattern_request_and_contact(contact: str) -> None:
+    rule = {"match": ".*/chromium", "ask": ["power"]} | ({"contact": contact} if contact else {})
 
-    (origin,) = asking(fleet, a_request(package="chromium", **PING)).origins
+    (origin,) = asking(a_fleet(powerful=[rule]), a_request(package="chromium", **PING)).origins
 
-    name = "praiskup/ping/fedora-42-x86_64/chromium"
-    assert origin.because == f"pattern '.*/chromium' takes {name}{told}"
+    assert "'.*/chromium'" in origin.because
+    assert "praiskup/ping/fedora-42-x86_64/chromium" in origin.because
+    assert origin.because.endswith(contact)
+    assert ("contact" in origin.because) == bool(contact)
 
 
 def test_origins_are_sorted_by_tag_and_a_derived_one_names_its_rule() -> None:

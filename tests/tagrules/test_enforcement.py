@@ -1,4 +1,4 @@
-"""Who makes a tag, an exclusivity or a limit come true: the scheduler, capacity, nobody."""
+"""Who enforces a tag, a permission, an exclusivity or a limit at each queue."""
 
 import pytest
 
@@ -30,32 +30,30 @@ def test_debusine_gives_what_requires_a_tag_only_to_workers_that_provide_it() ->
     assert judged(a_guarded_fleet(), "tag").by == "scheduler"
 
 
-def test_debusine_carries_no_numbers() -> None:
+def test_debusine_does_not_enforce_numbers() -> None:
     pools = {"powerful": a_pool(provides=["memory_gib=64"])}
     fleet = a_fleet(pools=pools, tags={"memory_gib": {"kind": "number"}})
 
     found = judged(fleet, "tag")
 
     assert (found.tag, found.by) == ("memory_gib", "capacity")
-    assert found.because == ("Debusine carries no numbers; `fleet export debusine` writes classes")
+    assert "`fleet export debusine`" in found.because
 
 
 @pytest.mark.parametrize(
-    ("requires", "by", "because"),
+    ("requires", "by"),
     [
-        ([], "capacity", "its workers require nothing"),
-        (["task:scope:debian"], "capacity", "only task:scope:debian, so Debusine gives them any"),
-        (["task:fleet:powerful"], "scheduler", "any workspace owner can provide"),
-        (["task:scope:debian", "task:x"], "scheduler", "a workspace with task:scope:debian can"),
+        ([], "capacity"),
+        (["task:scope:debian"], "capacity"),
+        (["task:fleet:powerful"], "scheduler"),
+        (["task:scope:debian", "task:x"], "scheduler"),
     ],
 )
-def test_a_worker_is_kept_for_requests_by_what_it_requires_of_them(
-    requires: list[str], by: str, because: str
-) -> None:
+def test_exclusivity_depends_on_what_workers_require(requires: list[str], by: str) -> None:
     found = judged(a_guarded_fleet(*requires), "exclusive")
 
     assert found.by == by
-    assert because in found.because
+    assert all(tag in found.because for tag in requires)
 
 
 def test_an_exclusivity_is_as_strong_as_its_weakest_pool() -> None:
@@ -76,7 +74,7 @@ def test_machines_that_fleet_does_not_make_are_only_reported() -> None:
 def test_what_no_pool_provides_is_only_reported() -> None:
     found = judged(a_guarded_fleet(pools={"builders": a_pool()}), "exclusive")
 
-    assert (found.by, found.because) == ("report", "no pool that serves this queue provides it")
+    assert found.by == "report"
 
 
 def test_a_class_that_machines_reach_is_provided_by_their_pool() -> None:
@@ -139,7 +137,7 @@ def test_a_permission_is_as_strong_as_its_weakest_pool() -> None:
     found = judged(a_guarded_fleet(pools=pools, rule=rule), "asked_by")
 
     assert found.by == "report"
-    assert "any workspace owner can have requests require it" in found.because
+    assert "task:scope:debian" not in found.because
 
 
 def test_a_tag_that_anyone_may_ask_for_makes_no_claim() -> None:
@@ -155,9 +153,10 @@ def test_tickets_are_given_their_machine_by_fleet(queue: object) -> None:
     rule = {"exclusive": True, "limits": {"total": 3}, "asked_by": ["rules"]}
     fleet = a_guarded_fleet(rule=rule, queues={"tickets": queue})
 
-    assert {(each.by, each.because) for each in enforcement_of(fleet)} == {
-        ("scheduler", "fleet itself gives each ticket its machine")
-    }
+    found = enforcement_of(fleet)
+
+    assert [each.by for each in found] == ["scheduler"] * 4
+    assert len({each.because for each in found}) == 1
 
 
 def test_a_recording_assigns_nothing() -> None:
@@ -165,9 +164,7 @@ def test_a_recording_assigns_nothing() -> None:
 
     found = enforcement_of(a_guarded_fleet(queues=queues))
 
-    assert {(each.by, each.because, each.recorded) for each in found} == {
-        ("report", "a recording assigns nothing", True)
-    }
+    assert {(each.by, each.recorded) for each in found} == {("report", True)}
 
 
 @pytest.mark.parametrize(
@@ -247,82 +244,57 @@ HOOKS = {"new": ["n"], "delete": ["d"], "list": ["l"]}
 
 
 @pytest.mark.parametrize(
-    ("claim", "pool", "because"),
+    ("claim", "pool", "by", "tags"),
     [
-        ("tag", a_pool(), "Debusine gives what requires it only to workers that provide it"),
-        (
-            "asked_by",
-            a_pool(),
-            "any workspace owner can have requests require it, and who asked is not told",
-        ),
+        ("tag", a_pool(), "scheduler", ""),
+        ("asked_by", a_pool(), "report", ""),
         (
             "asked_by",
             a_pool(requires=["task:scope:a", "task:group:b", "x"]),
-            "its workers require task:group:b, task:scope:a, which only who may ask brings along",
+            "scheduler",
+            "task:group:b, task:scope:a",
         ),
-        (
-            "exclusive",
-            a_pool(),
-            "its workers require nothing, so Debusine gives them whatever fits first",
-        ),
+        ("exclusive", a_pool(), "capacity", ""),
         (
             "exclusive",
             a_pool(requires=["task:scope:a", "task:scope:b"]),
-            (
-                "its workers require only task:scope:a, task:scope:b, so Debusine gives them any "
-                "such request that fits first"
-            ),
+            "capacity",
+            "task:scope:a, task:scope:b",
         ),
         (
             "exclusive",
             a_pool(requires=["x", "task:scope:a", "y", "task:scope:b"]),
-            (
-                "its workers require x, y, which an owner of a workspace with task:scope:a, "
-                "task:scope:b can provide"
-            ),
+            "scheduler",
+            "x, y",
         ),
-        (
-            "exclusive",
-            {"static": ["builder-01"]},
-            "machines that fleet never touches give themselves to whatever fits",
-        ),
-        (
-            "exclusive",
-            {"provider": "hooks", "machine": {}, "hooks": HOOKS},
-            "its workers require nothing, so Debusine gives them whatever fits first",
-        ),
-        (
-            "limits",
-            a_pool(),
-            "fleet makes no more machines for it, but Debusine counts nobody's work",
-        ),
-        (
-            "limits",
-            a_pool(requires=POWERFUL),
-            "only such requests run on its machines, and fleet makes no more of them",
-        ),
+        ("exclusive", {"static": ["builder-01"]}, "report", ""),
+        ("exclusive", {"provider": "hooks", "machine": {}, "hooks": HOOKS}, "capacity", ""),
+        ("limits", a_pool(), "capacity", ""),
+        ("limits", a_pool(requires=POWERFUL), "scheduler", ""),
     ],
 )
-def test_a_sentence_says_what_a_claim_at_debusine_rests_on(
-    claim: Claim, pool: object, because: str
+def test_claim_at_debusine_names_the_required_tags(
+    claim: Claim, pool: object, by: str, tags: str
 ) -> None:
     askers = [{"scopes": ["a"]}, {"groups": ["b"]}]
     rule = {"exclusive": True, "limits": {"total": 3}, "asked_by": askers}
-    said = pool.model_dump(exclude_unset=True) if isinstance(pool, Pool) else pool
-    assert isinstance(said, dict)
+    keys = pool.model_dump(exclude_unset=True) if isinstance(pool, Pool) else pool
+    assert isinstance(keys, dict)
+    fleet = a_guarded_fleet(rule=rule, pools={"powerful": keys | {"provides": [TAG]}})
 
-    fleet = a_guarded_fleet(rule=rule, pools={"powerful": said | {"provides": [TAG]}})
+    found = judged(fleet, claim)
 
-    assert judged(fleet, claim).because == because
+    assert found.by == by
+    assert tags in found.because
 
 
-def test_of_equally_weak_pools_the_first_by_name_is_told_of() -> None:
+def test_first_of_equally_weak_pools_is_the_reason() -> None:
     pools = {
         "a": a_pool(provides=[TAG], requires=["task:scope:debian"]),
         "b": a_pool(provides=[TAG]),
     }
 
-    assert "only task:scope:debian" in judged(a_guarded_fleet(pools=pools), "exclusive").because
+    assert "task:scope:debian" in judged(a_guarded_fleet(pools=pools), "exclusive").because
 
 
 def test_only_machines_that_fleet_makes_are_kept_by_what_they_require() -> None:

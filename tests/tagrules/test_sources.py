@@ -1,5 +1,6 @@
 """What a pool's workers offer: by machine, image, pool and their own report, and what differs."""
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from fleet.model.images import ImageVersion
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import find_doubts, offer_of_pool, offer_of_worker
-from fleet.tagrules.sources import Doubt, figures_of, pool_sources
+from fleet.tagrules.sources import figures_of, pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 from tests.builders import a_fleet, a_pool, a_worker
 
@@ -230,15 +231,12 @@ def test_a_tag_that_its_source_may_not_provide_names_the_sources_that_may(
 ) -> None:
     fleet = a_fleet_of(a_pool(provides=["power"]), tags={"power": {"provided_by": allowed}})
 
-    assert find_doubts(fleet, "builders", ()) == (
-        Doubt(
-            "not-permitted",
-            "power",
-            "power does not count: the pool provides it, but tags.power.provided_by lets only "
-            f"{may} provide it",
-            ("pools", "builders", "provides", 0),
-        ),
-    )
+    (doubt,) = find_doubts(fleet, "builders", ())
+
+    path = ("pools", "builders", "provides", 0)
+    assert (doubt.kind, doubt.tag, doubt.path) == ("not-permitted", "power", path)
+    assert "tags.power.provided_by" in doubt.because
+    assert doubt.because.endswith(may)
 
 
 def test_a_worker_s_own_tag_that_does_not_count_points_at_the_key_that_says_so() -> None:
@@ -250,35 +248,24 @@ def test_a_worker_s_own_tag_that_does_not_count_points_at_the_key_that_says_so()
 
 
 @pytest.mark.parametrize(
-    ("machine", "tag", "because"),
+    ("machine", "tag", "names"),
     [
-        ("ccx33", f"{ARCH}s390x", "machine ccx33 runs amd64 and i386 natively"),
-        (
-            {"type": ["ccx33", "cax31"]},
-            f"{ARCH}s390x",
-            "machine ccx33 or cax31 runs nothing natively",
-        ),
-        (
-            "ccx33",
-            "worker:class:big",
-            "machine ccx33 reaches of the classes in sizes: medium, small",
-        ),
-        (
-            {"cores": 1, "memory": "1GiB"},
-            "worker:class:big",
-            "machine own reaches of the classes in sizes: none",
-        ),
-        ("ccx33", "worker:type:celery", "workers of pools are worker:type:external"),
+        ("ccx33", f"{ARCH}s390x", ["ccx33", "amd64 and i386"]),
+        ({"type": ["ccx33", "cax31"]}, f"{ARCH}s390x", ["ccx33 or cax31"]),
+        ("ccx33", "worker:class:big", ["ccx33", "medium, small"]),
+        ({"cores": 1, "memory": "1GiB"}, "worker:class:big", ["none"]),
+        ("ccx33", "worker:type:celery", ["worker:type:external"]),
     ],
 )
-def test_what_a_worker_says_against_its_machine_is_a_doubt_that_says_why(
-    machine: object, tag: str, because: str
+def test_doubt_names_the_machine_when_a_worker_contradicts_it(
+    machine: object, tag: str, names: list[str]
 ) -> None:
     fleet = a_fleet_of(a_pool(machine=machine))
 
-    assert find_doubts(fleet, "builders", (), a_worker(provides=(tag,))) == (
-        Doubt("contradiction", tag, f"{tag} does not count: the worker says so, but {because}"),
-    )
+    (doubt,) = find_doubts(fleet, "builders", (), a_worker(provides=(tag,)))
+
+    assert (doubt.kind, doubt.tag, doubt.path) == ("contradiction", tag, ())
+    assert all(name in doubt.because for name in (tag, *names))
 
 
 def test_a_class_that_sizes_do_not_define_is_nobody_s_to_contradict() -> None:
@@ -303,14 +290,12 @@ def test_a_pool_whose_image_is_not_declared_runs_what_its_machine_runs() -> None
 def test_a_figure_that_is_contradicted_is_a_doubt_that_names_both() -> None:
     fleet = a_fleet_of(a_pool(provides=["memory_gib=64"]), tags=FIGURES)
 
-    assert find_doubts(fleet, "builders", ()) == (
-        Doubt(
-            "contradiction",
-            "memory_gib=64",
-            "memory_gib counts as 32: the pool says 64, the machine 32",
-            ("pools", "builders", "provides", 0),
-        ),
-    )
+    (doubt,) = find_doubts(fleet, "builders", ())
+
+    path = ("pools", "builders", "provides", 0)
+    assert (doubt.kind, doubt.tag, doubt.path) == ("contradiction", "memory_gib=64", path)
+    words = re.findall(r"memory_gib|pool|machine|\d+", doubt.because)
+    assert " ".join(words) == "memory_gib 32 pool 64 machine 32"
 
 
 def test_of_figures_that_no_machine_states_the_first_is_compared_with_the_others() -> None:
@@ -319,7 +304,8 @@ def test_of_figures_that_no_machine_states_the_first_is_compared_with_the_others
 
     (doubt,) = find_doubts(fleet, "legacy", (), worker)
 
-    assert doubt.because == "disks counts as 2: the worker says 4, the worker 2"
+    words = re.findall(r"disks|worker|\d+", doubt.because)
+    assert " ".join(words) == "disks 2 worker 4 worker 2"
 
 
 def test_a_static_pool_offers_what_its_file_says_and_requires_nothing() -> None:
