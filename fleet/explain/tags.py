@@ -22,7 +22,7 @@ from fleet.tagrules.enforcement import (
     limits_of,
     pools_providing,
 )
-from fleet.tagrules.export import judge_rules, describe_rule_at
+from fleet.tagrules.export import describe_rule_at, judge_rules
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.requests import Asking

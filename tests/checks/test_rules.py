@@ -70,7 +70,9 @@ def test_rule_reports_a_bad_file(
     text = path.read_text(encoding="utf-8")
     case_start = text.index(f"\n  {name}:\n", text.index("\nfail:\n"))
     start = text.index("finding: |\n", case_start) + len("finding: |\n")
-    old, new = (indent(each, " " * 6) for each in (case["finding"], findings_of(rule, case["file"])))
+    old, new = (
+        indent(each, " " * 6) for each in (case["finding"], findings_of(rule, case["file"]))
+    )
     assert text[start:].startswith(old), name
 
     golden.compare(path, text[:start] + new + text[start + len(old) :])
