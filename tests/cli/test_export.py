@@ -45,7 +45,7 @@ def test_what_debusine_cannot_say_is_a_warning(run_fleet: RunFleet, project: Pat
     exported = run_fleet("export", "debusine", "--task", "sbuild", "--task", "autopkgtest")
 
     assert exported.returncode == 0
-    assert "warning[not-exported] it stands for no short list of words" in exported.stderr
+    assert "warning[not-exported] " in exported.stderr
 
 
 def test_every_task_that_is_named_gets_its_entries(run_fleet: RunFleet, project: Path) -> None:

@@ -33,7 +33,7 @@ WORLD = {
 }
 ALONE = (
     "worker:class:powerful: exclusive, enforced by capacity only at debian: "
-    "its workers require nothing, so Debusine gives them whatever fits first"
+    "its workers require no tags, so Debusine assigns them whatever fits first"
 )
 
 
@@ -47,17 +47,14 @@ def test_every_tag_is_listed_with_who_enforces_it(run_fleet: RunFleet) -> None:
     listed = run_fleet("tags", "list")
 
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert listed.stdout == (
-        "weight  number, provided by powerful\n"
-        "  tag at debian: enforced by capacity only (Debusine carries no numbers; "
-        "`fleet export debusine` writes classes)\n"
-        "worker:class:powerful  exclusive, provided by powerful\n"
-        "  tag at debian: enforced by the scheduler (Debusine gives what requires it only to "
-        "workers that provide it)\n"
-        "  exclusive at debian: enforced by capacity only (its workers require nothing, so "
-        "Debusine gives them whatever fits first)\n"
-        "      see fleet.yaml:11:29\n"
-    )
+    assert [line.partition(" (")[0] for line in listed.stdout.splitlines()] == [
+        "weight  number, provided by powerful",
+        "  tag at debian: enforced by capacity only",
+        "worker:class:powerful  exclusive, provided by powerful",
+        "  tag at debian: enforced by the scheduler",
+        "  exclusive at debian: enforced by capacity only",
+        "      see fleet.yaml:11:29",
+    ]
 
 
 def test_the_list_as_json_holds_the_same(run_fleet: RunFleet) -> None:
@@ -88,7 +85,10 @@ def test_an_explanation_says_who_enforces(run_fleet: RunFleet, what: list[str]) 
 def test_a_plan_warns_of_what_only_capacity_enforces(run_fleet: RunFleet) -> None:
     planned = run_fleet("plan", "--world", "world.json")
 
-    assert (
-        "warning[enforced-by-capacity-alone] at queue debian only capacity "
-        "stands behind 'exclusive' of 'worker:class:powerful'"
-    ) in planned.stdout
+    (warning,) = [
+        line
+        for line in planned.stdout.splitlines()
+        if "warning[enforced-by-capacity-alone]" in line
+    ]
+    names = ("'debian'", "'exclusive'", "'worker:class:powerful'")
+    assert all(name in warning for name in names)
