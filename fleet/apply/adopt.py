@@ -46,12 +46,14 @@ from fleet.tagrules import serves_queue, static_names
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9.-]{{0,{LONGEST - 1}}}")
 _CAPACITY = (State.IDLE, State.BUSY, State.ASSUMED, State.DISCONNECTED)
 _WHY_NOT = {
-    State.STARTING: "no queue of the pool knows a worker of its name, so that it would be taken "
-    "for one that does not boot; register its worker under the machine's name first",
-    State.DISABLED: "its worker is disabled, so that the next apply would delete it",
-    State.DRAINING: "its worker is drained, so that the next apply would delete it",
-    State.DEAF: "its queue knows no tags of its worker, so that the next apply would delete it",
-    State.FAILED: "its provider says that it does not work",
+    State.STARTING: (
+        "no queue of the pool has a worker of its name, so fleet would treat it as "
+        "failed to boot; register its worker under the machine's name first"
+    ),
+    State.DISABLED: "its worker is disabled, so the next apply would delete it",
+    State.DRAINING: "its worker is drained, so the next apply would delete it",
+    State.DEAF: "its worker has not reported its tags, so the next apply would delete it",
+    State.FAILED: "its provider reports it as failed",
 }
 
 
@@ -101,7 +103,7 @@ def judge_adoption(
     inventory = censuses[pool]
     unheard = [*inventory.blind, *_unheard(world, declared)]
     if unheard:
-        raise _refusal(f"what pool {pool} has is not known: {'; '.join(unheard)}")
+        raise _refusal(f"the machines of pool {pool} are unknown: {'; '.join(unheard)}")
     choice = choose_image(fleet, world, recall(fleet, world, censuses), pool)
     case = _Case(fleet, world, pool, declared, choice, inventory.stack, outdated_too)
     for each in sorted(found, key=lambda one: one.machine.name):
@@ -110,8 +112,8 @@ def judge_adoption(
     others = sum(unit.name not in names for unit in inventory.units)
     if others + len(names) > declared.workers.max:
         case.against.append(
-            f"pool {pool} holds {others} and workers.max is {declared.workers.max}: "
-            f"{write_count(len(names), 'more machine')} would be too many; raise it first"
+            f"pool {pool} has {others} of workers.max {declared.workers.max}: "
+            f"{write_count(len(names), 'more machine')} would exceed it; raise it first"
         )
     after = _world_after(case)
     if not case.against:
@@ -134,10 +136,14 @@ def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
     if isinstance(declared, Pool):
         if declared.mode == "apply":
             return declared
-        raise _refusal(f"pool {pool} has mode: {declared.mode}; it takes no machine")
+        raise _refusal(f"pool {pool} has mode: {declared.mode}; it adopts no machine")
     known = ", ".join(sorted(n for n, each in fleet.pools.items() if isinstance(each, Pool)))
-    what = "is not in fleet.yaml" if declared is None else "is none whose machines fleet makes"
-    raise _refusal(f"pool {pool} {what}; those are: {known or 'none'}")
+    what = (
+        "is not in fleet.yaml"
+        if declared is None
+        else ("is not a pool whose machines fleet creates")
+    )
+    raise _refusal(f"pool {pool} {what}; such pools: {known or 'none'}")
 
 
 def _unheard(world: World, declared: Pool) -> Iterator[str]:
@@ -159,8 +165,8 @@ def _judge(case: _Case, found: Found) -> None:
     why = next(_obstacles(case, found), "")
     if not why and differs and not case.outdated_too:
         why = (
-            f"{'; '.join(differs)}: it would be outdated, and replaced in its turn; to take it "
-            "all the same add --outdated"
+            f"{'; '.join(differs)}: it would be outdated and replaced later; add --outdated to "
+            "adopt it anyway"
         )
     if why:
         case.against.append(f"{machine.name}: {why}")
@@ -173,19 +179,19 @@ def _obstacles(case: _Case, found: Found) -> Iterator[str]:
     """Yield what speaks against taking a machine, whatever a person allows."""
     machine, owner = found.machine, found.labels.get("fleet")
     if owner not in (None, case.fleet.fleet):
-        yield f"it is marked as a machine of fleet {owner}"
+        yield f"its label says fleet {owner}"
     if owner is not None and found.labels.get("pool") != case.pool:
-        yield f"it is marked as a machine of pool {found.labels.get('pool')} of this fleet"
+        yield f"its label says pool {found.labels.get('pool')} of this fleet"
     if not _NAME.fullmatch(machine.name):
         yield f"a worker's name has at most {LONGEST} letters, digits, hyphens and dots"
     if machine.name in static_names(case.fleet):
-        yield "it is counted as a static worker; take it out of `static` first"
+        yield "it is a static worker; remove it from `static` first"
     if machine.name in {each.machine.name for _, each in case.taken}:
-        yield "two machines of this name were found"
+        yield "two machines have this name"
     if machine.state is not MachineState.RUNNING:
-        yield f"it does not run: its provider says that it is {machine.state}"
+        yield f"it does not run: its provider reports {machine.state}"
     if not machine.image:
-        yield "its provider does not tell which image it booted, and that is recorded"
+        yield "its provider does not report which image it booted"
     yield from _taken_elsewhere(case, machine)
 
 
@@ -194,13 +200,13 @@ def _taken_elsewhere(case: _Case, machine: Machine) -> Iterator[str]:
     stacks = {} if isinstance(case.world.stacks, Unknown) else case.world.stacks
     for pool, stack in sorted(stacks.items()):
         if isinstance(stack, Unknown):
-            yield f"the stack of pool {pool} is unknown, and may hold it: {stack.unknown}"
+            yield f"the stack of pool {pool} is unknown and may hold it: {stack.unknown}"
         elif machine.name in {*stack.ids, *(worker.name for worker in stack.workers)}:
-            yield f"the stack of pool {pool} holds one of this name; see `fleet status`"
+            yield f"the stack of pool {pool} holds a machine of this name; see `fleet status`"
     for provider, listing in sorted(case.world.providers.items()):
         names = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
         if provider != case.declared.provider and machine.name in names:
-            yield f"provider {provider} lists a machine of this name"
+            yield f"provider {provider} has a machine of this name"
 
 
 def _differences(case: _Case, found: Found) -> Iterator[str]:
@@ -208,14 +214,14 @@ def _differences(case: _Case, found: Found) -> Iterator[str]:
     machine, today = found.machine, _as_made(case, found)
     types, images = type_names(case.declared) or ("own",), case.choice.ids
     if machine.type not in types:
-        yield f"its machine type is {machine.type}, the pool makes {' or '.join(types)}"
+        yield f"its machine type is {machine.type}, the pool creates {' or '.join(types)}"
     if machine.image not in images:
         yield f"it boots image {machine.image}, the pool's is {case.choice.id or 'not published'}"
     if found.architecture != today.architecture:
         yield f"its architecture is {found.architecture}, the pool's is {today.architecture}"
     for key, value in sorted(today.settings.items()):
         if found.settings.get(key) != value:
-            yield f"its {key} is {found.settings.get(key) or 'not known'}, the pool's is {value}"
+            yield f"its {key} is {found.settings.get(key) or 'unknown'}, the pool's is {value}"
 
 
 def _as_made(case: _Case, found: Found) -> WorkerInputs:
@@ -313,15 +319,15 @@ def adopt_machines(
     recorded = before.workers if before else ()
     workers = sorted((*recorded, *(a.inputs for a in adoption.machines)), key=lambda w: w.name)
     names = tuple(each.machine.name for each in adoption.machines)
-    _check_preview(engine.preview(ref, workers), names, "nothing was marked")
+    _check_preview(engine.preview(ref, workers), names, "no label was changed")
     for each in adoption.machines:
         adopter.mark(each.machine.id, each.inputs)
-        tell(f"{adoption.pool}: marked {each.machine.name}")
+        tell(f"{adoption.pool}: labelled {each.machine.name}")
     _check_marked(adoption, sources)
     # Nothing is given to them, so that the engine makes none that is gone by now.
     given = dict.fromkeys(names, "")
     with engine.prepare(ref, workers) as change:
-        _check_preview(change.steps, names, "the machines are marked and not recorded")
+        _check_preview(change.steps, names, "the labels are changed, the machines not recorded")
         change.make(lambda step: tell(f"{adoption.pool}: recorded {step.worker}"), given)
     after = _read(engine, ref)
     sources.store.record_stack(_record(ref, engine, after))
@@ -346,8 +352,8 @@ def _check_marked(adoption: Adoption, sources: Sources) -> None:
         if (machine.name, machine.id, adoption.pool, digest) not in marks:
             said = f": {listing.unknown}" if isinstance(listing, Unknown) else ""
             raise PlanRefused(
-                f"provider {adoption.provider} does not list {machine.name} as marked{said}; it "
-                "was not recorded; run the same command again to go on"
+                f"provider {adoption.provider} does not list {machine.name} with its new "
+                f"labels{said}; it was not recorded; run the same command again"
             )
 
 
@@ -359,9 +365,9 @@ def _check_preview(steps: Sequence[Step], names: Sequence[str], left: str) -> No
         said = ", ".join(f"{what} {name}" for name, what in sorted(previewed - planned))
         lacking = ", ".join(name for name, _ in sorted(planned - previewed))
         raise PlanRefused(
-            f"the engine would {said or 'do nothing'}"
-            f"{f' and not record {lacking}' if lacking else ''}; {left}; `fleet apply` first, "
-            "then run the same command again"
+            "the engine would "
+            f"{said or 'do nothing'}{f' and not record {lacking}' if lacking else ''}; {left}; "
+            "run `fleet apply`, then the same command again"
         )
 
 
@@ -382,8 +388,8 @@ def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
     for each in machines:
         if ids.get(each.machine.name) != each.machine.id:
             raise StackFailed(
-                f"{each.machine.name}: the stack holds {ids.get(each.machine.name) or 'none'} "
-                f"in place of {each.machine.id}; look at both at the provider"
+                f"{each.machine.name}: the stack holds {ids.get(each.machine.name) or 'none'}, "
+                f"not {each.machine.id}; check both at the provider"
             )
 
 

@@ -15,7 +15,7 @@ _MOST_LEAP = timedelta(days=31)
 """A fleet that nobody applied for longer is rarer than a clock that is wrong."""
 
 
-TRUST = "; where this one is right, say so once: `fleet apply --trust-clock`"
+TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 
 
 def check_skew(store: Store, now: datetime, fix: str = "") -> None:
@@ -26,8 +26,8 @@ def check_skew(store: Store, now: datetime, fix: str = "") -> None:
         ahead = "ahead of" if now > theirs else "behind"
         raise PlanRefused(
             f"refused, nothing was changed: this computer's clock says {_write(now)}, {skew} "
-            f"{ahead} that of the server that holds state.store; set the one that is wrong "
-            f"(`timedatectl set-ntp true`){fix}"
+            f"{ahead} the server of state.store; correct the wrong one (`timedatectl set-ntp "
+            f"true`){fix}"
         )
 
 
@@ -44,9 +44,9 @@ def check_servers(world: World, fix: str = "") -> None:
         skew = write_duration(abs(minutes) * 60)
         raise PlanRefused(
             f"refused, nothing was changed: this computer's clock says {_write(world.time)}, "
-            f"{skew} {'behind' if minutes > 0 else 'ahead of'} that of the server of {name}, and "
-            "no other that was asked agrees with it; set the one that is wrong (`timedatectl "
-            f"set-ntp true`){fix}"
+            f"{skew} {'behind' if minutes > 0 else 'ahead of'} the server of {name}, and no "
+            "other server agrees with it; correct the wrong one (`timedatectl set-ntp "
+            f"true`){fix}"
         )
 
 

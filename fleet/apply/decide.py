@@ -61,8 +61,7 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
     if world.fleet != fleet.fleet:
         raise WrongUsage(
             f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
-            f"{fleet.fleet}: its machines are not theirs; record one with "
-            f"`fleet observe --file {args.file} --out FILE`"
+            f"{fleet.fleet}; record one with `fleet observe --file {args.file} --out FILE`"
         )
     return world
 

@@ -83,7 +83,7 @@ def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
             said, fix = exposure
             yield Finding(about=about, result="notice", said=said, fix=fix)
         else:
-            yield Finding(about=about, result="ok", said="it is there")
+            yield Finding(about=about, result="ok", said="found")
 
 
 def _way_to(reference: Secret) -> str:
@@ -114,7 +114,7 @@ def _token(case: Case, queue: str, server: Server) -> Finding:
     about = f"queue {queue}, token"
     declared = case.fleet.queues[queue]
     if isinstance(declared, DebusineQueue) and declared.token is None:
-        said = f"there is none; queues.{queue}.token would let REST be asked"
+        said = f"no token; set queues.{queue}.token to use REST"
         return Finding(about=about, result="unchecked", said=said)
     try:
         user = server.user()
@@ -124,7 +124,7 @@ def _token(case: Case, queue: str, server: Server) -> Finding:
         return wrong(
             about, "the server does not recognise this token", "debusine-admin create_token USER"
         )
-    return Finding(about=about, result="ok", said=f"it is a token of user {user}")
+    return Finding(about=about, result="ok", said=f"token of user {user}")
 
 
 def _witness(queue: str, server: Server) -> Finding:
@@ -132,10 +132,10 @@ def _witness(queue: str, server: Server) -> Finding:
     try:
         counted = server.counts()
     except FleetError as error:
-        fix = f"let this computer read open-metrics of queues.{queue}.url"
+        fix = f"allow this computer to read open-metrics of queues.{queue}.url"
         return wrong(about, str(error), fix)
     told = ", ".join(f"{scope} {count:,}" for scope, count in sorted(counted.items()))
-    return Finding(about=about, result="ok", said=f"it counts what is pending by scope: {told}")
+    return Finding(about=about, result="ok", said=f"pending by scope: {told}")
 
 
 def _rules(case: Case) -> Iterator[Finding]:
@@ -153,8 +153,8 @@ def _rules(case: Case) -> Iterator[Finding]:
     for queue in sorted(case.fleet.queues):
         if has_own_rules(case.fleet, queue) and not places_of(case.fleet, queue):
             said = (
-                "whether the queue has the rules of fleet.yaml cannot be seen: "
-                f"queues.{queue}.rules would say where they are"
+                "cannot check whether the queue has the rules of fleet.yaml: set "
+                f"queues.{queue}.rules"
             )
             yield Finding(about=f"queue {queue}, rules", result="unchecked", said=said)
 
@@ -172,22 +172,22 @@ def _registries(case: Case) -> Iterator[Finding]:
 def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -> Finding:
     match reading.workers:
         case None if not is_server:
-            said = "its recording tells of no workers: their provider's own listing is looked at"
+            said = "the recording has no workers; using the provider's list"
             return Finding(about=about, result="unchecked", said=said)
         case None:
-            said = f"nothing tells which workers are idle or busy; REST does not, {key} would"
+            said = f"unknown which workers are idle or busy: REST does not say; set {key}"
             return Finding(about=about, result="unchecked", said=said, fix="fleet debusine grants")
         case Unknown(unknown=because):
             return wrong(about, because, f"see {key} in fleet.yaml")
         case workers:
-            return Finding(about=about, result="ok", said=f"{len(workers):,} are registered")
+            return Finding(about=about, result="ok", said=f"{len(workers):,} registered")
 
 
 def _providers(case: Case) -> Iterator[Finding]:
     for name, listing in sorted(case.world.providers.items()):
         about = f"provider {name}, machines"
         if isinstance(listing, Listing):
-            said = f"{len(listing.machines):,} of this fleet exist"
+            said = f"{len(listing.machines):,} of this fleet"
             yield Finding(about=about, result="ok", said=said)
         else:
             yield wrong(about, listing.unknown, f"see providers.{name} in fleet.yaml")
@@ -202,7 +202,7 @@ def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
             yield wrong(about, str(error), f"see providers.{name}.kind in fleet.yaml")
             continue
         if engine.name == "pulumi" and case.fleet.state.passphrase is None:
-            said = "it encrypts secrets in the state of stacks, and nothing says with what"
+            said = "no passphrase to encrypt the secrets in stack state"
             yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
         else:
             yield Finding(about=about, result="ok", said=f"{engine.name}")
@@ -217,23 +217,23 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
         # Who only looks at a queue needs no store.
         yield found if case.fleet.pools else found.model_copy(update={"result": "notice"})
         return
-    ran = "nothing was applied yet"
+    ran = "no run yet"
     if runs:
         began = datetime.fromisoformat(runs[0]["started"])
-        ran = f"the last run began at {began:%Y-%m-%d %H:%M} UTC"
+        ran = f"last run started at {began:%Y-%m-%d %H:%M} UTC"
     yield Finding(about=_STORE, result="ok", said=ran)
     if holder is not None:
-        said = f"{holder[0]} holds it since {holder[1]}"
-        fix = "fleet state unlock, once that run is known to be dead"
+        said = f"held by {holder[0]} since {holder[1]}"
+        fix = "fleet state unlock, if that run is dead"
         yield Finding(about="state, lock", result="notice", said=said, fix=fix)
     else:
-        yield Finding(about="state, lock", result="ok", said="nobody holds it")
+        yield Finding(about="state, lock", result="ok", said="free")
     stacks = case.world.stacks
     for pool, stack in sorted(stacks.items()) if not isinstance(stacks, Unknown) else ():
         if not isinstance(stack, Stack):
             yield wrong(f"pool {pool}, stack", stack.unknown, "fleet state show")
         elif stack.interrupted:
-            said = "an apply was killed before it was done with it"
+            said = "an apply was interrupted while changing it"
             yield Finding(
                 about=f"pool {pool}, stack", result="notice", said=said, fix="fleet apply"
             )

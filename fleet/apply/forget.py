@@ -1,18 +1,21 @@
-"""This module takes a machine that is gone out of its stack's record, when both witnesses agree.
+"""Remove from the records what is gone: a machine from its stack, a stack from the store.
 
-A stack that holds what its provider lost keeps a slot of its pool for ever; that it is gone
-is for a person to say, since a provider may fail to list a machine just once. With that word its
-worker is switched off too, and what it ran goes back to the queue.
+A stack entry without a machine keeps a slot of its pool for ever. Only a person can say that the
+machine is gone, since a provider may fail to list one. Then its worker is disabled too, and what
+it ran goes back to the queue.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fleet.apply.observe import Sources, stack_ref
-from fleet.errors import PlanRefused
+from fleet.errors import FleetError, PlanRefused
 from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.planner.desk import desks_of
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.units import State, Unit
+from fleet.ports import Engine, StackRef, Store
+from fleet.report.words import many
 from fleet.schema.model import Fleet
 
 _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
@@ -24,7 +27,7 @@ class Forgotten(NamedTuple):
     pool: str
     """Whose stack held the machine."""
     queue: str | None = None
-    """Where its worker was switched off; None: no queue reckoned with one."""
+    """Where its worker was disabled; None: no queue had it."""
 
 
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> Forgotten:
@@ -62,7 +65,7 @@ def _holder(world: World, name: str) -> str:
     ]
     if isinstance(world.stacks, Unknown):
         silent = [f"stacks are unknown: {world.stacks.unknown}"]
-    raise _refusal("; ".join((f"no stack that could be read holds {name}", *silent)))
+    raise _refusal("; ".join((f"no readable stack holds {name}", *silent)))
 
 
 def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
@@ -77,24 +80,24 @@ def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Un
     if listed:
         provider, machine_id = listed[0]
         raise _refusal(
-            f"provider {provider} lists {name} (id {machine_id}), so it is not gone; to be rid "
-            f"of it: `fleet machine delete {name} --apply`"
+            f"provider {provider} still lists {name} (id {machine_id}); to delete it: `fleet "
+            f"machine delete {name} --apply`"
         )
     if inventory.blind:
         raise _refusal(
-            f"whether {name} is gone is not known: {'; '.join(inventory.blind)}; mend that first"
+            f"cannot tell whether {name} is gone: {'; '.join(inventory.blind)}; fix that first"
         )
     unit = next(unit for unit in inventory.units if unit.name == name)
     if unit.state is not State.MISSING:
         raise _refusal(
-            f"an apply that was killed was making or deleting {name}; `fleet apply` finishes that"
+            f"an interrupted apply was creating or deleting {name}; `fleet apply` finishes that"
         )
     # A queue of tickets knows what it gave out, and sees no machine.
     seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
     if seen is not None and seen.state in _CONNECTED and not seen.away:
         raise _refusal(
-            f"{unit.registry} says that the worker on {name} {_does(unit)}, so its provider's "
-            "listing may be wrong; look again when it is disconnected"
+            f"the worker on {name} {_does(unit)} ({unit.registry}), so its provider's list may "
+            "be wrong; retry when it is disconnected"
         )
     return unit
 
@@ -106,3 +109,26 @@ def _does(unit: Unit) -> str:
 
 def _refusal(because: str) -> PlanRefused:
     return PlanRefused(f"refused, nothing was changed: {because}")
+
+
+def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) -> None:
+    """Forget a stack that is lost; one that still holds machines is refused."""
+    records = {record.name: record for record in store.stacks()}
+    if name not in records:
+        known = ", ".join(records) or "none"
+        raise FleetError(f"the store has no stack {name}; known: {known}")
+    known_as = records[name]
+    ref = StackRef(
+        project=known_as.project, name=name, provider=known_as.provider, pool=known_as.pool
+    )
+    try:
+        stack = engine_of(ref.provider).read(ref)
+    except FleetError:
+        stack = None  # nothing can read it any more, so it is lost
+    if isinstance(stack, Stack) and stack.ids:
+        held, them = many(len(stack.ids), "machine"), "it" if len(stack.ids) == 1 else "them"
+        raise PlanRefused(
+            f"refused: stack {name} is not lost, it holds {held}; to delete {them}, remove the "
+            "pool from fleet.yaml or set `mode: drain`, then `fleet apply`"
+        )
+    store.forget_stack(name)

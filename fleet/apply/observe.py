@@ -181,8 +181,11 @@ class _StackReader:
         # Serial 0 was recorded before the first operation: that stack may never have come to be.
         if stack is None and record.serial > 0:
             return Unknown(
-                unknown=f"stack {ref.name} was there before and is missing now; restore the "
-                "state, or if it is really gone: fleet state init --forget-stack " + ref.name
+                unknown=(
+                    f"stack {ref.name} existed before and is missing now; restore the "
+                    "state, or if it is really gone: fleet state init --forget-stack "
+                )
+                + ref.name
             )
         return stack
 
@@ -243,7 +246,7 @@ def ask_anew(
 def _newest(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
     if isinstance(told, Unknown) and kept is not None:
         return kept.model_copy(update={"stale": told.unknown})
-    return told or kept or Unknown(unknown="nobody told prices")
+    return told or kept or Unknown(unknown="no price list")
 
 
 def _keep(name: str, told: PriceList, store: Store) -> None:

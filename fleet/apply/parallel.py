@@ -154,8 +154,8 @@ class _ParallelPools:
             if self._is_ending() and not was_ending:
                 was_ending = True
                 self._tell(
-                    "asked to end: what was begun is done first, the rest waits for the next "
-                    "run; asked again, that is cancelled too"
+                    "stopping: finishing what has started, the next run does the rest; a "
+                    "second signal cancels it"
                 )
 
     def leave(self) -> None:
@@ -370,6 +370,6 @@ class Concurrently:
         took = dict(self._took)
         longest = max(took, key=took.__getitem__)
         return Unknown(
-            unknown=f"{source} was not read within the {self._seconds:g} s that everything that "
-            f"is read has together; {longest} took {took[longest]:.0f} s of them"
+            unknown=f"{source} timed out: all sources together have {self._seconds:g} s, and "
+            f"{longest} took {took[longest]:.0f} s"
         )

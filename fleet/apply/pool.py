@@ -145,9 +145,9 @@ class Enrolling:
             try:
                 enrolled.user_data[action.worker] = self._user_data(action, action.registry)
             except WorkerBusy as busy:
-                enrolled.refused.append(f"{action.worker} is not made: {busy}")
+                enrolled.refused.append(f"{action.worker} not created: {busy}")
             except FleetError as trouble:
-                enrolled.troubles.append(f"{action.worker} is not made: {trouble}")
+                enrolled.troubles.append(f"{action.worker} not created: {trouble}")
                 if not isinstance(trouble, PlanRefused):
                     failing.add(action.registry)
             else:
@@ -173,7 +173,7 @@ class Enrolling:
                 try:
                     self.sources.registries[action.registry].revoke(action.worker)
                 except FleetError as trouble:
-                    troubles.append(f"the token of {action.worker} was not revoked: {trouble}")
+                    troubles.append(f"cannot revoke the token of {action.worker}: {trouble}")
         return troubles
 
     def _user_data(self, action: Create, registry: str) -> str:
@@ -393,9 +393,9 @@ def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
     deaf = sorted(name for name in named if name and name not in run.sources.registries)
     if deaf:
         raise PlanRefused(
-            f"refused, nothing was changed: queue {', '.join(deaf)} can be read, but not be told "
-            "to enrol, drain or disable a worker; give it `admin` in fleet.yaml, or set "
-            f"`mode: observe` or `pause` on pool {run.ref.pool}"
+            f"refused, nothing was changed: queue {', '.join(deaf)} is read-only, so fleet "
+            "cannot enrol, drain or disable its workers; set `admin` on the queue, or `mode: "
+            f"observe` or `pause` on pool {run.ref.pool}"
         )
 
 
@@ -425,9 +425,9 @@ def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
             if action.registry is not None:
                 let_go(run.sources.registries[action.registry], action)
         except WorkerBusy as busy:
-            switched.kept.append(f"{action.worker} stays: {busy}")
+            switched.kept.append(f"{action.worker} not deleted: {busy}")
         except FleetError as trouble:
-            switched.troubles.append(f"{action.worker} stays: {trouble}")
+            switched.troubles.append(f"{action.worker} not deleted: {trouble}")
             if not isinstance(trouble, PlanRefused):
                 failing.add(action.registry or "")
         else:
@@ -465,7 +465,7 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
             refund(sources.store, spent, frozenset({each.worker}))
             raise
     except FleetError as trouble:
-        tell(f"{each.worker} was not released: {trouble}")
+        tell(f"{each.worker} not released: {trouble}")
         return False
     tell(f"{each.pool}: release {each.worker}: {each.because}")
     return True
@@ -476,7 +476,7 @@ def confirm_all(sources: Sources, tell: Tell) -> None:
     for name, registry in sorted(sources.registries.items()):
         seconds = registry.pause()
         if seconds >= 1:
-            tell(f"{name}: looking again in {seconds:.0f} s at what its workers were told")
+            tell(f"{name}: verifying worker changes in {seconds:.0f} s")
         try:
             registry.confirm()
         except FleetError as trouble:

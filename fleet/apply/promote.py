@@ -22,7 +22,7 @@ def promote_all(
             note(said)
             store.move_image_versions(moves)
         except (PromotionRefused, VersionMoved) as trouble:
-            tell(f"{said} was not done: {trouble}")
+            tell(f"{said} failed: {trouble}")
         else:
             tell(f"{said}: {each.because}")
             done.append(f"{each.image} {each.version}")

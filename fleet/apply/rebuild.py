@@ -147,14 +147,17 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
 
 
 _UNMADE = (
-    "fleet.yaml no longer says what it was made from (its digest is of something else): rebuild "
-    "with the fleet.yaml that made it, the label `commit` says which, or delete it by hand"
+    "it was not created from this fleet.yaml (the digests differ): rebuild with the fleet.yaml "
+    "of its label `commit`, or delete it by hand"
 )
 
 
 def _why_left(fleet: Fleet, inventory: PoolInventory, shared: Mapping[str, str] | Unknown) -> str:
     if not isinstance(fleet.pools.get(inventory.pool), Pool):
-        return f"pool {inventory.pool} is not in fleet.yaml: put it back, with `mode: drain` say"
+        return (
+            f"pool {inventory.pool} is not in fleet.yaml: restore it, for example with "
+            "`mode: drain`"
+        )
     return shared.unknown if isinstance(shared, Unknown) else "; ".join(inventory.blind)
 
 
@@ -247,7 +250,7 @@ def _adopt(
     others -= {(worker.name, "create") for worker in workers}
     if others:
         said = ", ".join(f"{operation} {name}" for name, operation in sorted(others))
-        raise PlanRefused(f"the engine would also {said}; `fleet apply` first, then rebuild")
+        raise PlanRefused(f"the engine would also {said}; run `fleet apply` first, then rebuild")
     record = StackRecord(
         name=ref.name,
         pool=pool,

@@ -53,8 +53,8 @@ def check_selection(selection: Selection, fleet: Fleet, store: Store) -> None:
         meant = nearest(unknown[0], known)
         hint = f"did you mean '{meant}'? " if meant else ""
         raise WrongUsage(
-            f"--pool {unknown[0]}: there is no such pool; {hint}"
-            f"pools of fleet {fleet.fleet}: {', '.join(sorted(known)) or 'none'}"
+            f"--pool {unknown[0]}: no such pool; {hint}pools of fleet {fleet.fleet}: "
+            f"{', '.join(sorted(known)) or 'none'}"
         )
 
 

@@ -38,7 +38,7 @@ def apply_shared_stacks(
         if parts is None:
             continue
         if held:
-            tell(f"base of {name}: left as it is, although fleet.yaml asks for a change: {held}")
+            tell(f"base of {name}: change postponed: {held}")
             continue
         engine, ref = sources.bases[name], base_ref(fleet, name)
         try:
@@ -89,11 +89,9 @@ def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...
     if isinstance(base, Unknown):
         return None  # nothing rests on it: new machines that need it are not planned
     used = in_use(world, name)
-    because = (
-        f"it is unknown what uses it ({used.unknown})" if isinstance(used, Unknown) else "in use"
-    )
+    because = f"its users are unknown ({used.unknown})" if isinstance(used, Unknown) else "in use"
     for kept in _kept(fleet, name, parts):
-        tell(f"{kept} is no longer in fleet.yaml, but {because}: it stays")
+        tell(f"{kept} is no longer in fleet.yaml, but kept: {because}")
     if (base is None and not parts) or (base is not None and is_laid(base, parts)):
         return None
     return parts
@@ -126,20 +124,19 @@ def _check(world: World, name: str, steps: Sequence[Step], parts: Sequence[Part]
     taking = [step for step in steps if step.operation in {"replace", "delete"}]
     if isinstance(used, Unknown):
         blocked = {step.worker for step in steps}
-        because = f"what is in use is unknown: {used.unknown}"
+        because = f"its users are unknown: {used.unknown}"
     else:
         blocked = _held_by(key for key in ids if key in used)
-        because = "machines use it; drain their pools first, or take the change back"
+        because = "machines use it; drain their pools first, or revert the change"
     ours = _held_by([*ids, *(part.key for part in parts)])
     if any(step.worker not in ours for step in taking):
         blocked = {step.worker for step in taking} - ours
-        because = "fleet did not put it there; move it to a stack of its own"
+        because = "fleet did not create it; move it to another stack"
     wrong = [step for step in taking if step.worker in blocked]
     if wrong:
         what = "; ".join(f"{step.operation} {step.worker}" for step in wrong)
         raise PlanRefused(
-            f"refused, nothing of the base of provider {name} was changed: it would {what}, and "
-            f"{because}"
+            f"refused, the base of provider {name} was not changed: it would {what}, and {because}"
         )
 
 

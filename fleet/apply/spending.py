@@ -136,7 +136,7 @@ def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
     if late:
         tell(late)
     if not store.charge(charging):
-        tell("another run has charged the ledger meanwhile; nothing was charged twice")
+        tell("another run charged the ledger; nothing was charged twice")
 
 
 def _take_back(fleet: Fleet, now: datetime, until: datetime, store: Store, tell: Tell) -> None:
@@ -145,7 +145,7 @@ def _take_back(fleet: Fleet, now: datetime, until: datetime, store: Store, tell:
     if until <= end:
         return
     tell(
-        f"the ledger was charged until {until:%Y-%m-%d %H:%M} UTC, later than now: the clock of a "
-        "run was ahead; what it charged for later hours is taken back"
+        f"the ledger was charged until {until:%Y-%m-%d %H:%M} UTC, later than now, by a run "
+        "whose clock was ahead; charges for later hours are reverted"
     )
     store.charge(Charging(since=until, until=end, currency=fleet.money.currency))

@@ -35,19 +35,20 @@ from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue
 
 _SAID = {
-    Reason.EXPIRED: "a sweep looks at what expired, not at what waits",
-    Reason.REQUESTED: "this looks at what a person named, not at what waits",
+    Reason.EXPIRED: "a sweep looks at expired machines, not at demand",
+    Reason.REQUESTED: "only the named machines are considered, not demand",
 }
-_MAKES_NONE = "a sweep makes none"
-_BEGUN = "an earlier run began to delete it"
+_MAKES_NONE = "a sweep creates no machine"
+_BEGUN = "an earlier run started to delete it"
 _UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
     *(State.DRAINING, State.DEAF, State.FAILED, State.DISABLED, State.STOPPED),
     *(State.NEVER_REGISTERED, State.UNDELETED),
 }
 _UNSURE = {
-    State.MISSING: "its provider does not list it; once it is surely gone: "
-    "`fleet machine forget {name}`",
-    State.UNFINISHED: "an apply that was killed was making it; `fleet apply` finishes that",
+    State.MISSING: (
+        "its provider does not list it; if it is really gone: `fleet machine forget {name}`"
+    ),
+    State.UNFINISHED: "an interrupted apply was creating it; `fleet apply` finishes that",
     State.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
 }
 Select = Callable[[PoolInventory, Unit], str]
@@ -65,7 +66,7 @@ class Choice:
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
         """Return why a machine is to go; nothing where it is not chosen."""
-        said = "`fleet machine delete` asks for it"
+        said = "requested by `fleet machine delete`"
         if unit.name in self.names:
             return said
         if inventory.pool not in self.pools or unit.state in _UNSURE:
@@ -112,7 +113,7 @@ def _let_go_of(fleet: Fleet, world: World, select: Select, reason: Reason) -> Pl
         pool_plans[name] = pool_plan
     plan = assemble(fleet, world, pool_plans, Decided((), Service()))
     pools = tuple(pool.model_copy(update={"because": _SAID[reason]}) for pool in plan.pools)
-    unknown = (*plan.unknown, *(f"{gone} (swept by its provider's listing)" for gone in lost))
+    unknown = (*plan.unknown, *(f"{gone} (using its provider's list)" for gone in lost))
     said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown)), "releases": ()}
     return seal(plan.model_copy(update=said))
 
@@ -149,13 +150,13 @@ def _why_expired(fleet: Fleet, world: World, inventory: PoolInventory, unit: Uni
     if not end:
         return ""
     age = write_duration(int((world.time - end).total_seconds()))
-    return f"it expired {age} ago: no run of fleet apply vouches for it"
+    return f"expired {age} ago (not renewed by `fleet apply`)"
 
 
 def _let_go(world: World, pool_plan: PoolPlan, unit: Unit, reason: Reason, because: str) -> None:
     """Take the next step of letting a machine go, or note why it stays."""
     if stop := next(_stops(world, pool_plan, unit), ""):
-        pool_plan.kept[unit.name] = (reason, f"{because}; it stays: {stop}")
+        pool_plan.kept[unit.name] = (reason, f"{because}; kept: {stop}")
     elif unit.state is State.UNDELETED:
         pool_plan.delete(unit, Reason.INTERRUPTED, _BEGUN)
     elif unit.worker is None or (is_going(unit) and not unit.may_run):
@@ -173,9 +174,9 @@ def _stops(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[str]:
     if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
         yield "its pool has mode: pause"
     if unit.worker is None and not _is_heard(pool_plan.fleet, world, inventory):
-        yield "no registry says whether its worker is busy"
+        yield "no registry knows whether its worker is busy"
     if unit.awaits_token and inventory.tokens is None:
-        yield "its token cannot be taken back: its worker might still register"
+        yield "its token cannot be revoked, so its worker may still register"
 
 
 def _is_heard(fleet: Fleet, world: World, inventory: PoolInventory) -> bool:
@@ -247,7 +248,7 @@ def sweep_to_text(
         *_list("Not known", plan.unknown),
         *changes_section(plan),
         *_list(
-            "Expired, but stays" if named is None else "Chosen, but stays",
+            "Expired, but kept" if named is None else "Chosen, but kept",
             tuple(_staying(plan, named or ())),
         ),
         *_list("Guards", tuple(result.because for result in plan.guards)),
@@ -257,9 +258,9 @@ def sweep_to_text(
 
 def _headline(plan: Plan, what: str, *, applies: bool) -> Iterator[Line]:
     if not plan.actions:
-        yield line(Span(f"{what}: nothing to let go of", Style.BOLD))
+        yield line(Span(f"{what}: nothing to delete", Style.BOLD))
         return
-    dry = "" if applies else "; shown only, add --apply to do it"
+    dry = "" if applies else " (dry run; add --apply to do it)"
     yield line(Span(f"{what}: {words.changes(plan)}{dry}", Style.BOLD))
 
 

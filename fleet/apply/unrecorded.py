@@ -74,7 +74,7 @@ def delete_unrecorded_machines(
         drained=tuple(a.worker for a in actions if isinstance(a, Drain) and a.worker in done),
         deleted=tuple(a.worker for a in actions if isinstance(a, Delete) and a.worker in done),
         error="; ".join(
-            f"{a.worker} stays: {staying[a.worker]}" for a in actions if a.worker in staying
+            f"{a.worker} not deleted: {staying[a.worker]}" for a in actions if a.worker in staying
         ),
     )
 
@@ -93,7 +93,7 @@ class _AskedToEnd(FleetError):
 
 def _go_on(sources: Sources) -> None:
     if sources.is_ending():
-        raise _AskedToEnd("somebody asked to end")
+        raise _AskedToEnd("stopped by a signal")
 
 
 def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) -> _Going:
@@ -103,8 +103,8 @@ def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) ->
     machine = machine_at(world, provider or "", action.worker)
     if keeper is None or machine is None:
         raise PlanRefused(
-            f"no stack holds it, and fleet deletes machines of {provider} by their stack "
-            "only; delete it in the provider's own console"
+            f"no stack holds it, and fleet deletes machines of {provider} only through their "
+            "stack; delete it in the provider's console"
         )
     if action.registry is not None:
         let_go(_registry(sources, action.registry), action)
@@ -127,7 +127,7 @@ def _worst(errors: Iterable[FleetError]) -> _Result:
 def _registry(sources: Sources, name: str) -> Registry:
     if name not in sources.registries:
         raise PlanRefused(
-            f"queue {name} can be read, but not be told to drain or disable a worker"
+            f"queue {name} is read-only, so fleet cannot drain or disable its workers"
         )
     return sources.registries[name]
 

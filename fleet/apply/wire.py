@@ -339,17 +339,15 @@ def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
     said = ", ".join(desks) or "none"
     if asked is None:
         if not desks:
-            raise WrongUsage("fleet.yaml has no queue of kind tickets: declare one under queues")
+            raise WrongUsage("fleet.yaml has no queue of kind tickets; add one under `queues`")
         if len(desks) != 1:
-            raise WrongUsage(f"say with --queue which queue of fleet.yaml is meant: {said}")
+            raise WrongUsage(f"choose a queue with --queue: {said}")
         (asked,) = desks
     if asked in desks:
         return asked, desks[asked]
     if asked not in fleet.queues:
-        raise WrongUsage(f"fleet.yaml has no queue {asked}; of kind tickets: {said}")
-    raise WrongUsage(
-        f"queue {asked} is of kind {fleet.queues[asked].kind}: it has no tickets of fleet's"
-    )
+        raise WrongUsage(f"fleet.yaml has no queue {asked}; queues of kind tickets: {said}")
+    raise WrongUsage(f"queue {asked} is of kind {fleet.queues[asked].kind}: it has no tickets")
 
 
 def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:

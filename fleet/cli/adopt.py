@@ -88,9 +88,7 @@ def _judged(
     args: argparse.Namespace, config: Config, world: World, found: tuple[Found, ...]
 ) -> Adoption:
     if not found:
-        raise PlanRefused(
-            f"refused, nothing was changed: no machine carries the label {args.select}"
-        )
+        raise PlanRefused(f"refused, nothing was changed: no machine has the label {args.select}")
     return judge_adoption(config.fleet, world, args.pool, found, outdated_too=args.outdated)
 
 
@@ -108,8 +106,8 @@ def _adopter(sources: Sources, provider: str) -> Adopter:
     if isinstance(found, SimCloud | HcloudMachines):
         return found
     raise PlanRefused(
-        f"refused, nothing was changed: machines of provider {provider} cannot be found by a "
-        "label and marked; that can only providers of kind hcloud and sim, with their secrets"
+        f"refused, nothing was changed: provider {provider} cannot find and label machines; "
+        "only kinds hcloud and sim can, with their secrets"
     )
 
 

@@ -44,10 +44,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the SQL, or compare; exit 1 where a role lacks something or has too much."""
     if not args.check:
         if args.queue:
-            raise WrongUsage("--queue says which queue to look at with --check")
+            raise WrongUsage("--queue needs --check")
         return _print(args, console)
     if args.role:
-        raise WrongUsage("--check looks at the role that fleet.yaml names; leave --role out")
+        raise WrongUsage("--check uses the role of fleet.yaml; remove --role")
     standings = dict(_check(args, load_config(args, console).fleet))
     if args.json:
         told = {queue: _to_value(standing) for queue, standing in standings.items()}
@@ -87,14 +87,14 @@ def _references(args: argparse.Namespace, fleet: Fleet) -> dict[str, SecretRef]:
     servers = {n: q for n, q in fleet.queues.items() if isinstance(q, DebusineQueue)}
     if args.queue is not None and args.queue not in servers:
         known = ", ".join(sorted(servers)) or "none"
-        raise WrongUsage(f"--queue {args.queue}: the queues of kind debusine are: {known}")
+        raise WrongUsage(f"--queue {args.queue}: no such queue of kind debusine; known: {known}")
     key = "admin.dsn" if args.admin else "read"
     asked = servers if args.queue is None else {args.queue: servers[args.queue]}
     found = {name: _reference(queue, admin=args.admin) for name, queue in asked.items()}
     known_references = {name: ref for name, ref in found.items() if ref is not None}
     if not known_references:
         raise FleetError(
-            f"{args.file}: no queue of kind debusine has `{key}`, so there is no role to look at"
+            f"{args.file}: no queue of kind debusine has `{key}`, so there is no role to check"
         )
     return known_references
 
@@ -115,13 +115,13 @@ def _to_value(standing: Standing) -> dict[str, object]:
 
 def _to_text(queue: str, standing: Standing, *, admin: bool) -> str:
     if not (standing.missing or standing.excess):
-        return f"queue {queue}: role {standing.role} has what it needs, and nothing else"
+        return f"queue {queue}: role {standing.role} has exactly the rights it needs"
     lines = [f"queue {queue}: role {standing.role}"]
     lines += [f"  lacks {each}" for each in standing.missing]
-    lines += [f"  has too much: {each}" for each in standing.excess]
+    lines += [f"  does not need: {each}" for each in standing.excess]
     option = " --admin" if admin else ""
     lines.append(
-        f"  what it needs: fleet debusine grants{option} --role {standing.role}; "
-        "what is too much: REVOKE it"
+        f"  grant: fleet debusine grants{option} --role {standing.role}; revoke the rest with "
+        "REVOKE"
     )
     return "\n".join(lines)

@@ -136,10 +136,10 @@ def _unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
             if queue.read is None:
                 yield (
                     f"queue {name}, version",
-                    "REST does not tell it; `dpkg-query -W debusine-server`, on the server",
+                    "not available over REST; run `dpkg-query -W debusine-server` on the server",
                 )
             if queue.admin is not None and not isinstance(queue.admin, AdminDsn):
                 command = shlex.join([*queue.admin, "worker", "list"])
-                yield f"queue {name}, admin", f"its command was not started; `{command}`"
+                yield f"queue {name}, admin", f"not checked; run `{command}`"
     for name, cloud in sorted(clouds_of(fleet, file, SystemClock()).items()):
         yield from ((f"provider {name}, {what}", how) for what, how in cloud.unchecked())

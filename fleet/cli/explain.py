@@ -55,7 +55,7 @@ class _Usage(FleetError):
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print one explanation, or that of all that waits; exit 1 when nobody knows the name."""
     if args.all != (args.name is None) or (args.all and args.kind != "request"):
-        raise _Usage("name what to explain, or say `request --all` for everything that waits")
+        raise _Usage("name what to explain, or use `request --all`")
     decision = decide(args, console)
     if args.all:
         return _explain_all(args, decision, console)
@@ -93,18 +93,18 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
     plan = decision.plan
     unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
     if kind == "request" and unsure:
-        return f"nobody knows whether {name} waits: {unsure[0]}"
-    also = " (it may run already, be done or be blocked)" if kind == "request" else ""
+        return f"cannot tell whether {name} waits: {unsure[0]}"
+    also = " (it may be running, done or blocked)" if kind == "request" else ""
     waits = "waiting request" if kind == "request" else kind
     names = _names(decision, kind)
     # Requests are numbers: the nearest is another, and no misspelling.
     meant = nearest(name, names) if kind != "request" else ""
     hint = f"did you mean '{meant}'? " if meant else ""
     if not names:
-        return f"no {waits} is called {name}{also}; there is none"
+        return f"no {waits} {name}{also}; there are none"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     known = ", ".join(map(clean, names[:_SHOWN])) + more
-    return f"no {waits} is called {name}{also}; {hint}known are: {known}"
+    return f"no {waits} {name}{also}; {hint}known: {known}"
 
 
 def _all_with_places(config: Config, everything: Everything) -> Everything:
@@ -156,7 +156,7 @@ def place_of(config: Config, path: Path) -> str:
     written = document.value if isinstance(document.value, dict) else {}
     if path[0] in written:
         return document.place(path)
-    return f"{'.'.join(map(str, path))} (a default: {document.name} does not say it)"
+    return f"{'.'.join(map(str, path))} (default, not set in {document.name})"
 
 
 def _names(decision: Decision, kind: str) -> list[str]:

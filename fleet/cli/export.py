@@ -186,7 +186,7 @@ def _deliveries(
         reference = queue.rules.token or (None if args.apply else queue.token)
         if reference is None:
             raise WrongUsage(
-                f"queues.{name}.rules.token is missing: writing needs the token of an owner of "
+                f"queues.{name}.rules.token is missing: set the token of an owner of "
                 f"{', '.join(queue.rules.workspaces)}"
             )
         made, _ = entries_of(fleet, today, tuple(args.task or queue.rules.tasks))
@@ -196,8 +196,7 @@ def _deliveries(
             yield name, book, Delivery(place, path_of(fleet), book.stored(place), entries)
     if not named:
         raise WrongUsage(
-            "no Debusine queue of this fleet.yaml says where its rules are: set "
-            "queues.NAME.rules: {workspaces: [SCOPE/WORKSPACE]}"
+            "no Debusine queue has `rules`: set queues.NAME.rules: {workspaces: [SCOPE/WORKSPACE]}"
         )
 
 

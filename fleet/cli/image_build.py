@@ -39,17 +39,15 @@ def request_builder(
     for option in ("snapshot", "raw", "check_reproducible"):
         if getattr(args, option):
             name = option.replace("_", "-")
-            raise WrongUsage(f"--{name} is for builds on this computer; leave it out with --on")
+            raise WrongUsage(f"--{name} is for builds on this computer; remove it or --on")
     queue = fleet.queues.get(args.on)
     if not isinstance(queue, DebusineQueue):
         known = [name for name, each in fleet.queues.items() if isinstance(each, DebusineQueue)]
-        raise FleetError(
-            f"there is no Debusine queue {args.on}; there are: {', '.join(known) or 'none'}"
-        )
+        raise FleetError(f"no Debusine queue {args.on}; known: {', '.join(known) or 'none'}")
     if queue.token is None:
         raise FleetError(
-            f"queue {args.on} has no token; a work request is posted with one: give it the "
-            "`token` of a user who is a contributor of the workspace"
+            f"queue {args.on} has no token to create a work request; set `token` of a user who "
+            "is a contributor of the workspace"
         )
     scope, _, name = (args.workspace or "").rpartition("/")
     return RequestBuilder(
@@ -135,7 +133,9 @@ def _build_at(
 ) -> int:
     """Bake on a machine of a provider, which has the image then."""
     if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
-        raise WrongUsage("--on, --mirror, --snapshot, --raw, --check-reproducible: not with --at")
+        raise WrongUsage(
+            "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
+        )
     places = find_places(fleet, args.file)
     builder = builder_at(fleet, args.at, args.file)
     digests = (recipe_digest(order.recipe), role_digest())
@@ -172,17 +172,17 @@ def _recipe(fleet: Fleet, image: str) -> ImageRecipe:
             return recipe
         case None:
             known = ", ".join(fleet.images) or "none"
-            raise FleetError(f"there is no image {image}; there are: {known}")
+            raise FleetError(f"no image {image}; known: {known}")
         case _:
-            raise FleetError(f"image {image} was baked elsewhere (existing): nothing to build")
+            raise FleetError(f"image {image} is built elsewhere (`existing`): nothing to build")
 
 
 def _mirror(url: str | None) -> str | None:
     """Refuse what is no URL, and one with a password: the image keeps it."""
     if url and not re.fullmatch(SERVER_PATTERN, url):
         raise WrongUsage(
-            "the mirror is written as in http://deb.example.org/debian, without a password: the "
-            "image keeps it as its source"
+            "the mirror must be a URL without a password, as in http://deb.example.org/debian: "
+            "the image keeps it as its source"
         )
     return url or None
 

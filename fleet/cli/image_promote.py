@@ -46,12 +46,12 @@ def _unpinned(config: Config, name: str) -> Image:
     image = config.fleet.images.get(name)
     if image is None:
         names = ", ".join(config.fleet.images) or "none"
-        raise FleetError(f"there is no image {name} in fleet.yaml; there are: {names}")
+        raise FleetError(f"no image {name} in fleet.yaml; known: {names}")
     if image.version is not None:
         place = config.document.place(("images", name, "version"), "key")
         raise PromotionRefused(
             f"refused, nothing was changed: {place}: image {name} is pinned to version "
-            f"{image.version}, and only what is not pinned is moved; edit or remove that line"
+            f"{image.version}; edit or remove that line"
         )
     return image
 
@@ -80,4 +80,4 @@ def _wanted(
         if version.version == args.version:
             return version
     names = ", ".join(each.version for each in known) or "none"
-    raise FleetError(f"image {args.image} has no version {args.version}; it has: {names}")
+    raise FleetError(f"image {args.image} has no version {args.version}; known: {names}")

@@ -35,7 +35,7 @@ def publisher_of(fleet: Fleet, place: str, file: str) -> Publisher | FleetError:
         cloud = clouds_of(fleet, file, SystemClock()).get(place)
         if cloud is None:
             known = ", ".join(fleet.providers) or "none"
-            return PublicationRefused(f"there is no provider {place}; there are: {known}")
+            return PublicationRefused(f"no provider {place}; known: {known}")
         return cloud.publisher() or PublicationRefused(
             f"provider {place} of kind {cloud.declared.kind} takes no images"
         )
@@ -51,7 +51,7 @@ def builder_at(fleet: Fleet, name: str, file: str) -> MachineBuilder:
         kinds = {each: it.kind for each, it in fleet.providers.items()}
         there = ", ".join(f"{each} ({kind})" for each, kind in kinds.items()) or "none"
         raise PublicationRefused(
-            f"images are baked on machines of kind hcloud only; providers: {there}"
+            f"images are built on machines of kind hcloud only; providers: {there}"
         )
     return builder
 
@@ -68,9 +68,7 @@ def _store(fleet: Fleet, url: str) -> Publisher:
         from fleet.images.stores import Bucket
 
         return StorePublisher(Bucket(url), fleet.fleet)
-    raise PublicationRefused(
-        f"{url} is no store of images; write file:///PATH or s3://BUCKET/PREFIX"
-    )
+    raise PublicationRefused(f"{url}: expected file:///PATH or s3://BUCKET/PREFIX")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -104,16 +102,14 @@ def _named(fleet: Fleet, args: argparse.Namespace) -> list[str]:
     image = fleet.images.get(args.image)
     if image is None:
         names = ", ".join(fleet.images) or "none"
-        raise FleetError(f"there is no image {args.image}; there are: {names}")
+        raise FleetError(f"no image {args.image}; known: {names}")
     if not isinstance(image, ImageRecipe):
-        raise FleetError(f"image {args.image} was baked elsewhere: there is nothing to upload")
+        raise FleetError(f"image {args.image} is built elsewhere (`existing`): nothing to upload")
     for place in args.to or ():
         _check(place)
     named = args.to or image.publish
     if not named:
-        raise WrongUsage(
-            f"images.{args.image}.publish names no place; name one there, or with --to"
-        )
+        raise WrongUsage(f"no place to publish to; set images.{args.image}.publish, or use --to")
     return list(dict.fromkeys(named))
 
 
@@ -121,8 +117,8 @@ def _check(place: str) -> None:
     """Refuse what fleet.yaml would refuse too; it is not repeated, as it may hold credentials."""
     if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
         raise WrongUsage(
-            "--to: expected the name of a provider, or a URL without credentials: write "
-            "file:///PATH or s3://BUCKET/PREFIX"
+            "--to: expected a provider, or a URL without credentials: file:///PATH or "
+            "s3://BUCKET/PREFIX"
         )
 
 

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     shown = next((each for each in listed.images if each.image == args.image), None)
     if shown is None:
         names = ", ".join(each.image for each in listed.images) or "none"
-        raise FleetError(f"there is no image {args.image}; there are: {names}")
+        raise FleetError(f"no image {args.image}; known: {names}")
     if args.version:
         version = find_version(store, args.image, args.version)
         shown = shown.model_copy(update={"versions": (version,)})

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     fleet = load_config(args, console).fleet
     recipe = recipe_of(fleet, args.image)
     if args.queue and not args.boot:
-        raise WrongUsage("--queue says where a booted worker registers: add --boot")
+        raise WrongUsage("--queue needs --boot")
     places = find_places(fleet, args.file)
     store = DatabaseStore(places.store, fleet.fleet)
     version = args.version or _newest(places.images, args.image)
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     find_version(store, args.image, version)
     tests, notes = [_offline(folder, manifest, recipe, console)], [*_outdated(recipe, manifest)]
     if args.boot and tests[0].problems:
-        notes.append("it was not booted: mend that first")
+        notes.append("not booted: fix the problems first")
     elif args.boot:
         manifest, test, told = boot(fleet, args, folder, manifest, console)
         tests.append(test)
@@ -66,18 +66,16 @@ def recipe_of(fleet: Fleet, image: str) -> ImageRecipe:
         case ImageRecipe() as recipe:
             return recipe
         case None:
-            raise FleetError(
-                f"there is no image {image}; there are: {', '.join(fleet.images) or 'none'}"
-            )
+            raise FleetError(f"no image {image}; known: {', '.join(fleet.images) or 'none'}")
         case _:
-            raise FleetError(f"image {image} was baked elsewhere: there is nothing here to test")
+            raise FleetError(f"image {image} is built elsewhere (`existing`): nothing to test")
 
 
 def _newest(images: Path, image: str) -> str:
     builds = list_builds(images, image)
     if not builds:
         raise FileUnreadable(
-            f"{images / image} holds no version yet; `fleet image build {image}` makes one"
+            f"{images / image} has no version; build one: `fleet image build {image}`"
         )
     return builds[-1].version
 
@@ -86,8 +84,8 @@ def _outdated(recipe: ImageRecipe, manifest: Manifest) -> tuple[str, ...]:
     if recipe_digest(recipe) == manifest.recipe_digest:
         return ()
     told = (
-        "fleet.yaml says something else than when it was built: it was held to what fleet.yaml "
-        f"says now; `fleet image build {manifest.image}` makes a version of that"
+        "fleet.yaml changed since the build; tested against the current recipe; to build it: "
+        f"`fleet image build {manifest.image}`"
     )
     return (told,)
 
@@ -96,13 +94,13 @@ def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Con
     """Look into the disk that would be published, and say what is wrong with it."""
     if QCOW2 not in manifest.files:
         raise FleetError(
-            f"{folder}: this version has no disk here to look into (it was built by way of "
-            f"{manifest.way}); {_instead(manifest)}"
+            f"{folder}: this version has no disk here (built by {manifest.way}); "
+            f"{_instead(manifest)}"
         )
     at, began = SystemClock().now(), time.monotonic()
     console.progress(f"reading {folder / QCOW2}")
     verify(folder, manifest, [QCOW2])
-    console.progress(f"looking into {folder / QCOW2}")
+    console.progress(f"checking {folder / QCOW2}")
     with open_disk(folder / QCOW2) as disk:
         problems = [*disk.problems(), *check_image(disk.root, recipe)]
     seconds = round(time.monotonic() - began, 1)
@@ -111,8 +109,8 @@ def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Con
 
 def _instead(manifest: Manifest) -> str:
     if manifest.tests:
-        return "its machine was looked into at the end of the build, and it is tested since"
-    return f"`fleet image build {manifest.image} --at PROVIDER` makes one that is tested there"
+        return "it was tested at the end of its build"
+    return f"`fleet image build {manifest.image} --at PROVIDER` builds one and tests it there"
 
 
 _BOOTED = "amd64"
@@ -136,11 +134,11 @@ def boot(
     limit = read_seconds("--limit", args.limit)
     if manifest.architecture != _BOOTED:
         raise FleetError(
-            f"{folder}: an image for {manifest.architecture} cannot be booted here, only "
-            f"{_BOOTED}; test it without --boot"
+            f"{folder}: cannot boot an image for {manifest.architecture} here, only {_BOOTED}; "
+            "test it without --boot"
         )
     at, began = SystemClock().now(), time.monotonic()
-    console.progress("trying whether kvm works")
+    console.progress("checking for kvm")
     accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
     with _server(fleet, args, limit) as server:
         log = folder / CONSOLE
@@ -169,8 +167,8 @@ def _notes(booted: Booted) -> tuple[str, ...]:
     if booted.problems or booted.provides:
         return ()
     told_none = (
-        "its worker told no tags, as those before 0.16 do not: pools with this image go by "
-        "`provides` of the image in fleet.yaml"
+        "its worker reported no tags (older than 0.16): pools use `provides` of the image in "
+        "fleet.yaml"
     )
     return (told_none,)
 
@@ -190,8 +188,8 @@ def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Ser
             if isinstance(each, DebusineQueue) and each.admin
         ]
         raise WrongUsage(
-            f"--queue {args.queue}: not a Debusine queue with `admin`, which makes the worker's "
-            f"token; there are: {', '.join(able) or 'none'}"
+            f"--queue {args.queue}: not a Debusine queue with `admin`, which creates the "
+            f"worker's token; known: {', '.join(able) or 'none'}"
         )
     # Of another name, so that no run of `fleet apply` takes the worker for one that lost its
     # machine.

@@ -98,8 +98,7 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
     ways = [args.path, args.dsn_env, args.admin]
     if sum(way is not None for way in ways) != 1 or args.admin == []:
         raise WrongUsage(
-            "say in one way where the worker pools stand: POOLS.YAML, --dsn-env VARIABLE or "
-            "--admin COMMAND"
+            "give one source of worker pools: POOLS.YAML, --dsn-env VARIABLE or --admin COMMAND"
         )
     if args.path is not None:
         return args.path, LocalFiles().read(args.path, LIMIT)
@@ -147,8 +146,8 @@ def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
         for path, content in found:
             if (path.is_symlink() or path.exists()) and path.read_bytes() != content:
                 raise FleetError(
-                    f"{path}: exists and is not what would be written, so nothing was written: "
-                    "move it away, or write fleet.yaml into another folder with --out"
+                    f"{path}: exists with other content, nothing was written; move it away, or "
+                    "choose another folder with --out"
                 )
         for path, content in found:
             path.parent.mkdir(exist_ok=True)
@@ -181,4 +180,4 @@ def _check(text: str) -> None:
     if has_errors(checked.findings):
         wrong = [finding for finding in checked.findings if finding.severity == "error"]
         told = to_text(wrong, checked.document)
-        raise FleetError(f"what would be written is not valid:\n\n{told}")
+        raise FleetError(f"the result is not valid:\n\n{told}")

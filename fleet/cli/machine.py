@@ -103,7 +103,7 @@ def machines_to_text(status: Status, *, colour: bool) -> str:
     lines = list(worker_table(status)) if status.workers else [line("No such machines.")]
     if status.unlisted:
         which = words.named("pool", status.unlisted)
-        lines.append(line(Span(f"The machines of {which} are not known.", Style.YELLOW)))
+        lines.append(line(Span(f"The machines of {which} are unknown.", Style.YELLOW)))
     return lines_to_text(lines, colour=colour)
 
 
@@ -157,8 +157,8 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
     named, by_pool = bool(args.machine), bool(args.pool)
     if named == by_pool or by_pool != (args.unused or args.all):
         raise WrongUsage(
-            "say which machines: their names, or --pool NAME with --unused (those that run "
-            "nothing) or with --all (busy ones are only drained)"
+            "choose machines by name, or by --pool NAME with --unused (those that run nothing) "
+            "or --all (busy ones are only drained)"
         )
     choice = Choice(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
     config = load_config(args, console)
@@ -190,9 +190,9 @@ def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str =
             continue
         meant = nearest(name, them)
         shown = ", ".join(them[:_SHOWN]) + ", …" * (len(them) > _SHOWN)
-        hint = f"did you mean {meant}?" if meant else f"there is {shown or 'none'}"
-        trouble = f"; what is not known may hold it: {unknown}" if unknown else ""
-        raise FleetError(f"nothing was changed: there is no {what} {name}; {hint}{trouble}")
+        hint = f"did you mean {meant}?" if meant else f"known: {shown or 'none'}"
+        trouble = f"; some machines are unknown: {unknown}" if unknown else ""
+        raise FleetError(f"nothing was changed: no {what} {name}; {hint}{trouble}")
 
 
 def forget(config: Config, args: argparse.Namespace, console: Console) -> int:
@@ -211,9 +211,9 @@ def forget(config: Config, args: argparse.Namespace, console: Console) -> int:
             outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
         )
         confirm_all(sources, console.note)
-    off = f"its worker was switched off at queue {queue}" if queue else "nothing else was touched"
+    off = f"its worker was disabled at queue {queue}" if queue else "nothing else changed"
     console.out(
-        f"machine {args.machine} taken out of the stack of pool {pool}; {off}, and the next "
-        "`fleet apply` makes another where one is needed"
+        f"removed machine {args.machine} from the stack of pool {pool}; {off}; the next `fleet "
+        "apply` creates another if needed"
     )
     return 0

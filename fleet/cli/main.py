@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
         return error.exit_code
     except KeyboardInterrupt:
-        begun = "; the next apply finishes what was begun" if verb == "apply" else ""
+        begun = "; the next apply finishes what was started" if verb == "apply" else ""
         console.note(f"fleet: interrupted{begun}")
         return 130
     except BrokenPipeError:

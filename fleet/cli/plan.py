@@ -80,7 +80,7 @@ def _change(name: str, decision: Decision, console: Console) -> Comparison:
             unknown=f"{name} is of fleet {base.fleet.fleet}, not of fleet {decision.plan.fleet}"
         )
     if isinstance(base, Unknown):
-        console.note(f"fleet: warning: what the change does is not known: {base.unknown}")
+        console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")
         return base
     base, head = priced(base, decision.world), decision.config.fleet
     renames = find_renames(base.fleet, head)

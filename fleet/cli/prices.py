@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck:
     if not used_types(fleet, name):
-        return _unchecked(fleet, name, "its pools name no machine type of the catalogue")
+        return _unchecked(fleet, name, "its pools use no machine type of the catalogue")
     try:
         reader = cloud.prices()
         if reader is not None:
@@ -60,7 +60,7 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
         return _unchecked(fleet, name, str(error), failed=True)
     source = SOURCE.get(cloud.declared.kind)
     if source is None:
-        return _unchecked(fleet, name, "its machines cost what fleet.yaml says")
+        return _unchecked(fleet, name, "its prices are those of fleet.yaml")
     return _unchecked(
         fleet,
         name,

@@ -138,8 +138,8 @@ def _refuse_what_is_real(fleet: Fleet) -> None:
     real = [key for key, kind in kinds.items() if kind not in ("sim", "tickets", "world")]
     if real:
         raise WrongUsage(
-            f"a shadow touches nothing, and {real[0]} is of kind {kinds[real[0]]}: give it a "
-            "fleet.yaml of its own, with providers of kind sim and a queue of kind tickets"
+            f"{real[0]} is of kind {kinds[real[0]]}, and a shadow must change nothing real: use "
+            "a fleet.yaml with providers of kind sim and a queue of kind tickets"
         )
 
 
@@ -175,7 +175,7 @@ def _read(name: str) -> list[Look]:
         return [Look.model_validate_json(line) for line in lines if not _is_torn(line)]
     except ValidationError as error:
         raise FileUnreadable(
-            f"{name} is no log of `fleet shadow run`: {error.errors()[0]['msg']}"
+            f"{name} is not a log of `fleet shadow run`: {error.errors()[0]['msg']}"
         ) from None
 
 

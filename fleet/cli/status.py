@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the status, write it as static pages, or say whether runs still come."""
     if args.heartbeat:
         if args.world or args.site:
-            raise WrongUsage("--heartbeat asks the store alone: leave out --world and --site")
+            raise WrongUsage("--heartbeat excludes --world and --site")
         return _heartbeat(args, console)
     decision = decide(args, console)
     plan = decision.plan
@@ -73,7 +73,7 @@ def _write_site(folder: Path, pages: Mapping[str, str]) -> None:
     """Write the pages; those of workers and pools that are gone go too."""
     for link in (folder / "-", folder / "-" / "status"):
         if link.is_symlink():
-            raise FileUnreadable(f"{link}: is a link, and what it leads to is not ours to replace")
+            raise FileUnreadable(f"{link}: is a symbolic link; not replaced")
     shutil.rmtree(folder / "-" / "status", ignore_errors=True)
     for path, text in pages.items():
         target = folder / path

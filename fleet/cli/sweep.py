@@ -59,9 +59,9 @@ def sweep_temporary(
         try:
             for each in cloud.temporary(now - LEFT_AFTER, delete=apply):
                 done = "deleted" if apply else "would be deleted"
-                console.note(f"{name}: {each}, left by a build or an upload that died: {done}")
+                console.note(f"{name}: {each}, left by an interrupted build or upload: {done}")
         except FleetError as error:
-            console.note(f"{name}: temporary machines are not known: {error}")
+            console.note(f"{name}: temporary machines are unknown: {error}")
             is_whole = False
     return is_whole
 

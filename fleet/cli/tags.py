@@ -67,9 +67,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if (args.name is None) == (args.request is None):
         raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
     if args.request is not None and (args.tag or args.user or args.group):
-        raise WrongUsage("--tag, --user and --group are about a name; --request has its own")
+        raise WrongUsage("--tag, --user and --group need a name; a --request has its own")
     if not all(args.tag):
-        raise WrongUsage("--tag needs a tag")
+        raise WrongUsage("--tag is empty")
     config, found = _of_request(args, console) if args.request else _of_name(args, console)
     placed = found.model_copy(
         update={
@@ -125,8 +125,8 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
     if found is None:
         plan = decision.plan
         unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
-        because = f"; {unsure[0]}" if unsure else " (it may run already, be done or be blocked)"
-        raise FleetError(f"no waiting request is called {args.request}{because}")
+        because = f"; {unsure[0]}" if unsure else " (it may be running, done or blocked)"
+        raise FleetError(f"no waiting request {args.request}{because}")
     queue, request, demand = found
     asking = judge_of(fleet, world).ask_of(request, queue_context(demand))
     subject = Subject(f"{queue}/{request.id}", (queue,), queue)
@@ -140,8 +140,8 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
     named = request_of_name(fleet, args.name)
     if named is None:
         raise WrongUsage(
-            f"{args.name} is no name: it needs four parts, OWNER/PROJECT/CHROOT/PACKAGE of Copr "
-            "or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine"
+            f"{args.name}: expected four parts, OWNER/PROJECT/CHROOT/PACKAGE of Copr or "
+            "SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine"
         )
     request = Request.model_validate(
         named.model_dump()

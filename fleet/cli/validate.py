@@ -68,10 +68,10 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
         if isinstance(declared, WorldQueue) and not _is_file(folder / declared.path):
             yield Finding(
                 rule="unreadable-file",
-                message=f"there is no file {declared.path}, so what waits in {queue} is unknown",
+                message=f"no file {declared.path}, so the demand of {queue} is unknown",
                 path=("queues", queue, "path"),
                 severity="warning",
-                hint="record it with `fleet observe --out`, where the queue can be read",
+                hint="record it with `fleet observe --out` on a computer that can read the queue",
             )
 
 
@@ -88,7 +88,7 @@ def _recorded(world: str, console: "Console") -> "Recorded":
 
     recorded = recorded_names(read_world(world, RecordedFiles(console.note)))
     if not recorded.names:
-        console.note(f"{world}: no request has a name, so no rule of the allow-list was compared")
+        console.note(f"{world}: no request has a name, so no rule of the allow-list was checked")
     return recorded
 
 

@@ -187,7 +187,7 @@ def test_a_machine_whose_worker_registered_after_all_stays(desk: TicketDesk) -> 
 
     error = desk.apply(gone, providers=world.providers, stacks=world.stacks)
 
-    assert error == f"{FIRST} stays: {FIRST} has registered after all"
+    assert error == f"{FIRST} not deleted: {FIRST} has registered after all"
     assert list(desk.engine.machines) == [FIRST]
 
 

@@ -96,7 +96,7 @@ def test_an_apply_that_is_repeated_with_what_it_saw_charges_once(store: Database
     said = apply(world, store)
 
     assert seconds_today(store) == 3600
-    assert said == ["another run has charged the ledger meanwhile; nothing was charged twice"]
+    assert said == ["another run charged the ledger; nothing was charged twice"]
 
 
 def test_an_apply_that_is_killed_has_charged_its_time_once(store: DatabaseStore) -> None:
@@ -153,7 +153,7 @@ def test_what_a_clock_ahead_charged_is_taken_back_and_said(store: DatabaseStore)
     (sentence,) = apply(world_at(10, store), store)
     apply(world_at(70, store), store)
 
-    assert "the clock of a run was ahead" in sentence
+    assert "2027-12-26 08:00 UTC" in sentence
     assert ledger_at(70, store).charged_until == NOW + timedelta(minutes=70)
     assert seconds_today(store) == 3600 + 3600
     assert ledger_at(70, store).charges[0].seconds[0] == 600

@@ -11,4 +11,4 @@ def test_a_recording_without_workers_is_given_no_advice_about_a_server() -> None
     finding = of(check(fleet, world), "queue debian, workers")
 
     assert (finding.result, finding.fix) == ("unchecked", "")
-    assert finding.said.startswith("its recording tells of no workers")
+    assert finding.said.startswith("the recording has no workers")

@@ -70,7 +70,7 @@ def test_a_stack_that_was_there_and_is_missing_is_unknown(tmp_path: Path) -> Non
     seen = stack_seen(tmp_path, FakeEngine(), a_record(serial=1))
 
     assert isinstance(seen, Unknown)
-    assert "was there before and is missing now" in seen.unknown
+    assert "--forget-stack debian-ci-b" in seen.unknown
 
 
 def test_a_stack_that_was_only_about_to_be_made_may_be_missing(tmp_path: Path) -> None:

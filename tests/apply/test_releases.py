@@ -44,7 +44,7 @@ def test_what_cannot_be_released_does_not_stop_the_rest(desk: TicketDesk) -> Non
     outcome = desk.apply(create, releases=(GONE,))
 
     assert (outcome.released, outcome.stacks[0].created) == ((), (SECOND,))
-    assert f"{FIRST} was not released: the database does not answer" in desk.said[0]
+    assert f"{FIRST} not released: the database does not answer" in desk.said[0]
 
 
 def test_where_a_queue_makes_machines_by_itself_nothing_is_changed(desk: TicketDesk) -> None:

@@ -80,7 +80,7 @@ def test_a_worker_that_took_work_meanwhile_stays() -> None:
 
     assert len(bench.keeper.expiries) == 2
     assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("applied", ())
-    assert outcome.stacks[0].error == f"{FIRST} stays: {FIRST} runs request 90"
+    assert outcome.stacks[0].error == f"{FIRST} not deleted: {FIRST} runs request 90"
 
 
 def test_where_its_registry_cannot_be_told_a_machine_stays() -> None:
@@ -90,7 +90,7 @@ def test_where_its_registry_cannot_be_told_a_machine_stays() -> None:
 
     assert len(bench.keeper.expiries) == 2
     assert outcome.exit_code == 4
-    assert "queue desk can be read, but not be told to drain or disable" in outcome.stacks[0].error
+    assert "queue desk is read-only" in outcome.stacks[0].error
 
 
 def test_a_provider_that_cannot_delete_without_a_stack_is_refused() -> None:
@@ -100,7 +100,7 @@ def test_a_provider_that_cannot_delete_without_a_stack_is_refused() -> None:
 
     assert bench.registry.disabled == []
     assert outcome.exit_code == 4
-    assert "delete it in the provider's own console" in outcome.stacks[0].error
+    assert "machines of desk only through their stack" in outcome.stacks[0].error
 
 
 def test_one_machine_that_cannot_be_deleted_stops_no_other() -> None:
@@ -111,7 +111,7 @@ def test_one_machine_that_cannot_be_deleted_stops_no_other() -> None:
 
     assert bench.registry.drained == [SECOND]
     assert outcome.exit_code == 5
-    assert outcome.stacks[0].error == f"{FIRST} stays: the provider does not answer"
+    assert outcome.stacks[0].error == f"{FIRST} not deleted: the provider does not answer"
 
 
 @pytest.mark.parametrize("stacks", [{"builders": a_stack(provider="desk")}, {}])

@@ -81,7 +81,7 @@ def test_one_that_a_ticket_got_meanwhile_stays() -> None:
 
     assert list(bench.keeper.expiries) == ["one"]
     assert (outcome.result, outcome.deleted) == ("applied", (SECOND,))
-    assert outcome.error == f"{FIRST} stays: {FIRST} runs request 90"
+    assert outcome.error == f"{FIRST} not deleted: {FIRST} runs request 90"
 
 
 def test_one_that_is_off_goes_and_its_ticket_with_it() -> None:
@@ -102,7 +102,7 @@ def test_who_asks_to_end_waits_for_no_other_machine() -> None:
 
     assert list(bench.keeper.expiries) == ["two"]
     assert (outcome.result, outcome.deleted) == ("applied", (FIRST,))
-    assert outcome.error == f"{SECOND} stays: somebody asked to end"
+    assert outcome.error == f"{SECOND} not deleted: stopped by a signal"
 
 
 class HurriedKeeper(FakeHurried, FakeKeeper):
@@ -137,7 +137,7 @@ def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> N
 
     assert (bench.registry.disabled, len(bench.keeper.expiries)) == ([], 2)
     assert outcome.error == (
-        f"{FIRST} stays: somebody asked to end; {SECOND} stays: somebody asked to end"
+        f"{FIRST} not deleted: stopped by a signal; {SECOND} not deleted: stopped by a signal"
     )
 
 
@@ -148,7 +148,7 @@ def test_a_provider_that_does_not_answer_fails_the_pool_and_undoes_nothing() -> 
     outcome = bench.let_go()
 
     assert (outcome.result, outcome.created) == ("failed", MADE.created)
-    assert outcome.error.startswith(f"{FIRST} stays: the provider does not answer; {SECOND}")
+    assert outcome.error.startswith(f"{FIRST} not deleted: the provider does not answer; {SECOND}")
 
 
 def test_what_is_refused_hides_no_failure() -> None:
@@ -159,7 +159,7 @@ def test_what_is_refused_hides_no_failure() -> None:
     outcome = bench.let_go()
 
     assert outcome.result == "failed"
-    assert "queue deaf can be read, but not be told" in outcome.error
+    assert "queue deaf is read-only" in outcome.error
 
 
 @pytest.mark.parametrize("reason", [Reason.NOT_WANTED, Reason.EXPIRED])

@@ -87,7 +87,7 @@ def test_as_json_it_says_what_is_recorded(racked: Trial) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (("--select", "rack=b", "--pool", "builders"), 4, "no machine carries the label rack=b"),
+        (("--select", "rack=b", "--pool", "builders"), 4, "no machine has the label rack=b"),
         (("--select", "rack=a", "--pool", "nope"), 4, "pool nope is not in fleet.yaml"),
         (("--select", "rack=a", "--pool", "big"), 4, "add --outdated"),
         (("--select", "rack", "--pool", "builders"), 2, "expected KEY=VALUE"),

@@ -178,7 +178,7 @@ def test_a_pool_that_nobody_knows_is_refused_with_those_that_are_known(trial: Tr
 
     assert code == 2
     assert said == (
-        "fleet: error: --pool bgi: there is no such pool; did you mean 'big'? "
+        "fleet: error: --pool bgi: no such pool; did you mean 'big'? "
         "pools of fleet trial: big, builders\n"
     )
 

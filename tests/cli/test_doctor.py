@@ -40,12 +40,12 @@ def test_a_viewers_token_is_enough_to_learn_what_waits_in_vain_and_how_long(
     said = run_fleet("doctor", env={"TOKEN": TOKEN})
 
     assert (said.returncode, said.stderr) == (0, "")
-    assert "+ queue debian, token: it is a token of user fleet\n" in said.stdout
+    assert "+ queue debian, token: token of user fleet\n" in said.stdout
     assert (
         "! queue debian, riscv64: request debian/5 waits for a worker that provides "
         "worker:build-arch:riscv64" in said.stdout
     )
-    assert "? queue debian, version: REST does not tell it" in said.stdout
+    assert "? queue debian, version: " in said.stdout
     assert [line.split()[:3] for line in said.stdout.splitlines()[-6:]] == [
         ["debian", "amd64", "0"],
         ["debian", "any", "24"],
@@ -117,9 +117,9 @@ def test_a_fleet_of_simulated_machines_is_well(trial: Trial, run_fleet: RunFleet
     said = run_fleet("doctor")
 
     assert said.returncode == 0
-    assert "+ provider desk, machines: 1 of this fleet exist\n" in said.stdout
+    assert "+ provider desk, machines: 1 of this fleet\n" in said.stdout
     assert "+ provider desk, engine: embedded\n" in said.stdout
-    assert "+ state, lock: nobody holds it\n" in said.stdout
+    assert "+ state, lock: free\n" in said.stdout
 
 
 def test_what_hetzner_does_not_tell_is_not_checked(trial: Trial, run_fleet: RunFleet) -> None:

@@ -168,5 +168,5 @@ def test_a_world_that_another_fleet_recorded_is_refused(
 
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith(
-        "fleet: error: theirs.json was recorded by fleet theirs, and fleet.yaml is fleet trial: "
+        "fleet: error: theirs.json was recorded by fleet theirs, and fleet.yaml is fleet trial; "
     )

@@ -97,7 +97,7 @@ def test_an_image_without_versions_says_so(baked: Trial) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["sid"], "there is no image sid; there are: buster, golden, trixie"),
+        (["sid"], "no image sid; known: buster, golden, trixie"),
         (["trixie", "1"], f"image trixie has no version 1; it has: {OLD}, {NEW}"),
         (["golden", "1"], "image golden has no version 1; it has: none"),
     ],

@@ -13,7 +13,7 @@ from tests.rigs.trial import Trial, fleet_yaml
 def test_an_image_that_fleet_yaml_lacks_is_answered_with_those_it_has(trial: Trial) -> None:
     assert trial.do("image", "build", "trixy") == (
         1,
-        "fleet: error: there is no image trixy; there are: trixie\n",
+        "fleet: error: no image trixy; known: trixie\n",
     )
 
 
@@ -22,7 +22,7 @@ def test_an_image_that_was_baked_elsewhere_is_not_built(trial: Trial) -> None:
 
     assert trial.do("image", "build", "golden") == (
         1,
-        "fleet: error: image golden was baked elsewhere (existing): nothing to build\n",
+        "fleet: error: image golden is built elsewhere (`existing`): nothing to build\n",
     )
 
 
@@ -31,7 +31,7 @@ def test_a_mirror_is_a_url_without_a_password(trial: Trial, url: str) -> None:
     code, said = trial.do("image", "build", "trixie", "--mirror", url)
 
     assert code == 2
-    assert "without a password: the image keeps it as its source" in said
+    assert "without a password" in said
     assert "secret" not in said
 
 
@@ -79,18 +79,18 @@ def test_a_build_says_what_comes_next(tests: tuple[images.Test, ...], end: list[
 def test_images_are_baked_on_machines_of_hetzner_only(trial: Trial) -> None:
     assert trial.do("image", "build", "trixie", "--at", "desk") == (
         1,
-        "fleet: error: images are baked on machines of kind hcloud only; providers: desk (sim)\n",
+        "fleet: error: images are built on machines of kind hcloud only; providers: desk (sim)\n",
     )
 
 
 def test_a_place_to_build_at_may_be_a_queue(trial: Trial) -> None:
     assert trial.do("image", "build", "trixie", "--at", "work") == (
         1,
-        "fleet: error: there is no Debusine queue work; there are: none\n",
+        "fleet: error: no Debusine queue work; known: none\n",
     )
 
 
 def test_what_is_for_disks_goes_not_with_a_machine(trial: Trial) -> None:
     code, said = trial.do("image", "build", "trixie", "--at", "desk", "--raw")
 
-    assert (code, "not with --at" in said) == (2, True)
+    assert (code, "--at excludes " in said) == (2, True)

@@ -110,10 +110,7 @@ def test_what_is_pinned_is_not_moved_and_the_line_of_the_pin_is_told(
     code, said = baked.do("image", verb, "trixie")
 
     assert code == 4
-    assert said == (
-        "fleet: error: refused, nothing was changed: fleet.yaml:7:12: image trixie is pinned to "
-        f"version {OLD}, and only what is not pinned is moved; edit or remove that line\n"
-    )
+    assert f"fleet.yaml:7:12: image trixie is pinned to version {OLD}" in said
     assert baked.versions() == {OLD: "current", NEW: "tested"}
 
 
@@ -128,8 +125,8 @@ def test_an_untested_version_is_refused(baked: Trial) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (["sid"], "there is no image sid in fleet.yaml; there are: trixie"),
-        (["trixie", "1"], f"image trixie has no version 1; it has: {OLD}, {NEW}"),
+        (["sid"], "no image sid in fleet.yaml; known: trixie"),
+        (["trixie", "1"], f"image trixie has no version 1; known: {OLD}, {NEW}"),
     ],
 )
 def test_what_there_is_not_is_told_with_what_there_is(

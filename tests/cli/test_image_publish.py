@@ -125,9 +125,9 @@ def test_only_the_places_that_are_named_are_published_to(built: Trial) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nosuch"], "there is no image nosuch; there are: trixie"),
+        (["nosuch"], "no image nosuch; known: trixie"),
         (["trixie", "20200101T000000Z"], "has no version 20200101T000000Z"),
-        (["trixie", "--to", "dusk"], "there is no provider dusk; there are: desk"),
+        (["trixie", "--to", "dusk"], "no provider dusk; known: desk"),
     ],
 )
 def test_what_cannot_be_published_is_said(built: Trial, arguments: list[str], said: str) -> None:
@@ -150,7 +150,7 @@ def test_a_place_that_fleet_yaml_would_refuse_is_not_repeated(built: Trial, plac
     code, said = built.do("image", "publish", "trixie", "--to", "desk", "--to", place)
 
     assert code == 2
-    assert "without credentials: write file:///PATH or s3://BUCKET/PREFIX" in said
+    assert "file:///PATH or s3://BUCKET/PREFIX" in said
     assert not any(each in said for each in ("AKEY", "hunter2", "example.org"))
     assert published(built) == {}
 
@@ -159,7 +159,7 @@ def test_an_image_without_a_place_to_publish_to_is_wrong_usage(trial: Trial) -> 
     code, said = trial.do("image", "publish", "trixie")
 
     assert code == 2
-    assert "images.trixie.publish names no place" in said
+    assert "images.trixie.publish" in said
 
 
 def test_a_version_that_did_not_pass_its_test_is_published_only_by_name(trial: Trial) -> None:

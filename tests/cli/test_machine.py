@@ -48,7 +48,7 @@ def test_a_pool_that_there_is_none_of_is_told(two: Trial) -> None:
     code, said = two.do("machine", "list", "--pool", "bilders")
 
     assert code == 1
-    assert "there is no pool bilders; did you mean builders?" in said
+    assert "no pool bilders; did you mean builders?" in said
 
 
 def test_a_deletion_is_only_shown_without_apply(two: Trial) -> None:
@@ -57,7 +57,7 @@ def test_a_deletion_is_only_shown_without_apply(two: Trial) -> None:
     code, said = two.do("machine", "delete", TWO)
 
     assert code == 0
-    assert "1 to drain, 0 to delete; shown only, add --apply to do it" in said
+    assert "1 to drain, 0 to delete (dry run" in said
     assert "[requested]" in said
     assert two.files() == before
 
@@ -135,7 +135,7 @@ def test_what_is_not_known_to_be_idle_stays_and_is_refused(two: Trial) -> None:
     code, said = two.do("machine", "delete", TWO, "--apply")
 
     assert code == 4
-    assert f"{TWO}: `fleet machine delete` asks for it; it stays: its pool has mode: pause" in said
+    assert f"{TWO}: requested by `fleet machine delete`; kept: its pool has mode: pause" in said
     assert two.machines() == [ONE, TWO]
 
 
@@ -154,7 +154,7 @@ def test_a_name_that_no_machine_has_changes_nothing(two: Trial) -> None:
     code, said = two.do("machine", "delete", TWO, "trial-builders-002", "--apply")
 
     assert code == 1
-    assert f"there is no machine trial-builders-002; did you mean {TWO}?" in said
+    assert f"no machine trial-builders-002; did you mean {TWO}?" in said
     assert names(two, "--state", "draining") == []
 
 

@@ -220,7 +220,7 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
     planned = run_fleet("plan", "--base", "base/fleet.yaml")
 
     assert planned.returncode == 0
-    assert planned.stderr == f"fleet: warning: what the change does is not known: {because}\n"
+    assert planned.stderr == f"fleet: warning: cannot compare with the base: {because}\n"
     assert f"\n  ? {because}\n" in planned.stdout
     assert "+ create  trial-builders-0001" in planned.stdout
 

@@ -76,7 +76,7 @@ def test_what_nobody_can_ask_is_said_plainly(
         f"aws (aws, catalogue of 2025-03-02, {AGE['aws']} days old)\n"
         "  not checked: fleet cannot ask aws for prices; compare by hand: https://aws.amazon.com/"
     )
-    assert "desk (sim)\n  not checked: its machines cost what fleet.yaml says\n" in text
+    assert "desk (sim)\n  not checked: its prices are those of fleet.yaml\n" in text
 
 
 def test_a_price_that_differs_is_told_and_fails(

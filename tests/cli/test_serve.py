@@ -211,7 +211,7 @@ def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
         (["--listen", "127.0.0.1"], "127.0.0.1:49100"),
         (["--listen", "127.0.0.1:70000"], "127.0.0.1:49100"),
         (["--every", "often"], "--every often: expected a duration"),
-        (["--queue", "nothing"], "has no queue nothing; of kind tickets: work"),
+        (["--queue", "nothing"], "has no queue nothing; queues of kind tickets: work"),
     ],
 )
 def test_wrong_usage_is_told(options: list[str], because: str, counter: Trial) -> None:

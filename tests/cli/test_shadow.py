@@ -55,7 +55,7 @@ def test_a_fleet_that_reaches_anything_real_is_refused(
     refused = run_fleet("shadow", "run", "--resalloc", "url", "--log", "log")
 
     assert refused.returncode == 2
-    assert f"a shadow touches nothing, and {said}" in refused.stderr
+    assert said in refused.stderr
 
 
 def test_a_log_of_something_else_is_told(project: Path, run_fleet: RunFleet) -> None:
@@ -64,7 +64,7 @@ def test_a_log_of_something_else_is_told(project: Path, run_fleet: RunFleet) -> 
     reported = run_fleet("shadow", "report", "log")
 
     assert (reported.returncode, reported.stdout) == (1, "")
-    assert "log is no log of `fleet shadow run`: Field required" in reported.stderr
+    assert "log is not a log of `fleet shadow run`: Field required" in reported.stderr
 
 
 def test_a_log_goes_on_after_a_line_that_a_kill_tore(project: Path, run_fleet: RunFleet) -> None:
@@ -90,5 +90,5 @@ def test_a_file_of_something_else_is_not_added_to(project: Path, run_fleet: RunF
     refused = run_fleet("shadow", "run", "--resalloc", "url", "--log", "fleet.yaml")
 
     assert refused.returncode == 1
-    assert "fleet.yaml is no log of `fleet shadow run`" in refused.stderr
+    assert "fleet.yaml is not a log of `fleet shadow run`" in refused.stderr
     assert (project / "fleet.yaml").read_text(encoding="utf-8") == FLEET

@@ -20,7 +20,7 @@ def test_the_store_is_created_once(run_fleet: RunFleet) -> None:
     assert (first.returncode, first.stdout) == (0, "store .fleet/store.db created\n")
     assert (second.returncode, second.stdout) == (
         0,
-        "store .fleet/store.db exists already, nothing to do\n",
+        "store .fleet/store.db already exists\n",
     )
 
 
@@ -115,7 +115,7 @@ def test_a_stack_that_the_store_does_not_know_cannot_be_forgotten(
 
     assert failed.returncode == 1
     assert failed.stderr == (
-        "fleet: error: the store knows no stack trial-nope; it knows: trial-builders\n"
+        "fleet: error: the store has no stack trial-nope; known: trial-builders\n"
     )
 
 
@@ -128,14 +128,14 @@ def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
     refused = run_fleet("state", "init", "--forget-stack", "trial-builders")
 
     assert refused.returncode == 4
-    assert "is not lost, it holds 1 machine; to be rid of it remove" in refused.stderr
+    assert "is not lost, it holds 1 machine" in refused.stderr
     assert "trial-builders (embedded" in trial.do("state", "show")[1]
 
 
 def test_a_lock_that_nobody_holds_is_no_trouble(trial: Trial, run_fleet: RunFleet) -> None:
     unlocked = run_fleet("state", "unlock")
 
-    assert (unlocked.returncode, unlocked.stdout) == (0, "nobody holds the lock\n")
+    assert (unlocked.returncode, unlocked.stdout) == (0, "no lock is held\n")
     assert trial.machines() == []
 
 
@@ -159,10 +159,7 @@ def test_a_machine_that_is_gone_is_forgotten_and_the_next_apply_makes_another(
 
     assert stuck == []
     assert (forgotten.returncode, forgotten.stderr) == (0, "")
-    assert forgotten.stdout == (
-        "machine trial-builders-0002 taken out of the stack of pool builders; nothing else was "
-        "touched, and the next `fleet apply` makes another where one is needed\n"
-    )
+    assert "trial-builders-0002 from the stack of pool builders" in forgotten.stdout
     assert "1 created" in trial.apply()
     assert len(trial.machines()) == len(trial.recorded()) == 4
     assert ": forgot trial-builders-0002" in trial.do("state", "show")[1]
@@ -178,7 +175,7 @@ def test_why_a_machine_that_is_gone_stays_names_the_way_out(
 
     explained = run_fleet("explain", "worker", "trial-builders-0001")
 
-    assert "if it is really gone: fleet machine forget trial-builders-0001\n" in (explained.stdout)
+    assert "fleet machine forget trial-builders-0001" in explained.stdout
 
 
 def test_after_its_last_machine_was_forgotten_a_removed_pool_leaves_nothing(trial: Trial) -> None:
@@ -203,9 +200,7 @@ def test_a_machine_that_its_provider_lists_is_not_forgotten(
     refused = run_fleet("state", "forget-machine", "trial-builders-0001")
 
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert (
-        "provider desk lists trial-builders-0001 (id sim-1), so it is not gone" in refused.stderr
-    )
+    assert "provider desk still lists trial-builders-0001 (id sim-1)" in refused.stderr
     assert trial.recorded() == ["trial-builders-0001"]
     assert "forgot" not in trial.do("state", "show")[1]
 
@@ -220,9 +215,7 @@ def test_while_its_provider_cannot_be_read_no_machine_is_forgotten(
     refused = run_fleet("state", "forget-machine", "trial-builders-0001")
 
     assert refused.returncode == 4
-    assert "whether trial-builders-0001 is gone is not known: machines of provider desk" in (
-        refused.stderr
-    )
+    assert "trial-builders-0001 is gone: machines of provider desk" in refused.stderr
     assert trial.recorded() == ["trial-builders-0001"]
 
 
@@ -236,8 +229,5 @@ def test_a_machine_that_no_stack_holds_cannot_be_forgotten(
 
     assert (refused.returncode, refused.stderr) == (
         4,
-        (
-            "fleet: error: refused, nothing was changed: no stack that could be read holds "
-            "trial-nope\n"
-        ),
+        "fleet: error: refused, nothing was changed: no readable stack holds trial-nope\n",
     )

@@ -71,7 +71,7 @@ def test_the_lock_of_a_dead_process_of_this_computer_is_taken_away(
 
         assert store.lock_holder() is None
     assert code == 0
-    assert f" from {ELSEWHERE}, who held it since {NOW.isoformat()}" in said
+    assert f" by {ELSEWHERE} since {NOW.isoformat()}" in said
 
 
 def test_the_lock_of_a_living_process_is_not(shared: Trial, postgres_url: str) -> None:
@@ -80,7 +80,7 @@ def test_the_lock_of_a_living_process_is_not(shared: Trial, postgres_url: str) -
 
         assert store_of(postgres_url).lock_holder() == (name_process(), NOW.isoformat())
     assert code == 4
-    assert said.endswith(", and that process lives: wait for it to end\n")
+    assert said.endswith(", and that process is running: wait for it\n")
 
 
 def test_a_stack_s_lock_of_a_dead_engine_is_taken_away_too(project_trial: Trial) -> None:
@@ -90,7 +90,7 @@ def test_a_stack_s_lock_of_a_dead_engine_is_taken_away_too(project_trial: Trial)
     code, said = project_trial.do("state", "unlock")
 
     assert code == 0
-    assert said.startswith(f"took the lock of stack {STACK} away from ana on ")
+    assert said.startswith(f"removed the lock of stack {STACK}, held by ana on ")
     assert not path.exists()
 
 
@@ -103,7 +103,7 @@ def test_what_the_dead_hold_goes_though_a_living_one_keeps_its_own(project_trial
     code, said = project_trial.do("state", "unlock")
 
     assert code == 4
-    assert f"took the lock of stack {STACK} away from ana on {socket.gethostname()}" in said
+    assert f"removed the lock of stack {STACK}, held by ana on {socket.gethostname()}" in said
     assert "is held by ana on elsewhere (process " in said
     assert (path.exists(), theirs.exists()) == (False, True)
 
@@ -115,5 +115,5 @@ def test_a_stack_s_lock_of_this_very_process_stays(project_trial: Trial) -> None
     code, said = project_trial.do("state", "unlock")
 
     assert code == 4
-    assert "that process lives" in said
+    assert "that process is running" in said
     assert path.exists()

@@ -155,4 +155,4 @@ def test_a_heartbeat_is_no_matter_of_recordings_and_pages(trial: Trial, option: 
     code, said = trial.do("status", "--heartbeat", option, "world.json")
 
     assert code == 2
-    assert said.endswith("--heartbeat asks the store alone: leave out --world and --site\n")
+    assert said.startswith("fleet: error: --heartbeat ")

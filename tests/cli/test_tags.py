@@ -151,9 +151,9 @@ def test_a_name_is_read_as_the_queues_of_the_fleet_write_it(
     ("arguments", "said"),
     [
         ((), "give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID"),
-        (("a/b",), "a/b is no name: it needs four parts"),
-        (("a/b/c/d", "--tag", ""), "--tag needs a tag"),
-        (("--request", "7", "--user", "bob"), "--request has its own"),
+        (("a/b",), "a/b: expected four parts"),
+        (("a/b/c/d", "--tag", ""), "--tag is empty"),
+        (("--request", "7", "--user", "bob"), "a --request has its own"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_wrong_usage(
@@ -170,7 +170,7 @@ def test_a_request_that_nobody_knows_is_a_failure(run_fleet: RunFleet) -> None:
     failed = run_fleet("tags", "explain", "--request", "99")
 
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.startswith("fleet: error: no waiting request is called 99")
+    assert failed.stderr.startswith("fleet: error: no waiting request 99")
 
 
 PATTERN = "praiskup/ping/.*/chromium"

@@ -400,10 +400,8 @@ def test_waiting_for_a_ready_ticket_prints_its_answer(counter: Trial) -> None:
 def test_without_a_queue_of_tickets_there_are_none(trial: Trial) -> None:
     code, said = trial.do("ticket", "list")
 
-    assert (code, said) == (
-        2,
-        ("fleet: error: fleet.yaml has no queue of kind tickets: declare one under queues\n"),
-    )
+    assert code == 2
+    assert "no queue of kind tickets" in said
 
 
 def test_a_store_that_is_missing_is_said(project: Path) -> None:

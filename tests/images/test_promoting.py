@@ -75,7 +75,7 @@ def test_a_version_that_somebody_moved_meanwhile_stays_as_they_left_it() -> None
     assert (done, journal) == ((), [])
     assert states == {OLD: "current", NEW: "retired"}
     why = f"image trixie {NEW} is no longer candidate"
-    assert said == [f"image trixie: promote to current {NEW} was not done: {why}"]
+    assert said == [f"image trixie: promote to current {NEW} failed: {why}"]
 
 
 @pytest.mark.parametrize(

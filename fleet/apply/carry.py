@@ -1,0 +1,264 @@
+"""Carry a fleet's state, its store and its stacks, as one file from one place to another.
+
+Nothing that exists is overwritten. An import that was interrupted is finished by the same command,
+since content that is already there is accepted.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from fleet.apply.observe import base_ref, stack_ref
+from fleet.apply.timer import SystemClock
+from fleet.apply.wire import lock_owner
+from fleet.engines.embedded import Records, StackRows
+from fleet.engines.projects import load_project, stacks_folder
+from fleet.engines.pulumi_automation import project_name
+from fleet.engines.pulumi_backends import Objects, open_objects, place_of
+from fleet.engines.pulumi_state import Lock, find_checkpoint, find_locks, stack_key
+from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreFailed, StoreMissing, WrongUsage
+from fleet.model.saved_plan import LIMIT_BYTES
+from fleet.model.values import Moment, Value
+from fleet.ports import Console, StackRecord
+from fleet.report.words import many
+from fleet.schema.model import Fleet, Pool
+from fleet.state.dump import Cell, complete, find_mistake
+from fleet.state.files import LocalFiles, replace_file
+from fleet.state.places import Places
+from fleet.state.store import DatabaseStore
+
+_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
+_Key = Annotated[str, StringConstraints(pattern=rf"^\.pulumi/stacks/{_NAME}/{_NAME}\.json$")]
+_Path = Annotated[str, StringConstraints(pattern=rf"^{_NAME}/Pulumi\.{_NAME}\.yaml$")]
+
+
+class StateFile(Value):
+    """Everything that outlives a run."""
+
+    format: Literal["fleet-state-1"] = "fleet-state-1"
+    fleet: str
+    exported: Moment
+    store: dict[str, list[dict[str, Cell]]] = Field(description="Rows by table.")
+    embedded: dict[str, StackRows] = Field(description="The embedded engine's stacks by name.")
+    pulumi: dict[_Key, dict[str, Any]] = Field(description="The real engine's checkpoints by key.")
+    settings: dict[_Path, str] = Field(description="Their settings, by path in its work folder.")
+
+
+def export_state(
+    fleet: Fleet, store: DatabaseStore, places: Places, out: str, console: Console
+) -> int:
+    """Write the store and the stacks to a file, under the lock."""
+    clock = SystemClock()
+    stacks = Stacks(places)
+    with store.lock(lock_owner(), clock.now()) as died:
+        if died:
+            console.note(f"took over the lock of {died}, which died")
+        names = stacks_of(fleet, store.stacks())
+        _refuse_locked(stacks, names)
+        file = StateFile(
+            fleet=fleet.fleet,
+            exported=clock.now(),
+            store={table: [dict(row) for row in rows] for table, rows in store.dump().items()},
+            embedded=stacks.embedded(names),
+            pulumi=stacks.checkpoints(names),
+            settings=stacks.settings(names),
+        )
+    _write(Path(out), json.dumps(file.model_dump(mode="json"), indent=1, sort_keys=True) + "\n")
+    console.out(f"wrote {_contents(file)} to {out}; secrets stay encrypted as they were")
+    return 0
+
+
+def import_state(
+    fleet: Fleet, store: DatabaseStore, places: Places, source: str, console: Console
+) -> int:
+    """Import a file into the state that fleet.yaml names, all of it or nothing."""
+    file = _read(Path(source))
+    if file.fleet != fleet.fleet:
+        raise WrongUsage(f"{source} is of fleet {file.fleet}, fleet.yaml of fleet {fleet.fleet}")
+    stacks = Stacks(places)
+    present = {*_other_stacks(stacks, file), *_other_store(store, file)}
+    if present:
+        raise PlanRefused(
+            f"refused, nothing was written: other content exists: {', '.join(sorted(present))}; "
+            "move it away, or set another place in fleet.yaml"
+        )
+    stacks.write(file.embedded, file.pulumi, file.settings)
+    # Last: without a store nothing is applied, so no run continues with half of it.
+    store.fill(file.store)
+    console.out(f"imported {_contents(file)} from {source} to {store.place} and {stacks.place}")
+    return 0
+
+
+_META = ".pulumi/meta.yaml"
+_LAYOUT = b"version: 1\n"
+"""Without it the CLI takes stacks that it finds for those of an old layout."""
+
+Name = tuple[str, str]
+"""A stack: the name that Pulumi knows its project by, and its own."""
+
+
+def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
+    """Return every stack that a fleet may have: remembered ones, each pool's, each provider's."""
+    known = {(record.project, record.name) for record in records}
+    for name, pool in fleet.pools.items():
+        if isinstance(pool, Pool):
+            ref = stack_ref(fleet, name, pool.provider)
+            known.add((ref.project, ref.name))
+    bases = (base_ref(fleet, name) for name in fleet.providers)
+    known |= {(ref.project, ref.name) for ref in bases}
+    return tuple(
+        (project_name(load_project(project)), name)
+        for project, name in sorted(known)
+        if (stacks_folder() / project).is_dir()
+    )
+
+
+class Stacks:
+    """The stacks where one fleet.yaml keeps them."""
+
+    def __init__(self, places: Places) -> None:
+        self.place = place_of(places.backend)
+        self.settings_folder = places.folder / "pulumi" / "work"
+        self._records = Records(places.embedded)
+        self._backend = places.backend
+
+    @cached_property
+    def _objects(self) -> Objects:
+        objects = open_objects(self._backend)
+        if objects is None:
+            raise StoreFailed(
+                f"only the Pulumi CLI can read {self.place}; move its stacks with `pulumi stack "
+                "export` and `pulumi stack import`"
+            )
+        return objects
+
+    def locks(self, project: str, name: str) -> tuple[Lock, ...]:
+        """Return who holds a stack of the real engine."""
+        return find_locks(self._objects, project, name)
+
+    def embedded(self, stacks: Iterable[Name]) -> dict[str, StackRows]:
+        """Return what the embedded engine recorded of these stacks, of those that it has."""
+        found = {name: self._records.read(name) for _, name in stacks}
+        return {name: rows for name, rows in found.items() if rows is not None}
+
+    def checkpoints(self, stacks: Iterable[Name]) -> dict[str, dict[str, Any]]:
+        """Return the real engine's checkpoints by key, unpacked, of those that it has."""
+        return self.read(stack_key(project, name) for project, name in stacks)
+
+    def read(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the checkpoints behind these keys, where there are any."""
+        found = {key: find_checkpoint(self._objects, key) for key in keys}
+        return {key: checkpoint for key, checkpoint in found.items() if checkpoint is not None}
+
+    def settings(self, stacks: Iterable[Name]) -> dict[str, str]:
+        """Return the settings of these stacks, by path: with what their secrets are salted."""
+        return self.read_settings(f"{project}/Pulumi.{name}.yaml" for project, name in stacks)
+
+    def read_settings(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the settings in these files, where there are any."""
+        found = {}
+        for path in paths:
+            try:
+                found[path] = (self.settings_folder / path).read_text(encoding="utf-8")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreFailed(f"{path}: {error.strerror}") from error
+        return found
+
+    def write(
+        self,
+        embedded: Mapping[str, StackRows],
+        checkpoints: Mapping[str, dict[str, Any]],
+        settings: Mapping[str, str],
+    ) -> None:
+        """Write what is not there yet."""
+        if checkpoints and self._objects.read(_META) is None:
+            self._objects.create(_META, _LAYOUT)
+        for key, checkpoint in checkpoints.items():
+            if find_checkpoint(self._objects, key) is None:
+                self._objects.create(key, json.dumps(checkpoint, indent=4).encode())
+        for path, text in settings.items():
+            file = self.settings_folder / path
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                replace_file(file, text.encode(), mode=0o600)
+            except OSError as error:
+                raise StoreFailed(f"{file}: {error.strerror}") from error
+        self._records.fill(embedded)
+
+
+def _contents(file: StateFile) -> str:
+    stacks = many(len(file.embedded) + len(file.pulumi), "stack")
+    return f"the store ({many(len(file.store.get('runs', [])), 'run')}) and {stacks}"
+
+
+def _refuse_locked(stacks: Stacks, names: Sequence[tuple[str, str]]) -> None:
+    for project, name in names:
+        for lock in stacks.locks(project, name):
+            if lock.alive is not False:
+                raise Locked(
+                    f"stack {name} is locked by {lock.owner} since {lock.since}; wait, or if "
+                    "that run is dead: `fleet state unlock`"
+                )
+
+
+def _other_stacks(stacks: Stacks, file: StateFile) -> Iterator[str]:
+    """Yield what stands where the file's stacks should go and is not the same."""
+    for name, rows in stacks.embedded([("", name) for name in file.embedded]).items():
+        if rows != file.embedded[name]:
+            yield f"stack {name} of the embedded engine"
+    for key, checkpoint in stacks.read(file.pulumi).items():
+        if checkpoint != file.pulumi[key]:
+            yield f"{stacks.place}/{key}"
+    for path, text in stacks.read_settings(file.settings).items():
+        if text != file.settings[path]:
+            yield str(stacks.settings_folder / path)
+
+
+def _other_store(store: DatabaseStore, file: StateFile) -> Iterator[str]:
+    try:
+        rows = store.dump()
+    except StoreMissing:
+        return
+    if any(rows.values()) and _plain(rows) != _plain(file.store):
+        yield f"the store {store.place}"
+
+
+def _plain(rows: Mapping[str, Sequence[Mapping[str, Cell]]]) -> dict[str, list[dict[str, Cell]]]:
+    return {table: [dict(row) for row in found] for table, found in rows.items() if found}
+
+
+def _read(path: Path) -> StateFile:
+    try:
+        value = json.loads(LocalFiles().read(str(path), LIMIT_BYTES))
+        file = StateFile.model_validate(value)
+    except json.JSONDecodeError as error:
+        raise FileUnreadable(
+            f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}"
+        ) from None
+    except UnicodeDecodeError:
+        raise FileUnreadable(f"{path}: not UTF-8 text") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise FileUnreadable(
+            f"{path}: not a file of `fleet state export`: {place}: {first['msg']}"
+        ) from None
+    store = complete(file.store)
+    mistake = find_mistake(store)
+    if mistake:
+        raise FileUnreadable(f"{path}: not a file of `fleet state export`: {mistake}")
+    return file.model_copy(update={"store": store})
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all, for its owner's eyes only."""
+    try:
+        replace_file(path, text.encode(), mode=0o600)
+    except OSError as error:
+        raise FileUnreadable(f"{path}: cannot be written: {error.strerror}") from error
