@@ -129,7 +129,7 @@ def test_many_mistakes_are_told_in_reasonable_time(run_fleet: RunFleet, project:
 
     ran = run_fleet("validate")
 
-    assert ran.stdout.endswith("fleet.yaml: invalid (20000 errors)\n")
+    assert ran.stdout.endswith("fleet.yaml: invalid (20,000 errors)\n")
     assert _used_by_validate(project).ru_utime < 20
 
 

@@ -244,8 +244,8 @@ def test_an_image_that_does_not_boot_has_failed(
             ["--queue", "work"],
             2,
             (
-                "--queue work: not a Debusine queue with `admin`, which makes the worker's token; "
-                "known: none"
+                "--queue work: not a Debusine queue with `admin`, which creates the worker's "
+                "token; known: none"
             ),
         ),
     ],
