@@ -20,7 +20,9 @@ from fleet.model.plan import (
 )
 from fleet.model.prices import PriceSource
 from fleet.planner.machine_inputs import market_of
-from fleet.schema.units import write_count
+from fleet.schema.units import write_count, write_time
+
+many, time = write_count, write_time
 
 UNKNOWN = "unknown"
 """Shown in place of a figure that could not be read: never a zero."""
@@ -114,11 +116,6 @@ def since(moment: datetime | None, now: datetime) -> str:
     return "-" if moment is None else duration(now - moment)
 
 
-def time(moment: datetime) -> str:
-    """Return a time to the minute, in UTC."""
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
-
-
 def price_source(source: PriceSource) -> str:
     """Return which price list is used for a provider, its date, and why no newer one is."""
     which = "provider's own list" if source.own else "table shipped with fleet"
@@ -127,11 +124,6 @@ def price_source(source: PriceSource) -> str:
     age = f", {duration(timedelta(seconds=source.age_seconds or 0))} old" if is_old else ""
     why = f" ({source.because})" if source.because else ""
     return f"Prices of {source.provider}: {which}{dated}{age}{why}"
-
-
-def many(count: int, noun: str) -> str:
-    """Return a count with its noun in the right number, thousands grouped."""
-    return write_count(count, noun)
 
 
 def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -> str:

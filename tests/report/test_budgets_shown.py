@@ -35,7 +35,7 @@ def names(*budgets: BudgetVerdict, most: int = 12) -> list[tuple[str, str]]:
     return [(row.budget, row.when) for row in shown_budgets(budgets, most)[0]]
 
 
-def test_the_text_of_a_plan_tells_what_is_spent_reserved_planned_and_left() -> None:
+def test_the_text_of_a_plan_shows_what_is_spent_and_left() -> None:
     text = plan_to_text(plan_with(a_budget_verdict()), colour=False)
 
     assert (
@@ -44,13 +44,13 @@ def test_the_text_of_a_plan_tells_what_is_spent_reserved_planned_and_left() -> N
     ) in text
 
 
-def test_a_plan_without_budgets_does_not_speak_of_them() -> None:
+def test_a_plan_without_budgets_shows_none() -> None:
     assert "Budgets" not in plan_to_text(plan_with(), colour=False)
     assert "Budgets" not in plan_to_markdown(plan_with())
     assert "Budgets" not in site(plan_with())["index.html"]
 
 
-def test_the_next_period_is_told_only_where_its_limit_is_passed() -> None:
+def test_the_next_period_is_shown_where_its_limit_is_exceeded() -> None:
     quiet = a_budget_verdict(coming=True)
 
     assert names(a_budget_verdict(), quiet, PASSED) == [
@@ -59,7 +59,7 @@ def test_the_next_period_is_told_only_where_its_limit_is_passed() -> None:
     ]
 
 
-def test_a_passed_limit_says_what_follows_of_it() -> None:
+def test_an_exceeded_budget_has_a_note() -> None:
     text = plan_to_text(plan_with(PASSED), colour=False)
 
     assert shown_budgets([PASSED])[0][0].note
@@ -67,7 +67,7 @@ def test_a_passed_limit_says_what_follows_of_it() -> None:
     assert "44.00     0.00  0.00  40.00 machine hours\n" in text
 
 
-def test_what_nobody_knows_is_no_zero_on_any_surface() -> None:
+def test_unknown_spending_is_zero_in_no_form() -> None:
     plan = plan_with(SILENT)
 
     for text in (
@@ -82,7 +82,7 @@ def test_what_nobody_knows_is_no_zero_on_any_surface() -> None:
     assert (told["spent"], told["left"]) == (None, None)
 
 
-def test_of_many_budgets_the_tightest_are_told_in_the_order_of_fleet_yaml() -> None:
+def test_of_many_budgets_the_tightest_are_shown_in_order() -> None:
     def of(name: str, spent: int) -> BudgetVerdict:
         return a_budget_verdict(path=("budgets", name, "per_day"), spent=Decimal(spent))
 

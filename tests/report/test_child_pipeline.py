@@ -23,7 +23,7 @@ def pipeline(*images: DueImage) -> str:
     return to_child_pipeline(report, ".fleet/images")
 
 
-def test_each_image_that_is_due_has_a_job_that_does_it_and_keeps_its_log() -> None:
+def test_each_due_image_has_a_job_that_keeps_its_log() -> None:
     jobs = yaml.safe_load(pipeline(BUILD, NOT_NOW, NOTHING))
 
     assert set(jobs) == {"stages", "default", "image trixie"}
@@ -38,7 +38,7 @@ def test_each_image_that_is_due_has_a_job_that_does_it_and_keeps_its_log() -> No
     assert ".fleet/images/trixie/*/build.log" in job["artifacts"]["paths"]
 
 
-def test_a_job_ends_before_what_it_uploads_is_taken_for_left_by_a_dead_run() -> None:
+def test_a_job_ends_before_its_upload_counts_as_abandoned() -> None:
     number, unit = yaml.safe_load(pipeline(BUILD))["image trixie"]["timeout"].split()
 
     assert unit == "hours"

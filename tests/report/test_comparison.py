@@ -134,7 +134,7 @@ def test_a_change_reads_well_in_a_terminal(golden: Golden) -> None:
     golden("change.txt", in_text(a_telling_change()))
 
 
-def test_a_change_reads_well_in_a_merge_request_between_headline_and_plan(
+def test_a_change_reads_well_in_a_merge_request(
     golden: Golden,
 ) -> None:
     golden("change.md", plan_to_markdown(a_plan(), a_telling_change()))
@@ -271,7 +271,7 @@ def test_what_a_change_costs_at_rest_is_unknown_where_a_price_is() -> None:
     assert "EUR" not in at_rest
 
 
-def test_lists_and_maps_of_a_rule_are_one_piece_of_code_in_a_merge_request() -> None:
+def test_lists_and_maps_of_a_rule_are_one_piece_of_code() -> None:
     rule = '{match: "a/.*", ask: ["x", "y"], reason: "24 h builds"}'
     edit = ConfigChange(path=("powerful", 0), before="", after=rule)
     allowed = ConfigChange(path=("guards", "x"), before='["a", "b c"]', after='["a"]')

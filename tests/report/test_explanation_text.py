@@ -1,4 +1,4 @@
-"""This module holds how an explanation reads."""
+"""How an explanation reads."""
 
 from fleet.explain import ExplainedReason
 from fleet.report.answers import explanation_to_text

@@ -1,4 +1,4 @@
-"""This module holds what a merge request's terraform widget reads."""
+"""What a merge request's terraform widget reads."""
 
 from fleet.model.facts import BaseChange
 from fleet.report.json import plan_to_terraform_report

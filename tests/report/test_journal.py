@@ -1,4 +1,4 @@
-"""This module holds how the runs of a store read."""
+"""How the runs of a store read."""
 
 from fleet.report.outcome import format_begun, run_to_text, run_to_value
 from tests.builders import a_stack_outcome, an_outcome
@@ -10,7 +10,7 @@ def a_run(outcome: str) -> dict[str, str]:
     return {**_TIMES, "plan": "0123456789abcdef", "outcome": outcome}
 
 
-def test_a_run_says_what_became_of_its_pools_the_worst_first() -> None:
+def test_a_run_counts_the_results_of_its_pools_worst_first() -> None:
     outcome = an_outcome(
         a_stack_outcome(),
         a_stack_outcome(pool="b", result="failed", created=()),
@@ -40,7 +40,7 @@ def test_a_machine_that_was_forgotten_is_named_and_has_no_plan() -> None:
     )
 
 
-def test_an_outcome_of_another_version_is_unknown_and_still_shown_as_json() -> None:
+def test_an_outcome_of_another_version_is_shown_as_json() -> None:
     run = a_run('{"format": "x"}')
 
     assert run_to_text(run, running=False).endswith("plan 0123456789ab: outcome unknown")
@@ -49,19 +49,19 @@ def test_an_outcome_of_another_version_is_unknown_and_still_shown_as_json() -> N
     assert run_to_value(a_run("not JSON"))["outcome"] is None
 
 
-def test_a_run_without_an_end_still_runs_while_somebody_holds_the_lock() -> None:
+def test_a_run_without_an_end_runs_while_its_lock_is_held() -> None:
     run = {**_TIMES, "ended": "", "plan": "", "outcome": ""}
 
     assert run_to_text(run, running=True) == "run      2026-11-21T08:00:00+00:00, still running"
 
 
-def test_of_a_run_that_died_the_last_step_is_said() -> None:
+def test_a_run_that_died_names_its_last_step() -> None:
     died = a_run("queue q: drain a\nstack s: delete a\n") | {"ended": ""}
 
     assert format_begun([died]) == "; its last of 2 steps: stack s: delete a"
 
 
-def test_of_a_run_that_ended_or_had_begun_nothing_no_step_is_said() -> None:
+def test_a_run_that_ended_or_did_nothing_names_no_step() -> None:
     ended = a_run(an_outcome().model_dump_json())
 
     assert [format_begun(runs) for runs in ([ended], [a_run("") | {"ended": ""}], [])] == [""] * 3

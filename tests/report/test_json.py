@@ -1,4 +1,4 @@
-"""This module holds that JSON is stable and loses nothing."""
+"""JSON is stable and loses nothing."""
 
 import json
 from datetime import timedelta, timezone

@@ -1,4 +1,4 @@
-"""How many machines somebody may have is told wherever a plan is read."""
+"""Limits of users in every form of a plan."""
 
 from fleet.model.plan import LimitVerdict, Plan
 from fleet.report.limits import shown_limits
@@ -21,7 +21,7 @@ def plan_with(*limits: LimitVerdict) -> Plan:
     return a_plan(limits=limits)
 
 
-def test_the_text_of_a_plan_tells_how_many_machines_a_user_may_have() -> None:
+def test_the_text_of_a_plan_shows_the_limit_of_each_user() -> None:
     both = plan_with(a_limit(None, path=TOTAL, limit=10, waiting=3), a_limit(given=1))
 
     told = plan_to_text(both, colour=False).split("\n\n")[-2]
@@ -32,18 +32,18 @@ def test_the_text_of_a_plan_tells_how_many_machines_a_user_may_have() -> None:
     ]
 
 
-def test_markdown_tells_it_too() -> None:
+def test_markdown_shows_limits_too() -> None:
     assert "| `tags.extra_powerful.limits.per.submitter` | ada | 1 | 0 | 0 | 2 |" in (
         plan_to_markdown(plan_with(a_limit()))
     )
 
 
-def test_a_plan_in_which_nothing_counts_to_a_limit_does_not_speak_of_them() -> None:
+def test_a_plan_without_limits_shows_none() -> None:
     assert "Limits" not in plan_to_text(plan_with(), colour=False)
     assert "Limits" not in plan_to_markdown(plan_with())
 
 
-def test_of_many_those_are_told_that_somebody_waits_for_and_then_the_tightest() -> None:
+def test_limits_with_waiting_requests_are_shown_first() -> None:
     wide = a_limit("wide", limit=9)
     waited_for = a_limit("waited-for", limit=99, waiting=1)
 

@@ -18,7 +18,7 @@ def test_a_quiet_plan_is_its_headline(golden: Golden) -> None:
     golden("plan-quiet.md", plan_to_markdown(a_plan()))
 
 
-def test_what_was_not_read_is_not_known_and_never_zero() -> None:
+def test_what_was_not_read_is_unknown_and_never_zero() -> None:
     text = plan_to_markdown(a_blind_plan())
 
     assert "**cost unknown**" in text
@@ -168,9 +168,7 @@ def test_what_is_written_as_one_thing_is_one_piece_of_code(text: str, shown: str
         ("(<b>)", "(`<b>`)"),
     ],
 )
-def test_a_brace_or_a_mark_that_nothing_closes_acts_on_no_other_word(
-    text: str, shown: str
-) -> None:
+def test_an_unclosed_brace_or_mark_affects_no_other_word(text: str, shown: str) -> None:
     assert sentence(text) == shown
 
 

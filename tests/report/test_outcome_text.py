@@ -5,7 +5,7 @@ from tests.builders import a_create, a_guard_result, a_plan, a_stack_outcome, an
 from tests.report.conftest import Golden
 
 
-def test_a_partial_outcome_says_what_was_done_what_failed_and_what_next(
+def test_a_partial_outcome_shows_done_failed_and_next(
     golden: Golden,
 ) -> None:
     outcome = an_outcome(

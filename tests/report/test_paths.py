@@ -1,4 +1,4 @@
-"""This module holds that a name becomes one safe part of a path, and no two the same."""
+"""A name becomes one safe part of a path, and no two the same."""
 
 from urllib.parse import unquote
 

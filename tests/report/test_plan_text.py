@@ -97,7 +97,7 @@ def test_many_pools_that_hold_nothing_are_a_count() -> None:
     assert "  … and 30 pools without machines or changes\n" in text
 
 
-def test_what_was_not_read_is_not_known_and_never_zero() -> None:
+def test_what_was_not_read_is_unknown_and_never_zero() -> None:
     text = plan_to_text(a_blind_plan(), colour=False)
 
     assert "; cost unknown\n" in text
@@ -111,7 +111,7 @@ def test_what_was_read_is_the_least_of_what_it_costs() -> None:
     assert "; at least 1.1815 -> 1.3015 EUR/h\n" in text
 
 
-def test_many_pools_that_were_not_read_are_counted() -> None:
+def test_many_unread_pools_are_counted() -> None:
     pools = tuple(
         a_pool_verdict(pool=f"pool-{n:02}", busy=0, not_known=("machines", "workers", "cost"))
         for n in range(20)

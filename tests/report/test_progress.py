@@ -13,7 +13,7 @@ PLAN = a_plan(
 )
 
 
-def test_a_bar_grows_with_the_steps_that_are_told() -> None:
+def test_a_bar_grows_with_the_reported_steps() -> None:
     progress = Progress(PLAN)
     begun = str(progress)
 

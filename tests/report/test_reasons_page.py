@@ -1,4 +1,4 @@
-"""This module holds that each reason has its section on the page that explains reasons."""
+"""Each reason has its section on the page that explains reasons."""
 
 import re
 from pathlib import Path

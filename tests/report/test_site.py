@@ -209,7 +209,7 @@ def test_an_empty_fleet_has_its_pages() -> None:
     assert "<table" not in files["-/status/workers/index.html"]
 
 
-def test_what_could_not_be_read_is_not_known_on_every_page() -> None:
+def test_what_could_not_be_read_is_unknown_on_every_page() -> None:
     files = site(a_blind_plan())
 
     overview = files["index.html"]
@@ -234,7 +234,7 @@ def test_what_could_not_be_read_is_not_known_on_every_page() -> None:
     assert priceless == ["-/status/pools/legacy/index.html"]
 
 
-def test_the_row_of_a_pool_that_was_not_read_holds_no_figure_but_its_max() -> None:
+def test_the_row_of_an_unread_pool_has_only_its_max() -> None:
     overview = site(a_blind_plan())["index.html"]
 
     row = overview[overview.index(">builders</a>") : overview.index(">legacy</a>")]
@@ -242,7 +242,7 @@ def test_the_row_of_a_pool_that_was_not_read_holds_no_figure_but_its_max() -> No
     assert row.count(">unknown<") == 5
 
 
-def test_what_was_read_is_said_beside_what_was_not() -> None:
+def test_what_was_read_is_shown_beside_what_was_not() -> None:
     files = site(a_half_blind_plan())
 
     overview = files["index.html"]
@@ -254,7 +254,7 @@ def test_what_was_read_is_said_beside_what_was_not() -> None:
     assert "</strong> debian-ci-builders-0005" in overview
 
 
-def test_a_worker_that_no_registry_tells_of_is_said_to_do_nothing_known() -> None:
+def test_a_worker_without_a_registry_has_an_unknown_state() -> None:
     page = site(a_half_blind_plan())["-/status/workers/debian-ci-rest-0001/index.html"]
 
     assert '<span class="state state-plain">unknown</span></dd>' in page
@@ -275,14 +275,14 @@ def test_status_json_holds_null_where_nothing_is_known() -> None:
     assert (static["busy"], static["cost_before"]) == (None, "0.0000")
 
 
-def test_pages_of_what_is_not_known_are_well_formed() -> None:
+def test_pages_with_unknown_figures_are_well_formed() -> None:
     for plan in (a_blind_plan(), a_half_blind_plan()):
         pages = {path: _Page(text) for path, text in site(plan).items() if path[-5:] == ".html"}
 
         assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
 
-def test_a_tag_that_does_not_count_is_told_wherever_its_requests_wait() -> None:
+def test_a_denied_tag_is_shown_wherever_its_requests_wait() -> None:
     because = f"user {_HOSTILE} may not ask for power"
     refused = RefusedTag(tag="power", who=_HOSTILE, because=because)
     plan = a_plan(pools=(a_pool_verdict(),), signatures=(a_signature(refused=(refused,)),))
@@ -297,7 +297,7 @@ def test_a_tag_that_does_not_count_is_told_wherever_its_requests_wait() -> None:
     assert json.loads(files["status.json"])["waiting"][0]["refused"] == [because]
 
 
-def test_what_would_change_of_what_machines_share_is_shown() -> None:
+def test_changes_of_shared_resources_are_shown() -> None:
     own = BaseChange(provider="far", create=("network/a",), delete=("firewall/c",), outdates=2)
 
     files = site(a_plan(bases=(own,)))

@@ -53,7 +53,7 @@ def test_workers_that_are_only_planned_are_not_there_yet() -> None:
     assert status_to_text(plan, colour=False).endswith("\nNo workers.\n")
 
 
-def test_no_workers_are_not_none_where_something_could_not_be_read() -> None:
+def test_unread_workers_are_not_shown_as_none() -> None:
     plan = a_plan(unknown=("stacks are unknown: there is no store",))
 
     assert not status_to_text(plan, colour=False).endswith("\nNo workers.\n")

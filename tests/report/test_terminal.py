@@ -1,4 +1,4 @@
-"""This module holds that no value can move the cursor, and that columns align."""
+"""No value can move the cursor, and that columns align."""
 
 import pytest
 

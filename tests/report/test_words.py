@@ -29,7 +29,7 @@ def test_a_duration_is_said_in_its_two_largest_units(seconds: int, said: str) ->
     assert words.duration(timedelta(seconds=seconds)) == said
 
 
-def test_what_nobody_knows_the_beginning_of_is_a_dash() -> None:
+def test_an_unknown_beginning_is_a_dash() -> None:
     assert words.since(None, NOW) == "-"
 
 
@@ -106,11 +106,11 @@ def test_a_quiet_plan_says_so() -> None:
     assert words.changes(a_plan()) == "nothing to change"
 
 
-def test_what_guards_keep_back_is_counted() -> None:
+def test_withheld_actions_are_counted() -> None:
     assert words.withheld(a_plan(withheld=(a_create(), a_create()))) == "2 to create"
 
 
-def test_what_waits_is_counted_with_what_of_it_has_a_machine() -> None:
+def test_waiting_requests_are_counted_with_those_that_get_a_machine() -> None:
     waiting = a_signature(requests=("debian/1", "debian/2", "debian/3"), count=3)
     unserved = Unserved(signature=waiting.id, requests=("debian/3",), count=1, because="no pool")
 
@@ -121,7 +121,7 @@ def test_what_waits_is_counted_with_what_of_it_has_a_machine() -> None:
     assert words.waiting(a_plan()) == ""
 
 
-def test_new_machines_are_optimal_where_the_bound_is_of_the_same_figure() -> None:
+def test_new_machines_are_optimal_where_cost_equals_the_bound() -> None:
     assert list(words.new_machines(a_plan(optimum=an_optimum()))) == [
         "New machines: about 2.00 EUR until idle time-out (optimal)"
     ]
