@@ -1,4 +1,4 @@
-"""This module holds what every part of fleet.yaml is made of: a strict section and its words."""
+"""What every part of fleet.yaml is made of: strict sections, common types, secrets."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -19,15 +19,15 @@ WorkerTag = Annotated[str, Field(min_length=1, max_length=200, pattern=TAG_PATTE
 EnvName = Annotated[str, Field(pattern=ENV_PATTERN)]
 EnvNames = list[EnvName]
 LONGEST_WORD = 65_536
-"""Characters of one word of a command: scripts of many lines stand in `sh -c`."""
+"""Characters of one word of a command; long ones are scripts for `sh -c`."""
 Command = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=LONGEST_WORD)]], Field(min_length=1)
 ]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Cores = Annotated[int, Field(ge=1, le=10_000)]
 SPEED = (
-    "How fast it builds: 100% is a machine that `durations` and history are of where they name "
-    "none; left out: what its cores make of it."
+    "How fast it builds, where 100% is the machine that `durations` and history were measured on; "
+    "default: derived from its cores."
 )
 CurrencyCode = Annotated[str, Field(pattern=CURRENCY_PATTERN)]
 Url = Annotated[str, Field(pattern=URL_PATTERN, max_length=1000)]
@@ -37,23 +37,23 @@ EXPECTED = "expected"
 
 
 class Section(BaseModel):
-    """What every part of fleet.yaml has in common: no extra keys, no conversions, no changes."""
+    """A part of fleet.yaml: no extra keys, no conversions, immutable."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, defer_build=True, validate_default=False
     )
 
     def as_written(self) -> dict[str, Any]:
-        """Return what fleet.yaml says of it, so that validating that gives an equal section."""
+        """Return it as fleet.yaml has it; validating the result gives an equal section."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True, context=AS_WRITTEN)
 
 
 Written = PlainSerializer(Section.as_written)
-"""Marks a section in a model that leaves this process: it is read back as fleet.yaml is."""
+"""Marks a section in a model that is stored: it is written as in fleet.yaml."""
 
 
 def branch(choose: Callable[[Any], str | None], expected: str) -> Discriminator:
-    """Return what picks the one branch of a union whose errors are worth reporting."""
+    """Return a discriminator that reports only errors of the branch that was meant."""
     return Discriminator(
         choose, custom_error_type=EXPECTED, custom_error_message=f"expected {expected}"
     )
@@ -68,17 +68,17 @@ class EnvSecret(Section):
 class FileSecret(Section):
     """A secret read from a file."""
 
-    file: Text = Field(description="Path of the file; white space around its text is dropped.")
+    file: Text = Field(description="Path of the file; surrounding white space is removed.")
 
 
 class CommandSecret(Section):
     """A secret that a command prints."""
 
-    command: Command = Field(description="A program and its arguments; it prints the secret.")
+    command: Command = Field(description="Program and arguments that print the secret.")
     environment: EnvNames = Field(
         default_factory=list,
-        description="Variables of fleet's own environment that it gets, beside PATH, HOME, USER, "
-        "LOGNAME, LANG, TMPDIR and XDG_RUNTIME_DIR.",
+        description="Environment variables to pass on, in addition to PATH, HOME, USER, LOGNAME, "
+        "LANG, TMPDIR and XDG_RUNTIME_DIR.",
     )
 
 

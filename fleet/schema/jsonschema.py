@@ -1,7 +1,4 @@
-"""This module publishes JSON Schemas: of fleet.yaml, and of the documents fleet writes.
-
-They say what the models say: constraints of keys, units as patterns, defaults as written.
-"""
+"""JSON Schemas of fleet.yaml and of the documents that fleet writes, made from the models."""
 
 import re
 from typing import Any, Literal
@@ -20,8 +17,8 @@ from fleet.schema.units import (
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _EXTENDS = (
-    "Names of `templates` whose keys it takes over: its own win, then those of later names; "
-    "mappings merge key by key, lists and single values replace."
+    "Names of `templates` to take keys from. Its own keys win, then those of later templates; "
+    "mappings merge key by key, lists and single values are replaced."
 )
 Direction = Literal["read", "written"]
 _UNITS = (DURATION_PATTERN, *PERCENT_PATTERNS, SIZE_PATTERN)
@@ -36,7 +33,7 @@ def json_schema(name: str, model: Any, *, title: str, direction: Direction) -> d
 
 
 def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add to the schema of a Fleet what its reader merges first: `templates` and `extends`."""
+    """Add `templates` and `extends` to the schema of a Fleet; its reader merges them."""
     parts = schema["$defs"]
     pools = schema["properties"]["pools"]
     names = {"items": {"pattern": NAME_PATTERN, "type": "string"}, "type": "array"}
@@ -47,7 +44,7 @@ def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
     }
     parts["Template"] = {
         "additionalProperties": False,
-        "description": "What extends templates: any keys of a pool, none required.",
+        "description": "Keys of a pool, none required.",
         "properties": {"extends": {"description": _EXTENDS, **names}, **keys},
         "type": "object",
     }
@@ -57,7 +54,7 @@ def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
     section = {
         "additionalProperties": template,
         "default": {},
-        "description": "Named parts of pools, taken over by `extends`: any keys of a pool.",
+        "description": "Named parts of pools, for `extends`.",
         "propertyNames": {"pattern": NAME_PATTERN},
         "type": "object",
     }
@@ -79,10 +76,10 @@ def _partial(part: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSO
 
 
 class _Generator(GenerateJsonSchema):
-    """pydantic's generator, but strict about keys and with defaults the way they are written."""
+    """pydantic's generator, with strict keys, and defaults as in fleet.yaml."""
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        """Bind every key: patternProperties would let other keys pass."""
+        """Constrain every key: patternProperties would allow other keys."""
         found = super().dict_schema(schema)
         for pattern, values in found.pop("patternProperties", {}).items():
             found["additionalProperties"] = values
@@ -93,7 +90,7 @@ class _Generator(GenerateJsonSchema):
         return found
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Write a default of seconds or MiB with its unit."""
+        """Write defaults of seconds or MiB with their unit."""
         found = super().default_schema(schema)
         pattern = found.get("pattern")
         if pattern in _UNITS and isinstance(found.get("default"), int):
@@ -101,11 +98,11 @@ class _Generator(GenerateJsonSchema):
         return found
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
-        """Leave titles out: they would repeat the key."""
+        """Leave out titles, which would repeat the key."""
         return False
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        """Sort keys and turn docstrings into one line, so that the text is stable."""
+        """Sort keys and put each description on one line, so that the text is stable."""
         found = super().sort(value, parent_key)
         _one_line(found)
         return found

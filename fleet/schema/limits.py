@@ -1,4 +1,4 @@
-"""This module declares what bounds a run: budgets, guards and the approvals past a guard."""
+"""Sections for the limits of a run: budgets, guards and approvals."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from fleet.schema.units import Amount, Day, Percent, PoolName, PricePerHour, Sec
 
 
 class Budget(Section):
-    """Money or machine time as a hard limit across pools."""
+    """A hard limit on money or machine time across pools."""
 
     scope: Text | None = Field(None, description="Only work of this scope.")
     team: Text | None = Field(None, description="Only work of this team.")
@@ -28,39 +28,39 @@ class Budget(Section):
 
 
 class RefuseDelete(Section):
-    """Above either figure, deletions that demand did not cause are refused."""
+    """Refuse deletions that demand did not cause above either limit."""
 
-    share: Percent = Field(30, description="Share of a pool's, and of the fleet's, machines.")
-    count: Count = Field(10, description="Machines of a pool, and of the fleet.")
+    share: Percent = Field(30, description="Share of the machines of a pool or of the fleet.")
+    count: Count = Field(10, description="Machines of a pool or of the fleet.")
 
 
 class Refuse(Section):
-    """What a change of config, image or knowledge may not cause."""
+    """What a change of configuration, image or knowledge may not cause."""
 
     delete: RefuseDelete = Field(
-        default_factory=RefuseDelete.model_construct, description="Deletions above either figure."
+        default_factory=RefuseDelete.model_construct, description="Deletions above either limit."
     )
     cost_increase: PricePerHour | None = Field(
-        None, description="More money per hour than this; left out: no limit."
+        None, description="Increase of cost per hour; default: no limit."
     )
 
 
 class ThrottleDelete(Section):
-    """How many deletions one run may make because of demand."""
+    """How many machines one run may delete because of demand."""
 
-    count: Count = Field(20, description="Machines of a pool, and of the fleet.")
+    count: Count = Field(20, description="Machines of a pool or of the fleet.")
 
 
 class ThrottleCreate(Section):
-    """How many creations one run may make because of demand."""
+    """How many machines one run may create because of demand."""
 
     share: Percent = Field(100, description="Share of the machines that exist.")
-    free_below: Count = Field(10, description="Growth is measured from at least this many.")
-    count: Count = Field(50, description="Machines of a pool, and of the fleet.")
+    free_below: Count = Field(10, description="`share` is of at least this many machines.")
+    count: Count = Field(50, description="Machines of a pool or of the fleet.")
 
 
 class Throttle(Section):
-    """What demand causes: the first N now, the rest next run."""
+    """Limits on changes that demand causes; the rest follows in the next run."""
 
     delete: ThrottleDelete = Field(
         default_factory=ThrottleDelete.model_construct, description="Deletions in one run."
@@ -74,46 +74,43 @@ Boots = Annotated[int, Field(ge=1, le=50)]
 
 
 class BootFailures(Section):
-    """When a pool stops creating machines that do not come up."""
+    """When a pool stops creating machines because they fail to boot."""
 
     stop_after: Boots = Field(
-        3, description="Failures that stop a pool from booting that version of its image."
+        3, description="Failed boots after which a pool stops using an image version."
     )
-    of_last: Boots = Field(5, description="Among this many latest boots of it, of a day at most.")
+    of_last: Boots = Field(5, description="Latest boots of the version to count, within a day.")
     fall_back: Literal["previous-image", "nothing"] = Field(
         "nothing",
-        description="What the pool does then: boot the version before it, or make no machine.",
+        description="What the pool does then: boot the previous version, or create no machines.",
     )
 
 
 class Guards(Section):
-    """Limits on what one run may do, counted per pool and fleet-wide."""
+    """Limits on what one run may do, per pool and for the whole fleet."""
 
     refuse: Refuse = Field(
         default_factory=Refuse.model_construct,
-        description="What a change of config, image or knowledge may not cause.",
+        description="What a change of configuration, image or knowledge may not cause.",
     )
     throttle: Throttle = Field(
         default_factory=Throttle.model_construct,
-        description="What demand causes: the first N now.",
+        description="How many changes demand may cause in one run.",
     )
     boot_failures: BootFailures = Field(
         default_factory=BootFailures.model_construct,
-        description="When a pool stops creating machines that do not come up.",
+        description="When a pool stops creating machines because they fail to boot.",
     )
-    demand_max_age: Seconds = Field(
-        300, description="Demand read longer ago than this counts as unknown."
-    )
+    demand_max_age: Seconds = Field(300, description="Demand older than this counts as unknown.")
 
 
 class Approval(Section):
-    """The narrow way past a guard: reviewed, spent as it is used, gone by itself."""
+    """Permission to pass a guard: reviewed, limited in number and time."""
 
     guard: Literal["delete", "cost_increase", "rival"] = Field(
-        description="Which guard lets it pass; `rival`: machines for requests of a queue that "
-        "makes machines for them by itself too."
+        description="The guard to pass; `rival`: machines for a queue that also creates its own."
     )
-    pool: PoolName = Field(description="For which pool.")
-    count: Count = Field(description="How many machines it lets pass in all, over several runs.")
-    reason: Text = Field(description="Why, for whoever reviews it.")
-    expires: Day = Field(description="The last day it works.")
+    pool: PoolName = Field(description="The pool whose machines may pass.")
+    count: Count = Field(description="How many machines may pass in all, over several runs.")
+    reason: Text = Field(description="The reason, for reviewers.")
+    expires: Day = Field(description="The last day it is valid.")

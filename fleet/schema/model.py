@@ -1,8 +1,7 @@
-"""This module declares a whole fleet.yaml; a key that is not declared is refused.
+"""The model of fleet.yaml: `Fleet`, and every section of it to import from here.
 
-The parts live beside it: sources (providers, queues), rules (tags and who may ask), pools
-(images, machines), limits (budgets, guards). Every name is importable from here.
-Meaning of each key: docs/reference/fleet-yaml.md, generated from the descriptions.
+The sections are in sources.py (providers, queues), rules.py (tags, allow-list), pools.py (images,
+pools) and limits.py (budgets, guards). docs/reference/fleet-yaml.md is made from the descriptions.
 """
 
 from collections.abc import Collection, Iterator
@@ -92,124 +91,118 @@ from fleet.schema.units import Day, FleetName, Money, Name, PoolName, Seconds
 
 
 class State(Section):
-    """Where stacks and the store live."""
+    """Where state is stored."""
 
     backend: Text = Field(
         "file",
-        description="Pulumi backend for stack state: `file` (beside fleet.yaml, in .fleet/), or a "
+        description="Pulumi backend for stack state: `file` (in .fleet/ beside fleet.yaml) or a "
         "URL (file://, s3://, gs://, azblob://, postgres://).",
     )
     store: Text = Field(
         "sqlite",
-        description="What must outlive a run: `sqlite` (beside fleet.yaml, in .fleet/), or a URL "
-        "(sqlite:///, postgresql://).",
+        description="Database for history, tickets and cost: `sqlite` (in .fleet/ beside "
+        "fleet.yaml) or a URL (sqlite:///, postgresql://).",
     )
     images: Text = Field(
         ".fleet/images",
-        description="The folder of the images built on this computer, seen from fleet.yaml.",
+        description="Folder of the images built on this computer, relative to fleet.yaml.",
     )
     passphrase: SecretRef | None = Field(
-        None, description="Encrypts secrets in stack state (the real engine needs it)."
+        None, description="Encrypts secrets in stack state; the Pulumi engine needs it."
     )
 
 
 class ExchangeRate(Section):
-    """What one unit of a foreign currency costs in the currency of the file."""
+    """The exchange rate of a foreign currency."""
 
     rate: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
-        description="Price of one unit of it, in the currency of the file."
+        description="Price of one unit, in `money.currency`."
     )
-    as_of: Day = Field(description="The day of the rate.")
+    as_of: Day = Field(description="Day of the rate.")
 
 
 class MoneySettings(Section):
-    """Currency and calendar of every figure of money."""
+    """Currency and calendar of all amounts of money."""
 
-    currency: CurrencyCode = Field("EUR", description="ISO 4217 code of every total.")
+    currency: CurrencyCode = Field("EUR", description="Currency of all totals, an ISO 4217 code.")
     exchange: dict[CurrencyCode, ExchangeRate] = Field(
-        {}, description="Rates of the other currencies, by their code."
+        {}, description="Rates of other currencies, by code."
     )
-    time_zone: Text = Field("UTC", description="Calendar of days and months, an IANA name.")
+    time_zone: Text = Field("UTC", description="Time zone of days and months, an IANA name.")
 
 
 class Members(Section):
-    """Who is in which group."""
+    """The members of groups."""
 
     file: Text = Field(
-        description="A YAML or JSON file, relative to this one: group to a list of user names."
+        description="A YAML or JSON file, relative to this one: group to list of user names."
     )
 
 
 class Fleet(Section):
-    """A whole fleet.yaml, its included files merged into it."""
+    """A fleet.yaml, with included files and templates merged."""
 
     include: list[Text] = Field(
         [],
-        description="Patterns of further files, relative to this one; sections merge, "
-        "lists append.",
+        description="Patterns of further files, relative to this one; sections are merged, lists "
+        "are joined.",
     )
     fleet: FleetName = Field(
-        description="Ownership mark: everything this file owns carries the label fleet=NAME."
+        description="Name of the fleet; everything it owns has the label fleet=NAME."
     )
     state: State = Field(
-        default_factory=State.model_construct, description="Where stacks and the store live."
+        default_factory=State.model_construct, description="Where state is stored."
     )
-    cadence: Seconds = Field(600, description="How often somebody runs `fleet apply`.")
+    cadence: Seconds = Field(600, description="How often `fleet apply` runs.")
     expire_after: Seconds = Field(
         86_400,
-        description="How long after the last run that vouched for it a machine may be swept "
-        "(`fleet sweep --expired`).",
+        description="How long after the last `fleet apply` that renewed it a machine expires "
+        "(`fleet sweep --expired` deletes it).",
     )
     money: MoneySettings = Field(
         default_factory=MoneySettings.model_construct, description="Currency and calendar."
     )
     providers: dict[Name, Provider] = Field(
-        {}, description="Cloud accounts, by a name of your choice."
+        {}, description="Cloud accounts and other sources of machines, by name."
     )
-    queues: dict[Name, Queue] = Field(
-        {}, description="Where work waits, by a name of your choice."
-    )
+    queues: dict[Name, Queue] = Field({}, description="Where work waits, by name.")
     durations: dict[Text, Durations] = Field(
         {},
-        description="How long a task is expected to run where its history does not say, by its "
-        "name; `any` stands for every other. A list says it by package and machine.",
+        description="How long tasks run if history does not say, by task; `any` is for all other "
+        "tasks. A list distinguishes packages and machines.",
     )
     sizes: dict[Name, Size] = Field(
         default_factory=default_sizes,
-        description="Size classes; a machine provides every class that it reaches.",
+        description="Size classes by name; a machine provides every class that it reaches.",
     )
     tags: dict[WorkerTag, TagRule] = Field(
         {},
-        description="What a tag is, by the tag; a trailing `*` stands for any rest.",
+        description="Properties of tags, by tag; a trailing `*` matches any ending.",
     )
     members: Members | None = Field(
-        None, description="Who is in which group, for `asked_by`; left out: what the queue tells."
+        None, description="Members of groups, for `asked_by`; default: as the queue says."
     )
     lookups: dict[Name, dict[Text, dict[Text, Text]]] = Field(
-        {}, description="Tables for `derive`: value to a record, for instance of an environment."
+        {}, description="Tables for `derive`: value to a record, for example of an environment."
     )
-    derive: list[DeriveRule] = Field([], description="Tags a request gets from its own task data.")
+    derive: list[DeriveRule] = Field([], description="Tags that requests get from their data.")
     powerful: Annotated[list[PowerfulRule], Field(max_length=MOST_RULES)] = Field(
         [],
-        description="Builds that get powerful machines; all rules that match apply.",
+        description="The allow-list: builds that get powerful machines. All matching rules apply.",
     )
-    images: dict[Name, Image] = Field(
-        {}, description="What machines boot, by a name of your choice."
-    )
-    pools: dict[PoolName, AnyPool] = Field(
-        {}, description="Machines of one kind, by a name of your choice."
-    )
+    images: dict[Name, Image] = Field({}, description="What machines boot, by name.")
+    pools: dict[PoolName, AnyPool] = Field({}, description="Machines of one kind, by name.")
     budgets: dict[Name, Budget] = Field(
-        {}, description="Money or machine time as hard limits across pools."
+        {}, description="Hard limits on money or machine time across pools, by name."
     )
     guards: Guards = Field(
         default_factory=Guards.model_construct, description="Limits on what one run may do."
     )
-    approvals: list[Approval] = Field([], description="The narrow way past a guard.")
+    approvals: list[Approval] = Field([], description="Permissions to pass a guard.")
 
     @model_validator(mode="after")
     def _unfold(self) -> Self:
-        """Give each pool with commands of its own a provider, and an image, of its own."""
+        """Give each pool with its own commands its own provider and image."""
         for name, pool in self.pools.items():
             if isinstance(pool, HooksPool):
                 own = _free_name(name, self.providers)
@@ -222,19 +215,19 @@ class Fleet(Section):
                         {"existing"}, existing={own: name}
                     )
                 self.pools[name] = _at_provider(pool, own, image)
-                # So that what was written says them too.
+                # So that a dump has them too.
                 self.model_fields_set.update(("providers", "images"))
         return self
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
-    """Return a pool's name, or one like it where that is taken."""
+    """Return a pool's name, with a number if it is taken."""
     numbered = (f"{name[:28]}-{number}" for number in count(2))
     return next(each for each in chain([name], numbered) if each not in taken)
 
 
 def _at_provider(pool: HooksPool, provider: str, image: str) -> Pool:
-    """Return a pool as it would be written with a provider and an image of their own."""
+    """Return a pool with a provider and image in place of its commands."""
     kept = {key: getattr(pool, key) for key in Pool.model_fields}
     written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
     return Pool.model_construct(written, **{**kept, "provider": provider, "image": image})
@@ -315,22 +308,22 @@ __all__ = [
 
 
 def beginning_of(fleet: Fleet, pool: str) -> str:
-    """Return how the names of a pool's machines begin, before their number.
+    """Return the prefix of the names of a pool's machines, before their number.
 
-    Commands that were written for Resalloc look for machines that begin with their pool's name;
-    the `f` keeps them apart from Resalloc's own, as in POOL_00010001_20261122_181715.
+    Commands written for Resalloc expect names that begin with the pool's name; the `f`
+    distinguishes them from Resalloc's own, such as POOL_00010001_20261122_181715.
     """
     return f"{pool}_f" if speaks_resalloc(fleet, pool) else f"{fleet.fleet}-{pool}-"
 
 
 def is_named_by_fleet(fleet: str, pool: str, name: str) -> bool:
-    """Say whether a machine is called as fleet calls, or once called, those of its pool."""
+    """Say whether a machine has a name that fleet gives, or gave, to machines of its pool."""
     begins = (each for each in (f"{fleet}-{pool}-", f"{pool}_f") if name.startswith(each))
     return any(name.removeprefix(each).isdecimal() for each in begins)
 
 
 def speaks_resalloc(fleet: Fleet, pool: str) -> bool:
-    """Say whether a pool's machines are made by commands that were written for Resalloc."""
+    """Say whether a pool's commands were written for Resalloc."""
     declared = fleet.pools.get(pool)
     provider = fleet.providers.get(declared.provider) if isinstance(declared, Pool) else None
     return isinstance(provider, HooksProvider) and provider.interface == "resalloc"
@@ -340,7 +333,7 @@ Secret = EnvSecret | FileSecret | CommandSecret
 
 
 def secrets_in(value: object, path: str = "") -> Iterator[tuple[str, Secret]]:
-    """Yield every secret that is named, with the path of its key."""
+    """Yield every reference to a secret, with the path of its key."""
     match value:
         case EnvSecret() | FileSecret() | CommandSecret():
             yield path, value

@@ -1,4 +1,4 @@
-"""This module declares what machines are made of and how many there are: images and pools."""
+"""Sections for machines: images and pools."""
 
 from typing import Annotated, Literal
 
@@ -41,22 +41,21 @@ ServerUrl = Annotated[str, Field(pattern=SERVER_PATTERN, max_length=1000)]
 
 
 class Rebuild(Section):
-    """When a new version of an image is baked."""
+    """When fleet builds a new version of an image."""
 
-    every: Seconds = Field(description="A version older than this is replaced by a new one.")
-    keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions that are kept.")
+    every: Seconds = Field(description="Maximum age of a version.")
+    keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions to keep.")
 
 
 class Promote(Section):
-    """How a version that passed its test reaches every machine by itself."""
+    """How a version that passed its test is rolled out."""
 
     candidate: SomeShare = Field(
-        20, description="It boots first on at most this share of each pool's workers."
+        20, description="Maximum share of each pool's workers that boot it first."
     )
     after: Seconds = Field(
         6 * 3600,
-        description="After this it becomes current, unless `guards.boot_failures` stopped it: "
-        "then it is retired.",
+        description="Time until it becomes current, unless `guards.boot_failures` stops it.",
     )
 
 
@@ -77,58 +76,53 @@ PromoteRule = Annotated[
 ]
 
 _PROMOTE = (
-    "How a newer version that passed its test and is published everywhere reaches machines: "
-    "`manual`: by `fleet image promote`; `tested`: at once; `{candidate: 20%, after: 6h}`: first "
-    "on a share of each pool's workers; left out: that."
+    "How a new version is rolled out after it passed its test and is published everywhere: "
+    "`manual`: with `fleet image promote`; `tested`: at once; `{candidate: 20%, after: 6h}` "
+    "(default): first on a share of each pool's workers."
 )
-_PIN = (
-    "The version that machines boot, whatever is promoted, as in 20261121T203000Z; "
-    "left out: the current one."
-)
+_PIN = "The version that machines boot, for example 20261121T203000Z; default: the current one."
 
 
 class ImageRecipe(Section):
-    """An image that fleet bakes."""
+    """An image that fleet builds."""
 
-    suite: Text = Field(description="Debian suite, for instance trixie.")
-    architecture: Text = Field(description="Debian's name of the architecture, as in amd64.")
+    suite: Text = Field(description="Debian suite, for example trixie.")
+    architecture: Text = Field(description="Debian architecture, for example amd64.")
     provides: list[WorkerTag] = Field(
         [],
-        description="Tags that its worker reports, until a boot test has recorded them.",
+        description="Tags that its worker reports; a boot test replaces them.",
     )
     source: LongText | None = Field(
         None,
-        description="A deb822 APT source to install from as well, its key under `Signed-By`.",
+        description="An additional APT source in deb822 form, with its key in `Signed-By`.",
     )
-    enable_backends: list[Backend] = Field(
-        ["unshare"], description="Executor backends that are set up."
-    )
+    enable_backends: list[Backend] = Field(["unshare"], description="Executor backends to set up.")
     enable_tasks: list[Task] = Field(
-        ["autopkgtest", "sbuild"], description="Tasks whose programs are installed."
+        ["autopkgtest", "sbuild"], description="Tasks whose programs to install."
     )
-    packages: list[PackageName] = Field([], description="Further Debian packages.")
+    packages: list[PackageName] = Field([], description="Additional Debian packages.")
     worker_version: PackageVersion | None = Field(
-        None, description="This version of debusine-worker and no other; left out: the newest."
+        None, description="Version of debusine-worker; default: the newest."
     )
     swap: Mebibytes | None = Field(
-        None, description="Swap, in a file that is made at the first boot."
+        None, description="Size of the swap file, created at the first boot."
     )
     api_url: ServerUrl | None = Field(
         None,
-        description="The Debusine server baked in, as in `queues.*.url`; left out: passed as user "
+        description="Debusine server to build in, as in `queues.*.url`; default: passed as user "
         "data at boot.",
     )
     mirror: ServerUrl | None = Field(
-        None, description="The Debian archive it is baked from; left out: Debian's own."
+        None, description="Debian archive to build from; default: Debian's own."
     )
     snapshot: bool = Field(
         False,
-        description="The archive is one of an earlier day: its lists count although they expired.",
+        description="The archive is a snapshot; accept its expired package lists.",
     )
-    rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
+    rebuild: Rebuild | None = Field(None, description="When fleet builds a new version.")
     publish: list[Place] = Field(
         [],
-        description="Where versions are uploaded to: providers, and stores as in "
+        description="Where to upload versions: providers, and stores such as "
         "`file:///srv/images` or `s3://BUCKET/PREFIX`.",
     )
     promote: PromoteRule | None = Field(None, description=_PROMOTE)
@@ -136,17 +130,17 @@ class ImageRecipe(Section):
 
     @property
     def promotion(self) -> Promote | Literal["manual", "tested"]:
-        """Return how its versions are promoted, also where fleet.yaml does not say."""
+        """Return how its versions are promoted, with the default."""
         return self.promote or Promote()
 
 
 class ExistingImage(Section):
-    """An image that was baked elsewhere."""
+    """An image that was built elsewhere."""
 
     existing: Annotated[dict[Name, Text], Field(min_length=1)] = Field(
-        description="Provider name to the provider's own image id."
+        description="Provider to the provider's image id."
     )
-    architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+    architecture: Text = Field("amd64", description="Debian architecture.")
     provides: list[WorkerTag] = Field([], description="Tags that its worker reports.")
     version: Text | None = Field(None, description=_PIN)
 
@@ -183,95 +177,94 @@ Types = Annotated[
 
 
 class Machine(Section):
-    """What a pool's machines are; figures override the catalogue's."""
+    """A pool's machines; figures override the catalogue's."""
 
     type: Types | None = Field(
         None,
-        description="The provider's own name of the type, or several of which any will do.",
+        description="The provider's name of the machine type, or a list of alternatives.",
     )
     cores: Cores | None = Field(None, description="Processor cores.")
     speed: Speed | None = Field(None, description=SPEED)
     memory: Mebibytes | None = Field(None, description="Main memory.")
     disk: Mebibytes | None = Field(None, description="Disk.")
     swap: Mebibytes | None = Field(
-        None, description="Swap, made on the machine's disk beside `disk`."
+        None, description="Swap on the machine's disk, in addition to `disk`."
     )
-    price: PricePerHour | None = Field(None, description="Price of one machine, on demand.")
+    price: PricePerHour | None = Field(None, description="On-demand price of one machine.")
     market: Annotated[list[Market], Field(min_length=1)] = Field(
-        ["on-demand"], description="Markets to buy on, the cheapest that has stock."
+        ["on-demand"], description="Markets to buy on; fleet uses the cheapest in stock."
     )
 
 
 class Workers(Section):
-    """How many workers a pool may hold."""
+    """How many workers a pool may have."""
 
-    max: Count = Field(description="Never more than this.")
-    min: Count = Field(0, description="Never fewer than this.")
-    spare: Count = Field(0, description="Idle workers kept ready beyond what waits.")
+    max: Count = Field(description="Maximum number of workers.")
+    min: Count = Field(0, description="Minimum number of workers.")
+    spare: Count = Field(0, description="Idle workers to keep ready beyond demand.")
     max_starting: Count | None = Field(
-        None, description="Machines booting at the same time; left out: any number."
+        None, description="Maximum number of machines that boot at once; default: no limit."
     )
 
 
 class Boot(Section):
     """How long a machine takes from its creation to its worker."""
 
-    expected: Seconds = Field(90, description="Usual time, for estimates.")
-    deadline: Seconds = Field(600, description="After this it counts as failed.")
+    expected: Seconds = Field(90, description="Usual boot time, for estimates.")
+    deadline: Seconds = Field(600, description="Time after which the boot has failed.")
 
 
 class Ready(Section):
-    """When a machine at a cloud may be given to a ticket: its port answers."""
+    """When a cloud machine may be given to a ticket: its port answers."""
 
     port: Annotated[int, Field(ge=1, le=65535)] = Field(
-        22, description="TCP port that has to answer at the machine's address."
+        22, description="TCP port that must answer at the machine's address."
     )
     banner: Text | None = Field(
         None,
-        description="What the port has to greet with, as in `SSH-`; left out: a connection is "
-        "enough.",
+        description="Required start of the port's greeting, for example `SSH-`; default: a "
+        "connection is enough.",
     )
     within: Seconds = Field(
         300,
-        description="So long after its creation it counts as failed to boot, in place of "
-        "`boot.deadline`.",
+        description="Time after creation when the boot has failed, instead of `boot.deadline`.",
     )
 
 
 class Retire(Section):
-    """When a worker is let go although nothing is wrong with it."""
+    """When a healthy worker is deleted or replaced."""
 
-    idle_after: Seconds = Field(900, description="Idle for this long.")
+    idle_after: Seconds = Field(900, description="Idle time after which it is deleted.")
     at: Literal["paid-end", "once"] | None = Field(
         None,
-        description="When a machine goes that may go: `paid-end`, in the last run before its next "
-        "step of time is billed, or `once`; left out: `paid-end`.",
+        description="When a surplus machine is deleted: `paid-end` (default): in the last run "
+        "before the next billing step; `once`: at once.",
     )
     max_age: Seconds | None = Field(
         None,
-        description="Its machine is older than this: replaced as `replace` says; left out: never.",
+        description="Age after which its machine is replaced (see `replace`); default: never.",
     )
     max_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         None,
-        description="It has finished this many requests: replaced as `replace` says; left out: "
-        "never.",
+        description="Finished requests after which its machine is replaced (see `replace`); "
+        "default: never.",
     )
 
 
 class Reuse(Section):
-    """How long a machine that a ticket has released may get another of the same sandbox."""
+    """How long a released machine may be reused by tickets of the same sandbox."""
 
     opportunity: Seconds = Field(
-        description="So long it is kept for one after its release, and while its hour is paid for."
+        description="How long to keep it after its release, and at least to the paid hour's end."
     )
     max_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="It has had this many tickets; left out: any number."
+        None, description="Maximum number of tickets for one machine; default: no limit."
     )
-    max_age: Seconds | None = Field(3600, description="It had its first ticket this long ago.")
+    max_age: Seconds | None = Field(3600, description="Maximum time since its first ticket.")
 
 
 class PoolBudget(Section):
-    """Money as a hard limit of one pool."""
+    """A hard limit on money of one pool."""
 
     per_hour: Amount | None = Field(None, description="Money per hour.")
     per_day: Amount | None = Field(None, description="Money per calendar day.")
@@ -279,18 +272,17 @@ class PoolBudget(Section):
 
 
 class Replace(Section):
-    """How workers are replaced that are outdated or worn out, never before their work ends."""
+    """How outdated or expired workers are replaced, never before their work ends."""
 
     at_a_time: Percent = Field(
         10,
-        description="At most this share of the pool at once, rounded up to a whole worker; `0%`: "
-        "none at all.",
+        description="Maximum share of the pool to replace at once, rounded up; `0%`: none.",
     )
     windows: list[Window] = Field(
         [],
-        description='Only in these windows, as in "mon-fri 07:00-17:00 Europe/Berlin"; without a '
-        "zone in `money.time_zone`, over midnight where the end is not after the start; left out: "
-        "at any time.",
+        description='Times when replacing is allowed, for example "mon-fri 07:00-17:00 '
+        'Europe/Berlin"; the default zone is `money.time_zone`; a window whose end is not after '
+        "its start passes midnight; default: any time.",
     )
 
 
@@ -311,78 +303,78 @@ Mode = Literal["apply", "observe", "drain", "pause"]
 class Pool(Section):
     """Machines of one kind."""
 
-    provider: Name = Field(description="Where its machines are made; a name of `providers`.")
+    provider: Name = Field(description="Where its machines are created; a name of `providers`.")
     machine: TypeOrMachine = Field(description="A machine type, or its figures.")
     image: Name = Field(description="What its machines boot; a name of `images`.")
     serves: list[Name] | None = Field(
-        None, description="Names of `queues`; left out: every queue."
+        None, description="Names of `queues` to serve; default: all."
     )
     provides: list[WorkerTag] = Field(
-        [], description="Tags added to what image and machine provide."
+        [], description="Tags in addition to those of image and machine."
     )
-    requires: list[WorkerTag] = Field([], description="Tags a request must bring to run here.")
-    workers: Workers = Field(description="How many workers it may hold.")
+    requires: list[WorkerTag] = Field([], description="Tags that a request must provide.")
+    workers: Workers = Field(description="How many workers it may have.")
     boot: Boot = Field(
         default_factory=Boot.model_construct,
         description="How long a machine takes until its worker registers.",
     )
     ready: Ready | None = Field(
         None,
-        description="Of machines at hcloud and aws that tickets are given: the port that has to "
-        "answer first; left out: ready when the provider says that it runs and has an address.",
+        description="For tickets on hcloud and aws: the port that must answer first; default: a "
+        "machine is ready when it runs and has an address.",
     )
     retire: Retire = Field(
         default_factory=Retire.model_construct,
-        description="When a worker is let go although nothing is wrong with it.",
+        description="When a healthy worker is deleted or replaced.",
     )
     reuse: Reuse | None = Field(
         None,
-        description="Of machines that tickets are given: how far one may be used again in the "
-        "same sandbox; left out: a machine is for one ticket.",
+        description="For tickets: how a machine may be reused within a sandbox; default: one "
+        "ticket per machine.",
     )
     priorities: dict[WorkerTag, Annotated[int, Field(ge=-100_000, le=100_000)]] = Field(
         {},
-        description="Of machines that tickets are given: tag to how much this pool is preferred "
-        "for it; of the tags that a ticket asks for they add up. Which of the machines that are "
-        "free a ticket gets, and where one is made (`queues.NAME.prefer`), is decided by it. "
-        "(Resalloc: priority of a tag)",
+        description="For tickets: tag to preference for this pool; those of all tags of a ticket "
+        "are added. They decide which free machine a ticket gets, and where fleet creates one "
+        "(`queues.NAME.prefer`). (Resalloc: priority of a tag)",
     )
     target_wait: Seconds | None = Field(
-        None, description="How long work may wait; left out: one machine per waiting request."
+        None, description="How long work may wait; default: one machine per waiting request."
     )
-    budget: PoolBudget | None = Field(None, description="Money as a hard limit of this pool.")
+    budget: PoolBudget | None = Field(None, description="A hard limit on money of this pool.")
     replace: Replace = Field(
         default_factory=Replace.model_construct,
-        description="How workers are replaced that are outdated or worn out.",
+        description="How outdated or expired workers are replaced.",
     )
     mode: Mode = Field(
         "apply",
-        description="`observe`: plan only; `drain`: let go of every worker; `pause`: leave alone.",
+        description="`apply`: change machines; `observe`: plan only; `drain`: delete every worker "
+        "when it is idle; `pause`: change nothing.",
     )
-    previously: PoolName | None = Field(None, description="The name this pool had before.")
+    previously: PoolName | None = Field(None, description="Former name of this pool.")
 
 
 class HooksPool(Pool):
-    """Machines that commands of the pool itself make, list and delete."""
+    """Machines that the pool's own commands create, list and delete."""
 
     provider: Literal["hooks"] = Field(description="The word `hooks`.")
-    hooks: Hooks = Field(description="The commands, as of a provider of kind `hooks`.")
+    hooks: Hooks = Field(description="The commands, as for a provider of kind `hooks`.")
     image: Name | Literal[""] = Field(
-        "", description="What its machines boot; left out: what its commands know."
+        "", description="What its machines boot; default: chosen by the commands."
     )
     workers: Workers = Field(
         default_factory=lambda: Workers(max=1),
-        description="How many workers it may hold; left out: one.",
+        description="How many workers it may have; default: one.",
     )
 
 
 class StaticPool(Section):
-    """Machines that exist already: counted as capacity, never touched."""
+    """Existing machines: counted as capacity, never changed."""
 
     static: Annotated[list[Text], Field(min_length=1)] = Field(description="Names of the workers.")
-    provides: list[WorkerTag] = Field([], description="Tags its workers provide.")
+    provides: list[WorkerTag] = Field([], description="Tags that its workers provide.")
     serves: list[Name] | None = Field(
-        None, description="Names of `queues`; left out: every queue."
+        None, description="Names of `queues` to serve; default: all."
     )
 
 

@@ -1,4 +1,4 @@
-"""This module declares what work may ask for: sizes, tags, derived tags and the allow-list."""
+"""Sections for what work may ask for: sizes, tags, derived tags and the allow-list."""
 
 from typing import Annotated, Literal
 
@@ -19,35 +19,33 @@ from fleet.schema.units import Day, Mebibytes, Percent, Seconds, Share, SomeShar
 
 
 class Size(Section):
-    """A documented size class; a machine provides every class that it reaches."""
+    """A size class; a machine provides every class that it reaches."""
 
-    cores: Cores = Field(description="At least this many processor cores.")
-    memory: Mebibytes = Field(description="At least this much main memory.")
-    disk: Mebibytes = Field(description="At least this much disk.")
-    swap: Mebibytes | None = Field(None, description="At least this much swap.")
+    cores: Cores = Field(description="Minimum processor cores.")
+    memory: Mebibytes = Field(description="Minimum main memory.")
+    disk: Mebibytes = Field(description="Minimum disk.")
+    swap: Mebibytes | None = Field(None, description="Minimum swap.")
 
 
 class Duration(Section):
-    """How long a task runs for some packages, and on which machine that was measured."""
+    """How long a task runs for some packages, and the machine on which it was measured."""
 
     match: LongText | None = Field(
         None,
-        description="RE2 that matches the whole name of the package, or the whole name that "
-        "`powerful` matches; left out: every package.",
+        description="RE2 pattern of the package name, or of the name that `powerful` matches; "
+        "default: every package.",
     )
-    takes: Seconds | None = Field(
-        None, description="How long it runs, where history does not say; left out: not stated."
-    )
+    takes: Seconds | None = Field(None, description="How long it runs if history does not say.")
     machine: Text | None = Field(
-        None, description="The machine type that this was measured on, history too where first."
+        None, description="Machine type of the measurement; of history too in the first item."
     )
     cores: Cores | None = Field(
-        None, description="The cores of that machine; left out: those of `machine`."
+        None, description="Cores of that machine; default: those of `machine`."
     )
     parallel: Share | None = Field(
         None,
-        description="Share of the work that more cores share (Amdahl's law), for machines of "
-        "which nothing is stated; left out: 90%.",
+        description="Share of the work that runs in parallel (Amdahl's law), for machines without "
+        "a measurement; default: 90%.",
     )
 
 
@@ -72,29 +70,29 @@ class Askers(Section):
 
 
 class LimitsPer(Section):
-    """How many machines one of each may hold at once."""
+    """How many machines each submitter, owner, scope, team or sandbox may have at once."""
 
-    submitter: Count | None = Field(None, description="Machines per person who asked.")
+    submitter: Count | None = Field(None, description="Machines per submitter.")
     owner: Count | None = Field(None, description="Machines per owner of the project.")
     scope: Count | None = Field(None, description="Machines per scope.")
     team: Count | None = Field(None, description="Machines per team.")
-    sandbox: Count | None = Field(None, description="Machines per sandbox of tickets.")
+    sandbox: Count | None = Field(None, description="Machines per sandbox (tickets).")
 
 
 class Limits(Section):
-    """How many machines requests with this tag may hold at once."""
+    """How many machines may be in use at once."""
 
     per: LimitsPer = Field(
-        default_factory=LimitsPer.model_construct, description="Machines per one of each."
+        default_factory=LimitsPer.model_construct, description="Machines per submitter, owner, …"
     )
     total: Count | None = Field(None, description="Machines in all.")
 
 
 class Otherwise(Section):
-    """What happens to a request whose on-demand tag cannot be had."""
+    """What happens to a request whose on-demand tag is not available."""
 
-    after: Seconds = Field(description="After waiting this long.")
-    drop: Literal[True] = Field(description="The request runs without the tag.")
+    after: Seconds = Field(description="How long it waits.")
+    drop: Literal[True] = Field(description="Then it runs without the tag.")
 
 
 AskedBy = Literal["user", "task", "rules", "tickets", "system"]
@@ -127,101 +125,103 @@ WaitOrDrop = Annotated[
 
 
 class TagRule(Section):
-    """What a tag is, who may ask for it, who may provide it."""
+    """Properties of a tag: who may ask for it, what may provide it, its limits."""
 
     kind: Literal["plain", "number"] = Field(
-        "plain", description="`number`: requests state a minimum, as in memory_gib>=64."
+        "plain", description="`number`: requests ask for a minimum, for example memory_gib>=64."
     )
     on_demand: bool = Field(
-        False, description="Pools that provide it hold no machine while nothing asks for it."
+        False, description="Pools that provide it have no machines while nothing asks for it."
     )
     exclusive: bool = Field(
-        False, description="A worker that provides it runs only requests that ask for it."
+        False, description="Workers that provide it run only requests that ask for it."
     )
-    asked_by: list[Asker] | None = Field(None, description="Who may ask for it; left out: anyone.")
+    asked_by: list[Asker] | None = Field(None, description="Who may ask for it; default: anyone.")
     provided_by: list[ProvidedBy] | None = Field(
-        None, description="What may provide it; left out: any source."
+        None, description="What may provide it; default: any source."
     )
     limits: Limits = Field(
         default_factory=Limits.model_construct,
-        description="How many machines it may hold at once.",
+        description="How many machines its requests may have at once.",
     )
     priority: Literal["low", "normal", "high"] = Field(
-        "normal", description="`low` displaces nothing."
+        "normal", description="`low`: never displaces other requests."
     )
     otherwise: WaitOrDrop = Field(
-        "wait", description="What happens when none can be had: wait, or run without the tag."
+        "wait", description="When it is not available: wait, or run without the tag."
     )
 
 
 class History(Section):
-    """What earlier runs of the same task used for the same package."""
+    """A minimum from what earlier runs of the same task and package used."""
 
     of: Literal["memory", "disk"] = Field(description="Peak main memory, or peak disk space.")
-    quantile: SomeShare = Field(95, description="This share of the runs needed no more.")
-    margin: Percent = Field(20, description="So much more than that.")
+    quantile: SomeShare = Field(95, description="Share of the runs that needed no more.")
+    margin: Percent = Field(20, description="Margin to add.")
     min_runs: Annotated[Count, Field(ge=1)] = Field(
-        10, description="Not used where fewer runs are known."
+        10, description="Minimum number of known runs."
     )
 
 
 class DeriveRule(Section):
-    """A tag that a request gets from its own task data."""
+    """A tag that requests get from their task data, tags or history."""
 
-    task: Text | None = Field(None, description="Only for this task; left out: for every task.")
-    from_: Text | None = Field(None, alias="from", description="A dotted path into the task data.")
+    task: Text | None = Field(None, description="Only for this task; default: every task.")
+    from_: Text | None = Field(None, alias="from", description="A dotted path in the task data.")
     tag: WorkerTag | None = Field(
         None,
-        description="In place of `from`: only for requests with this tag, derived ones too; a "
-        "trailing `*` stands for any rest, which is the value.",
+        description="Instead of `from`: only for requests with this tag, derived tags included; a "
+        "trailing `*` matches any ending, which is the value.",
     )
     lookup: Text | None = Field(
         None,
-        description="A table of `lookups` that turns the value into a record; `environments` also "
-        "from the queue, where it tells.",
+        description="A table of `lookups` that turns the value into a record; the queue may have "
+        "`environments` itself.",
     )
     history: History | None = Field(
         None,
-        description="In place of `from`: the value is what earlier runs needed, in whole GiB. "
-        "A minimum that the request states itself comes first.",
+        description="Instead of `from`: the value is what earlier runs needed, in whole GiB. A "
+        "minimum of the request itself takes precedence.",
     )
     source_build: bool | None = Field(
-        None, description="Only for source builds (true), or only for others (false)."
+        None, description="Only for source builds (true), or only for other builds (false)."
     )
     ask: Text = Field(
-        description="The tag; `{value}` stands for what was found, `{value.KEY}` for a part of it."
+        description="The tag; `{value}` is the value found, `{value.KEY}` a part of it."
     )
 
 
 SOURCE_CHROOT = "srpm-builds"
 """The chroot in the name of a Copr source build (Copr's own name of its results directory)."""
 MOST_RULES = 2000
-"""So many rules the allow-list may hold, for each may take time to check."""
+"""How many rules the allow-list may have."""
 
 
 class PowerfulRule(Section):
-    """Builds that get powerful machines: the allow-list."""
+    """A rule of the allow-list: builds that get powerful machines."""
 
     match: Text = Field(
-        description="Full match on owner/project[:dir]/chroot/package (Copr) or "
+        description="RE2 pattern of the whole name: owner/project[:dir]/chroot/package (Copr) or "
         "scope/workspace/architecture/source (Debusine)."
     )
     ask: Annotated[list[WorkerTag], Field(min_length=1)] = Field(
         description="Tags that a matching request gets."
     )
-    dirs: bool = Field(False, description="Also the pull-request directories of the project.")
+    dirs: bool = Field(False, description="Also match pull-request directories of the project.")
     at_most: Count | None = Field(
-        None, description="More names than these in a recorded queue are a finding."
+        None, description="Warn if it matches more names than this in a recorded queue."
     )
     contact: Text | None = Field(None, description="Whom to ask about it.")
     reason: Text | None = Field(None, description="Why it needs powerful machines.")
-    expires: Day | None = Field(None, description="The last day it works.")
-    matches: list[Text] = Field([], description="Cases that must match, checked by validate.")
-    rejects: list[Text] = Field([], description="Cases that must not match, checked by validate.")
+    expires: Day | None = Field(None, description="The last day it is valid.")
+    matches: list[Text] = Field([], description="Names that must match; `fleet validate` checks.")
+    rejects: list[Text] = Field(
+        [], description="Names that must not match; `fleet validate` checks."
+    )
 
 
 def default_sizes() -> dict[str, Size]:
-    """Return the documented size classes (MiB)."""
+    """Return the default size classes."""
     gib = 1024
     return {
         "small": Size.model_construct(cores=2, memory=4 * gib, disk=40 * gib, swap=None),
@@ -236,37 +236,37 @@ COLLECTION_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9+._-]*$"
 
 
 class DebusineRules(Section):
-    """Where a Debusine server keeps the rules that fleet compares and delivers."""
+    """Where a Debusine server has the rules that fleet compares and delivers."""
 
     workspaces: Annotated[list[Workspace], Field(min_length=1)] = Field(
-        description="Workspaces that get the rules, each as SCOPE/WORKSPACE."
+        description="Workspaces that need the rules, each as SCOPE/WORKSPACE."
     )
     collection: Annotated[str, Field(pattern=COLLECTION_PATTERN)] = Field(
-        "default", description="Name of their task-configuration collection."
+        "default", description="Name of the task-configuration collection."
     )
     tasks: Annotated[list[Text], Field(min_length=1)] = Field(
-        ["sbuild"], description="The tasks that `powerful` is about."
+        ["sbuild"], description="Tasks that `powerful` applies to."
     )
     token: SecretRef | None = Field(
         None,
-        description="REST token of an owner of these workspaces, by reference; only "
-        "`fleet export debusine --apply` uses it.",
+        description="REST token of an owner of these workspaces; only `fleet export debusine "
+        "--apply` uses it.",
     )
 
 
 class CoprRulesFile(Section):
-    """A file that holds Copr's allow-list."""
+    """A file with Copr's allow-list."""
 
     file: Text = Field(
-        description="The configuration of Copr's frontend that sets EXTRA_BUILDCHROOT_TAGS, "
-        "relative to this file."
+        description="Configuration of Copr's frontend that sets EXTRA_BUILDCHROOT_TAGS, relative "
+        "to this file."
     )
 
 
 class CoprRulesUrl(Section):
-    """An address that answers with Copr's allow-list."""
+    """A URL of Copr's allow-list."""
 
-    url: Url = Field(description="Address of that file, read without credentials.")
+    url: Url = Field(description="URL of that file, read without credentials.")
 
 
 def _copr_rules_form(value: object) -> str | None:

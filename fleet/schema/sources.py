@@ -1,4 +1,4 @@
-"""This module declares where machines come from and where work waits: providers and queues."""
+"""Sections for providers, where machines come from, and queues, where work waits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
@@ -25,7 +25,7 @@ SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
 CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
 Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
 Engine = Literal["embedded", "pulumi"]
-"""What changes a provider's stacks."""
+"""The engine that changes a provider's stacks."""
 ADDRESSES_PATTERN = r"^[0-9a-fA-F.:]{2,39}/\d{1,3}$"
 PORT_PATTERN = r"^(any|\d{1,5}(-\d{1,5})?)$"
 ANSWER_PATTERN = r"^([^{}]|\{(name|host|port|pool|data)\})*$"
@@ -35,22 +35,22 @@ Addresses = Annotated[str, Field(pattern=ADDRESSES_PATTERN)]
 
 
 class HcloudNetwork(Section):
-    """A private network that every new server joins, beside its public address."""
+    """A private network of all new servers, in addition to their public address."""
 
-    ip_range: Cidr = Field(description="Its addresses, as in 10.20.0.0/16.")
-    zone: Text = Field(description="The network zone of `location`, for instance eu-central.")
+    ip_range: Cidr = Field(description="Its addresses, for example 10.20.0.0/16.")
+    zone: Text = Field(description="Network zone of `location`, for example eu-central.")
 
 
 class FirewallRule(Section):
-    """What a firewall lets through; what no rule of a direction names is stopped."""
+    """Traffic that a firewall allows; it blocks everything else of a direction with rules."""
 
-    direction: Literal["in", "out"] = Field("in", description="Seen from the server.")
+    direction: Literal["in", "out"] = Field("in", description="Direction, from the server.")
     protocol: Literal["tcp", "udp", "icmp", "esp", "gre"] = Field(description="Protocol.")
     port: Annotated[str, Field(pattern=PORT_PATTERN)] | None = Field(
-        None, description="A port, a range as in 8000-9000, or `any`; of tcp and udp only."
+        None, description="A port, a range such as 8000-9000, or `any`; for tcp and udp only."
     )
     ips: Annotated[list[Addresses], Field(min_length=1)] = Field(
-        description="Where it comes from or goes to, as in 192.0.2.0/24."
+        description="Source or target addresses, for example 192.0.2.0/24."
     )
 
 
@@ -84,20 +84,20 @@ class HcloudProvider(ProviderSection):
     engine: ClassVar[Engine] = "pulumi"
     has_images = True
     kind: Literal["hcloud"] = Field(description="Hetzner Cloud.")
-    location: Text = Field(description="Where servers stand, for instance fsn1, nbg1, hel1.")
-    token: SecretRef = Field(description="API token of the project, by reference.")
+    location: Text = Field(description="Location of servers, for example fsn1, nbg1 or hel1.")
+    token: SecretRef = Field(description="API token of the project.")
     network: HcloudNetwork | None = Field(
-        None, description="A private network of all new servers; left out: none."
+        None, description="A private network of all new servers; default: none."
     )
     firewall: list[FirewallRule] | None = Field(
-        None, description="Rules of the firewall of all new servers; left out: no firewall."
+        None, description="Firewall rules of all new servers; default: no firewall."
     )
     ssh_keys: dict[Name, Text] = Field(
-        {}, description="Who may log in as root: a name of your choice to a public key."
+        {}, description="Public keys that may log in as root, by name."
     )
     placement_group: Literal["spread"] | None = Field(
         None,
-        description="`spread` puts each server on a host of its own; Hetzner takes ten at most.",
+        description="`spread`: each server on a different host; Hetzner allows at most ten.",
     )
 
     @property
@@ -107,30 +107,30 @@ class HcloudProvider(ProviderSection):
 
 
 class AwsNetwork(Section):
-    """A network of AWS where machines stand."""
+    """The network of machines at AWS."""
 
     vpc: Annotated[str, Field(pattern=VPC_PATTERN)] = Field(description="Id of the VPC.")
     subnet: Annotated[str, Field(pattern=SUBNET_PATTERN)] = Field(
-        description="Id of a subnet of it; it decides whether machines have a public address."
+        description="Id of a subnet; it decides whether machines have a public address."
     )
 
 
 class AwsProvider(ProviderSection):
-    """An AWS account in one region; credentials come by the usual AWS chain."""
+    """An AWS account in one region; credentials come from the usual AWS chain."""
 
     engine: ClassVar[Engine] = "pulumi"
     has_images = True
     has_spot = True
     kind: Literal["aws"] = Field(description="Amazon EC2.")
-    region: Text = Field(description="For instance eu-central-1.")
+    region: Text = Field(description="Region, for example eu-central-1.")
     network: AwsNetwork | None = Field(
-        None, description="Where machines stand; left out: in the region's default VPC."
+        None, description="Network of machines; default: the region's default VPC."
     )
     key_pair: Text | None = Field(
-        None, description="Name of an EC2 key pair that opens machines; left out: none does."
+        None, description="Name of an EC2 key pair for ssh; default: none."
     )
     ssh_from: list[Cidr] = Field(
-        [], description="Addresses that may reach machines by ssh; left out: nothing comes in."
+        [], description="Addresses that may connect by ssh; default: none."
     )
 
     @property
@@ -146,50 +146,46 @@ class SimMachineType(Section):
     memory: Mebibytes = Field(description="Main memory.")
     disk: Mebibytes = Field(description="Disk.")
     price: PricePerHour = Field(description="Price of one machine.")
-    architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+    architecture: Text = Field("amd64", description="Debian architecture.")
     speed: Speed | None = Field(None, description=SPEED)
-    stock: Count | None = Field(
-        None, description="How many can exist at once; left out: as many as wanted."
-    )
+    stock: Count | None = Field(None, description="How many can exist at once; default: no limit.")
     spot: PricePerHour | None = Field(
-        None, description="Price on the spot market; left out: it is not sold there."
+        None, description="Price on the spot market; default: not sold there."
     )
     spot_stock: Count | None = Field(
-        None, description="How many spot machines can exist at once; left out: as many as wanted."
+        None, description="How many spot machines can exist at once; default: no limit."
     )
 
 
 class Faults(Section):
-    """What goes wrong on purpose, at a provider for trials."""
+    """Simulated failures, for trials."""
 
     create: Literal["out-of-stock", "quota", "error"] | None = Field(
         None, description="How every creation fails."
     )
     never_boots: list[Text] = Field(
         [],
-        description="Machines of these types, or that boot these images, never register.",
+        description="Machine types and images whose machines never register.",
     )
 
 
 class SimBilling(Section):
-    """How the simulated provider counts time, and what it bills beside a machine."""
+    """How the simulated provider bills."""
 
-    increment: Seconds = Field(
-        1, description="Time is billed in whole steps of this, from a machine's creation."
-    )
+    increment: Seconds = Field(1, description="Billing step, from a machine's creation.")
     minimum: Seconds | None = Field(
-        None, description="Billed at least; left out: one step of `increment`."
+        None, description="Minimum time billed; default: one `increment`."
     )
     hours_per_month: Annotated[int, Field(ge=1, le=744)] | None = Field(
         None,
-        description="Hours of a calendar month that are billed at most; left out: all of them.",
+        description="Maximum hours billed in a calendar month; default: all.",
     )
     address: PricePerHour | None = Field(
-        None, description="Price of a machine's address; left out: nothing."
+        None, description="Price of a machine's address; default: free."
     )
     disk: PricePerHour | None = Field(
         None,
-        description="Price of one GiB of disk above what the machine type has; left out: nothing.",
+        description="Price of one GiB of disk beyond that of the machine type; default: free.",
     )
 
 
@@ -199,21 +195,21 @@ class SimProvider(ProviderSection):
     has_spot = True
     kind: Literal["sim"] = Field(description="Simulated machines, kept in a file.")
     path: Text | None = Field(
-        None, description="The file that is the simulated cloud; left out: in .fleet/."
+        None, description="File with the simulated cloud; default: in .fleet/."
     )
-    boot: Seconds = Field(60, description="From creation to the worker registering itself.")
+    boot: Seconds = Field(60, description="Time from creation until the worker registers.")
     types: dict[Text, SimMachineType] = Field(
-        {}, description="Added to the machine types of the catalogue."
+        {}, description="Machine types in addition to the catalogue's."
     )
     billing: SimBilling = Field(
         default_factory=SimBilling.model_construct,
-        description="How time is billed; left out: by the second, and nothing but the machine.",
+        description="How machines are billed; default: by the second, without extras.",
     )
     faults: Faults = Field(
-        default_factory=Faults.model_construct, description="What goes wrong, on purpose."
+        default_factory=Faults.model_construct, description="Simulated failures."
     )
     engine: Engine = Field(
-        "embedded", description="Which engine owns the stacks of this provider."
+        "embedded", description="The engine that owns the stacks of this provider."
     )
 
     @property
@@ -228,12 +224,12 @@ class SimProvider(ProviderSection):
 
 
 class LocalMachineType(Section):
-    """What machines of a local provider are planned with; nothing holds a process to it."""
+    """A machine type of a local provider, for planning only; processes are not limited to it."""
 
     cores: Cores = Field(description="Processor cores.")
     memory: Mebibytes = Field(description="Main memory.")
-    disk: Mebibytes | None = Field(None, description="Disk; left out: none is planned with.")
-    architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+    disk: Mebibytes | None = Field(None, description="Disk; default: none.")
+    architecture: Text = Field("amd64", description="Debian architecture.")
     speed: Speed | None = Field(None, description=SPEED)
 
 
@@ -243,17 +239,17 @@ class LocalProvider(ProviderSection):
     engine: ClassVar[Engine] = "embedded"
     kind: Literal["local"] = Field(description="Processes on this computer.")
     run: Command = Field(
-        description="What runs on a machine, a program and its arguments: `{name}` stands for the "
-        "machine's name, `{home}` for its own folder, which is also HOME."
+        description="Program and arguments to run on a machine: `{name}` is the machine's name, "
+        "`{home}` its own folder, which is also HOME."
     )
     path: Text | None = Field(
-        None, description="The folder of the machines' folders; left out: in .fleet/."
+        None, description="Folder with the machines' folders; default: in .fleet/."
     )
     types: dict[Text, LocalMachineType] = Field(
         {}, description="Machine types; a pool may state cores and memory instead."
     )
     faults: Faults = Field(
-        default_factory=Faults.model_construct, description="What goes wrong, on purpose."
+        default_factory=Faults.model_construct, description="Simulated failures."
     )
 
     @property
@@ -263,75 +259,76 @@ class LocalProvider(ProviderSection):
 
 
 class HookTimeouts(Section):
-    """How long each command may take; then it is ended, and all that it started."""
+    """How long each command may take before fleet kills it and its child processes."""
 
-    new: Seconds = Field(1800, description="To make a machine.")
-    delete: Seconds = Field(1800, description="To delete one.")
-    list: Seconds = Field(120, description="To print all.")
-    livecheck: Seconds = Field(60, description="To look at one.")
-    release: Seconds = Field(600, description="To clean one that a ticket gave back.")
+    new: Seconds = Field(1800, description="Time to create a machine.")
+    delete: Seconds = Field(1800, description="Time to delete a machine.")
+    list: Seconds = Field(120, description="Time to list all machines.")
+    livecheck: Seconds = Field(60, description="Time to check a machine.")
+    release: Seconds = Field(600, description="Time to clean a machine after a ticket.")
 
 
 class Hooks(Section):
-    """Commands that make, list and delete machines."""
+    """Commands that create, list and delete machines."""
 
     new: Command = Field(
-        description="Makes a machine, a program and its arguments: gets user data on standard "
-        "input and prints the machine's id, or nothing where its name is its id."
+        description="Program and arguments that create a machine: reads user data from standard "
+        "input and prints the machine's id, or nothing if the name is the id."
     )
-    delete: Command = Field(description="Deletes a machine; one that is gone is no failure.")
-    list: Command = Field(description="Prints the machines that exist, as a JSON list.")
+    delete: Command = Field(
+        description="Deletes a machine; succeeds if the machine does not exist."
+    )
+    list: Command = Field(description="Prints the existing machines as a JSON list.")
     livecheck: Command | None = Field(
-        None, description="Ends with status 0 where a machine still works; left out: it does."
+        None, description="Exits with 0 if a machine works; default: no check."
     )
     release: Command | None = Field(
         None,
-        description="Cleans a machine that a ticket gave back, before another ticket gets it; "
-        "what it fails for gets no other ticket.",
+        description="Cleans a machine after a ticket, before another ticket gets it; if it fails, "
+        "the machine is not reused.",
     )
     timeouts: HookTimeouts = Field(
         default_factory=HookTimeouts.model_construct,
-        description="How long each command may take; then it has failed.",
+        description="How long each command may take before it fails.",
     )
     at_once: Annotated[int, Field(ge=1, le=100)] = Field(
         16,
-        description="How many machines are made, deleted, looked at or cleaned at the same time, "
-        "at most; 1: one after the other.",
+        description="Maximum number of commands that run at the same time.",
     )
     livecheck_every: Seconds = Field(
-        300, description="A machine is looked at again after this, by the next run."
+        300, description="Minimum time between two checks of a machine."
     )
     livecheck_failures: Annotated[int, Field(ge=1, le=100)] = Field(
-        3, description="A machine has failed when that many livechecks in a row have."
+        3, description="Failed livechecks in a row after which a machine has failed."
     )
     environment: EnvNames = Field(
         [],
-        description="Variables of fleet's own environment that the commands get, beside PATH, "
-        "LANG and what they are told of the machine.",
+        description="Environment variables to pass on, in addition to PATH, LANG and those about "
+        "the machine.",
     )
-
     interface: Literal["fleet", "resalloc"] = Field(
         "fleet",
-        description="How the commands are spoken to: as docs/how-to/use-your-own-commands.md "
-        "says, or as Resalloc does.",
+        description="How fleet calls the commands: `fleet`, as in "
+        "docs/how-to/use-your-own-commands.md, or `resalloc`, as Resalloc does.",
     )
     list_exit: Literal["believed", "ignored"] = Field(
         "believed",
-        description="Whether a `list` that prints nothing and ends with another status than 0 has "
-        "failed. `ignored`: it lists no machine, as with Resalloc, unless fleet knows of some.",
+        description="`believed`: a `list` that prints nothing and exits with another status than "
+        "0 has failed; `ignored`: it lists no machines, as with Resalloc, unless fleet knows of "
+        "some.",
     )
     named_counters: CounterNames = Field(
         [],
-        description="Counters, shared by all pools: a machine has the smallest number, from 0 "
-        "on, that no other has, and its commands are told it. (Resalloc: named_counters)",
+        description="Counters shared by all pools: each machine gets the smallest free number, "
+        "from 0, and its commands see it. (Resalloc: named_counters)",
     )
 
 
 class HooksProvider(Hooks, ProviderSection):
-    """Machines that your own commands make, list and delete."""
+    """Machines that your own commands create, list and delete."""
 
     engine: ClassVar[Engine] = "embedded"
-    kind: Literal["hooks"] = Field(description="Machines of your own commands.")
+    kind: Literal["hooks"] = Field(description="Your own commands.")
 
     @property
     def given_variables(self) -> Sequence[str]:
@@ -346,9 +343,9 @@ Provider = Annotated[
 
 
 class AdminDsn(Section):
-    """Access to a queue's workers by SQL."""
+    """Write access to a queue's workers by SQL."""
 
-    dsn: SecretRef = Field(description="DSN of a PostgreSQL role that may write, by reference.")
+    dsn: SecretRef = Field(description="DSN of a PostgreSQL role that may write.")
 
 
 def _admin_form(value: object) -> str | None:
@@ -371,13 +368,11 @@ class DebusineQueue(Section):
     scopes: Annotated[list[Text], Field(min_length=1)] = Field(
         description="Scopes whose work this fleet serves."
     )
-    token: SecretRef | None = Field(
-        None, description="REST token of a user with the role viewer, by reference."
-    )
+    token: SecretRef | None = Field(None, description="REST token of a user with the role viewer.")
     read: SecretRef | None = Field(
         None,
-        description="DSN of a read-only PostgreSQL role, by reference: exact and fast; without "
-        "it REST is sampled when the queue is long.",
+        description="DSN of a read-only PostgreSQL role, exact and fast; without it fleet uses "
+        "REST and reads long queues only in part.",
     )
     admin: Admin | None = Field(
         None,
@@ -386,89 +381,89 @@ class DebusineQueue(Section):
     )
     rules: DebusineRules | None = Field(
         None,
-        description="Where the server keeps its task configuration; left out: whether it has the "
-        "rules of `powerful` and `derive` cannot be seen.",
+        description="Where the server has its task configuration, to check whether it has the "
+        "rules of `powerful` and `derive`.",
     )
     deadline: Seconds | None = Field(
         None,
-        description="The queue ends what has run for so long: no request goes where it takes "
-        "longer; left out: it may run for any time.",
+        description="The queue stops requests after this time; fleet gives none to machines where "
+        "it takes longer; default: no limit.",
     )
 
 
 class CoprQueue(Section):
-    """A Copr build system: what waits there; machines are given out by tickets."""
+    """A Copr build system; its builds get machines by tickets."""
 
     kind: Literal["copr"] = Field(description="Copr.")
     url: Url = Field(
-        description="Base URL of the frontend; /backend/pending-jobs/ below it has to answer."
+        description="Base URL of the frontend; /backend/pending-jobs/ below it must answer."
     )
     tickets: Name | None = Field(
         None,
-        description="The queue of tickets that Copr's backend takes its machines from: a build "
-        "with a ticket there, whether it waits or runs, is counted once.",
+        description="The queue of tickets from which Copr's backend gets machines; a build with a "
+        "ticket is counted once.",
     )
     names: Annotated[int, Field(ge=0, le=1000)] = Field(
         100,
-        description="For so many builds that wait the package is asked for, one question each, "
-        "where `powerful` has rules, and for so many that run with a ticket of `tickets`: Copr's "
-        "list does not tell it.",
+        description="Maximum number of waiting builds, and of running builds with a ticket, whose "
+        "package name fleet asks for, one call each; Copr's list lacks it, and `powerful` needs "
+        "it.",
     )
     rules: CoprRules | None = Field(
         None,
-        description="Where its allow-list can be read: `{file: PATH}` or `{url: ADDRESS}`; left "
-        "out: whether it has the rules of `powerful` cannot be seen.",
+        description="Where to read its allow-list, to check whether it has the rules of "
+        "`powerful`: `{file: PATH}` or `{url: ADDRESS}`.",
     )
     deadline: Seconds = Field(
         172_800,
-        description="Copr ends a build that has run for so long: none goes where it takes longer.",
+        description="Copr stops builds after this time; fleet gives none to machines where it "
+        "takes longer.",
     )
 
 
 class TicketQueue(Section):
-    """Tickets that fleet itself hands out."""
+    """A queue of tickets, served by fleet itself."""
 
-    kind: Literal["tickets"] = Field(description="Tickets that fleet itself hands out.")
+    kind: Literal["tickets"] = Field(description="Tickets, served by fleet itself.")
     limits: Limits = Field(
         default_factory=Limits.model_construct,
-        description="How many machines its tickets may hold at once, whatever their tags.",
+        description="How many machines its tickets may have at once.",
     )
-    blocked: list[Text] = Field([], description="Owners whose tickets get no machine.")
+    blocked: list[Text] = Field([], description="Owners whose tickets get no machines.")
     ageing: Annotated[Seconds, Field(ge=1)] = Field(
-        600, description="A ticket comes one place before others for each of these it waits."
+        600, description="Waiting time after which a ticket moves up one place."
     )
     prefer: Literal["price", "priority"] = Field(
         "price",
-        description="Where machines are made for its tickets: in the cheapest pools, and of equal "
-        "ones those that their `priorities` prefer; or first those that these prefer, and of "
-        "equal ones the cheapest.",
+        description="Where fleet creates machines for its tickets: `price`: in the cheapest pool, "
+        "then by `priorities`; `priority`: by `priorities`, then in the cheapest pool.",
     )
     prefer_reuse: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         500,
-        description="How much a machine that is in a ticket's sandbox already is preferred to "
-        "one that is in none, beside `priorities` of pools.",
+        description="Preference for a machine of a ticket's own sandbox over an unused one, in "
+        "addition to `priorities` of pools.",
     )
     answer: Annotated[str, Field(pattern=ANSWER_PATTERN, min_length=1, max_length=1000)] = Field(
         "{host}",
-        description="What a ticket's client is told of its machine: `{name}`, `{host}` (its "
-        "address, or its name where it has none), `{port}` (22 where its provider tells none), "
-        "`{pool}`, and `{data}`, what else its own commands told of it.",
+        description="What a ticket's client gets: `{name}`, `{host}` (the address, or the name "
+        "without one), `{port}` (22 by default), `{pool}`, and `{data}`, further output of the "
+        "machine's commands.",
     )
     most_open: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        20_000, description="More tickets are never open at once."
+        20_000, description="Maximum number of open tickets."
     )
     most_open_per_submitter: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        2_000, description="More tickets nobody may have open at once."
+        2_000, description="Maximum number of open tickets of one submitter."
     )
     most_open_per_address: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         2_000,
-        description="More tickets the clients of one address may not have open at once, where "
-        "`fleet serve` knows none of them by a token: such clients may invent submitters.",
+        description="Maximum number of open tickets of one address if its clients have no token "
+        "for `fleet serve`, because they can invent submitters.",
     )
     claim_within: Annotated[Seconds, Field(ge=1)] = Field(
         1800,
-        description="A ticket that was taken from `fleet serve`, and that nobody asked for in "
-        "this time, expires: the answer with its id was lost.",
+        description="Time after which a ticket from `fleet serve` expires if its client never "
+        "asked for it again, because the answer with its id was lost.",
     )
 
 
@@ -476,14 +471,12 @@ class WorldQueue(Section):
     """A queue recorded by `fleet observe`."""
 
     kind: Literal["world"] = Field(description="A recording made by `fleet observe`.")
-    path: Text = Field(description="The recording, relative to this file.")
-    queue: Name | None = Field(
-        None, description="Which queue of the recording; left out: the only one it holds."
-    )
+    path: Text = Field(description="Path of the recording, relative to this file.")
+    queue: Name | None = Field(None, description="Queue of the recording; default: its only one.")
     deadline: Seconds | None = Field(
         None,
-        description="The queue ends what has run for so long: no request goes where it takes "
-        "longer; left out: it may run for any time.",
+        description="The queue stops requests after this time; fleet gives none to machines where "
+        "it takes longer; default: no limit.",
     )
 
 
