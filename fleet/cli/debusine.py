@@ -1,4 +1,4 @@
-"""This module says which rights fleet needs in a Debusine's database, and whether it has them."""
+"""Print the rights that fleet needs in a Debusine's database, or check a role for them."""
 
 import argparse
 import json
@@ -50,8 +50,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--check uses the role of fleet.yaml; remove --role")
     standings = dict(_check(args, load_config(args, console).fleet))
     if args.json:
-        told = {queue: _to_value(standing) for queue, standing in standings.items()}
-        console.out(json.dumps(told, indent=2))
+        values = {queue: _to_value(standing) for queue, standing in standings.items()}
+        console.out(json.dumps(values, indent=2))
     else:
         for queue, standing in standings.items():
             console.out(_to_text(queue, standing, admin=args.admin))
@@ -83,7 +83,7 @@ def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, Standi
 
 
 def _references(args: argparse.Namespace, fleet: Fleet) -> dict[str, SecretRef]:
-    """Return where the DSN of each queue that is to be looked at stands."""
+    """Return the DSN reference of each queue to check."""
     servers = {n: q for n, q in fleet.queues.items() if isinstance(q, DebusineQueue)}
     if args.queue is not None and args.queue not in servers:
         known = ", ".join(sorted(servers)) or "none"

@@ -1,4 +1,4 @@
-"""This module writes fleet.yaml's rules in the words of the queue that assigns the work."""
+"""Write the rules of fleet.yaml in the format of the queue that assigns the work."""
 
 import argparse
 import difflib
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from fleet.apply.config import Checked, check_file
+from fleet.apply.config import check_file
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb
@@ -69,7 +69,7 @@ _LIMIT_BYTES = 10 * 1000 * 1000
 
 
 def run(args: argparse.Namespace, console: "Console") -> int:
-    """Write the export; exit 1, writing nothing, where it would not be true."""
+    """Write the export; exit 1 and write nothing if the queue cannot express a rule."""
     today = datetime.now(tz=UTC).date()
     checked = check_file(args.file, today)
     if checked.fleet is None:
@@ -77,7 +77,8 @@ def run(args: argparse.Namespace, console: "Console") -> int:
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
     exported = _export(args, checked.fleet, today)
     if exported.findings:
-        console.note(_told(exported, checked))
+        located = map(checked.document.locate, exported.findings)
+        console.note(to_text(located, checked.document))
     if has_errors(exported.findings):
         console.note(f"fleet: error: {args.target}: nothing written, see above")
         return 1
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     if args.target == "copr" and args.patch:
         content = LocalFiles().read(args.patch, _LIMIT_BYTES)
         for lost in find_lost(args.patch, content, checked.fleet, today):
-            console.note(f"fleet: warning: {lost}: no rule of {args.file} gives it; deleted")
+            console.note(f"fleet: warning: {lost}: no rule in {args.file}; deleted")
         text = patch_of(args.patch, content, text)
     if args.out:
         LocalFiles().write_text(args.out, text)
@@ -109,10 +110,6 @@ def _export(args: argparse.Namespace, fleet: "Fleet", today: "date") -> Exported
     return export_debusine(fleet, digest, today, tuple(args.task or DEFAULT_TASKS))
 
 
-def _told(exported: Exported, checked: Checked) -> str:
-    return to_text(map(checked.document.locate, exported.findings), checked.document)
-
-
 _CHANGES = 3
 
 
@@ -132,7 +129,7 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
         limit = fleet.guards.refuse.delete
         refusals = [each.refusal(limit, args.delete_up_to) for _, each in deliveries]
         if any(refusals):
-            raise PlanRefused(f"refused, nothing was changed: {'; '.join(filter(None, refusals))}")
+            raise PlanRefused(f"refused, nothing changed: {'; '.join(filter(None, refusals))}")
         store.begin_run(started=started)
         for _, each in deliveries:
             if not each.is_empty:
@@ -148,7 +145,7 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
             held = book.read()[each.place]
             if isinstance(held, HeldRules) and not each.is_empty:
                 store.see_rules({f"{name}/{each.place}": (held.digest, clock.now())})
-    _tell(delivered, console)
+    _print_result(delivered, console)
     return delivered.exit_code
 
 
@@ -157,7 +154,7 @@ def _record(store: DatabaseStore, started: datetime, outcome: Outcome) -> None:
     store.record_run(started=started, ended=ended, plan="", outcome=outcome.model_dump_json())
 
 
-def _tell(delivered: Delivered, console: Console) -> None:
+def _print_result(delivered: Delivered, console: Console) -> None:
     for line in delivered.done:
         console.out(f"Delivered to {line}")
     if delivered.failed:

@@ -1,4 +1,4 @@
-"""This module writes a fleet.yaml from what another system has, and says what changes by it."""
+"""Write a fleet.yaml from the configuration of another system, and report what changes."""
 
 import argparse
 import os
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 
 
 def _content(args: argparse.Namespace) -> tuple[str, bytes]:
-    """Return what is imported, and how it is called."""
+    """Return the name and the content of what is imported."""
     if args.source != "debusine":
         return args.path, LocalFiles().read(args.path, LIMIT)
     ways = [args.path, args.dsn_env, args.admin]
@@ -135,12 +135,12 @@ def _import(args: argparse.Namespace, name: str, content: bytes, console: "Conso
 
 
 def _has_folder(out: str | None) -> bool:
-    """Say whether fleet.yaml becomes a file that others can stand beside: no pipe, no device."""
+    """Say whether fleet.yaml becomes a file in a folder, not a pipe or device."""
     return out is not None and (Path(out).is_file() or not Path(out).exists())
 
 
 def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
-    """Write programs beside fleet.yaml; one that is there and says something else stays."""
+    """Write programs beside fleet.yaml; refuse to replace other content."""
     found = [(folder / path, text.encode()) for path, text in scripts]
     try:
         for path, content in found:
@@ -153,7 +153,7 @@ def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
             path.parent.mkdir(exist_ok=True)
             replace_file(path, content, mode=0o755)
     except OSError as error:
-        raise FileUnreadable(f"{error.filename}: cannot be written: {error.strerror}") from error
+        raise FileUnreadable(f"cannot write {error.filename}: {error.strerror}") from error
 
 
 class _Written:
@@ -175,7 +175,7 @@ class _Written:
 
 
 def _check(text: str) -> None:
-    """Refuse what `fleet validate` would refuse: whoever imports starts from a valid file."""
+    """Refuse what `fleet validate` would refuse."""
     checked: Checked = check_file("fleet.yaml", datetime.now(tz=UTC).date(), _Written(text))
     if has_errors(checked.findings):
         wrong = [finding for finding in checked.findings if finding.severity == "error"]

@@ -1,4 +1,4 @@
-"""This module runs fleet in the shadow of a Resalloc: the same tickets, simulated machines."""
+"""Run fleet beside a Resalloc: the same tickets, simulated machines."""
 
 import argparse
 import os
@@ -69,11 +69,11 @@ _FOLDER = ".fleet-shadow"
 _MOST_BYTES = 500 * 1000 * 1000
 _MOST_URL_BYTES = 10_000
 _LOOK = b'{"time":'
-"""What each line of a log begins with."""
+"""The beginning of each line of a log."""
 
 
 def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
-    """Watch a Resalloc, or report what was seen."""
+    """Observe a Resalloc, or report by day."""
     if args.action == "report":
         days = days_of(_read(args.log))
         console.out(days_to_json(days) if args.json else days_to_text(days))
@@ -81,9 +81,9 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
     every = read_seconds("--every", args.every)
     most = None if args.most is None else read_seconds("--for", args.most)
     config = load_config(args, console)
-    _refuse_what_is_real(config.fleet)
+    _refuse_real(config.fleet)
     config = _apart(config)
-    _take_up(Path(args.log))
+    _repair(Path(args.log))
     url = LocalFiles().read(args.resalloc, _MOST_URL_BYTES).decode(errors="replace").strip()
     options = RunOptions(Selection(), Parallelism(default_jobs()), signals or Signals())
     shadow = _Shadow(args, config, console, options)
@@ -107,15 +107,15 @@ class _Shadow:
         self._mirror = Mirror(DatabaseTickets(store.begin, name), most=desk.most_open)
         self._before: datetime | None = None
         self._opened = 0
-        """Tickets since the last look that was recorded: a run may fail."""
+        """Tickets since the last recorded look: a run may fail."""
 
     def look(self, database: ResallocDatabase, every: int) -> Run:
-        """Repeat what is there, apply, and record both sides; tell of a day when it is over."""
+        """Mirror the tickets, apply, and record both sides; print a day when it is over."""
         seen = database.read()
         self._opened += self._mirror.follow(seen, SystemClock().now())
         applied = apply_once(self._config, self._file, self._console, lambda _: None, self._terms)
         now, before = applied.plan.time, self._before or applied.plan.time
-        # While nobody looked, nobody knows: a gap does not stand for longer than two looks.
+        # A gap between looks counts for two looks at most.
         seconds = min(max(round((now - before).total_seconds()), 0), 2 * every)
         waiting = self._mirror.waiting()
         look = look_of(seen, applied.plan, waiting=waiting, opened=self._opened, seconds=seconds)
@@ -128,8 +128,8 @@ class _Shadow:
         return Run(applied.exit_code)
 
 
-def _refuse_what_is_real(fleet: Fleet) -> None:
-    """Raise WrongUsage where an apply of this fleet.yaml would reach anything but itself."""
+def _refuse_real(fleet: Fleet) -> None:
+    """Raise WrongUsage where an apply of this fleet.yaml would change anything real."""
     kinds = {
         **{f"providers.{n}": _kind_of(p) for n, p in fleet.providers.items()},
         **{f"pools.{n}": "hooks" for n, p in fleet.pools.items() if isinstance(p, HooksPool)},
@@ -150,14 +150,14 @@ def _kind_of(provider: Provider) -> str:
 
 
 def _apart(config: Config) -> Config:
-    """Return a fleet.yaml with a state of its own: not even a fleet of its name is touched."""
+    """Return a fleet.yaml with a state of its own, apart from a fleet of the same name."""
     places = {"backend": f"file://{_FOLDER}", "store": f"sqlite:///{_FOLDER}/store.db"}
     state = config.fleet.state.model_copy(update=places)
     return replace(config, fleet=config.fleet.model_copy(update={"state": state}))
 
 
-def _take_up(log: Path) -> None:
-    """Go on with a log after a line that was being written when its run was killed."""
+def _repair(log: Path) -> None:
+    """End the last line of a log, which a killed run may have cut."""
     if not log.exists():
         return
     _read(str(log))
@@ -169,7 +169,7 @@ def _take_up(log: Path) -> None:
 
 
 def _read(name: str) -> list[Look]:
-    """Return the looks of a log; lines that were being written when a run ended are left out."""
+    """Return the looks of a log; lines that a killed run has cut are skipped."""
     *lines, _ = LocalFiles().read(name, _MOST_BYTES).split(b"\n")
     try:
         return [Look.model_validate_json(line) for line in lines if not _is_torn(line)]

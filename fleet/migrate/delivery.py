@@ -1,6 +1,6 @@
-"""This module plans what `fleet export debusine --apply` changes in a task configuration.
+"""Plan and write what `fleet export debusine --apply` changes in a task configuration.
 
-Fleet's entries have a path of their own, so that no other is ever mistaken for one of them.
+Fleet's entries have a path of their own, so that no other entry is mistaken for one of them.
 """
 
 import difflib
@@ -35,7 +35,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Delivery:
-    """What would change at one place; `held` are all entries there, as they are stored."""
+    """What would change at one place; `held` are all its stored entries."""
 
     place: str
     path: str
@@ -60,12 +60,12 @@ class Delivery:
 
     @property
     def deleted(self) -> int:
-        """Return how many entries of fleet are there for no rule any more."""
+        """Return how many entries of fleet no rule needs any more."""
         return (_effects(self.before) - _effects(self.entries)).total()
 
     @property
-    def said(self) -> str:
-        """Return what is added and deleted, and what only gets another comment."""
+    def summary(self) -> str:
+        """Return how many entries are added, deleted, or only get another comment."""
         written, there = (Counter(map(canonical_json, e)) for e in (self.entries, self.before))
         comments = (written - there).total() - self.added
         more = f", {write_count(comments, 'comment')} changed" if comments else ""
@@ -96,15 +96,14 @@ class Delivery:
         return [*self.others, *mine]
 
     def refusal(self, limit: RefuseDelete, let_pass: int) -> str:
-        """Return why so many deletions are refused; empty where they are not."""
+        """Return why so many deletions are refused; empty where they are allowed."""
         known = len(self.before)
         most = max(1, min(limit.count, known * limit.share // 100))
         if self.deleted <= max(most, let_pass):
             return ""
         return (
-            f"{self.place}: {self.deleted} of the {known} entries that fleet wrote would be "
-            f"deleted, and guards.refuse.delete allows {most}; if that is meant: "
-            f"`--delete-up-to {self.deleted}`"
+            f"{self.place}: would delete {self.deleted} of the {known} entries that fleet wrote; "
+            f"guards.refuse.delete allows {most}; to allow it: `--delete-up-to {self.deleted}`"
         )
 
 
@@ -158,7 +157,7 @@ class RuleBook(Protocol):
 
 @dataclass(frozen=True)
 class Delivered:
-    """What became of the deliveries: lines of what was done, and why one failed."""
+    """The result of deliveries: a line for each that was done, and why one failed."""
 
     done: tuple[str, ...]
     failed: str = ""
@@ -177,7 +176,7 @@ def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
     done: list[str] = []
     for book, delivery in due:
         try:
-            # Tried again: others were written since, and a post replaces what somebody pushed.
+            # Tried again: a post would replace what others have pushed since.
             _try(book, delivery)
             counted = book.post(delivery.place, delivery.to_post(), dry_run=False)
         except SourceUnreachable as error:
@@ -186,7 +185,7 @@ def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
             if not done:
                 raise
             return Delivered(tuple(done), str(error))
-        done.append(f"{delivery.place}: {delivery.said}")
+        done.append(f"{delivery.place}: {delivery.summary}")
         try:
             _check_done(delivery, counted)
             _read_back(book, delivery)
@@ -196,38 +195,37 @@ def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
 
 
 def _try(book: RuleBook, delivery: Delivery) -> None:
-    """Refuse where the server would change entries that fleet did not write."""
+    """Raise PlanRefused where the server would change entries that fleet did not write."""
     counted = book.post(delivery.place, delivery.to_post(), dry_run=True)
-    if _strange(delivery, counted):
+    if _discrepancy(delivery, counted):
         raise PlanRefused(
-            f"refused, nothing was changed at {delivery.place}: the server would change "
-            f"{_strange(delivery, counted)}: somebody changed its task configuration meanwhile; "
-            "run this again"
+            f"refused, nothing changed at {delivery.place}: the server would change "
+            f"{_discrepancy(delivery, counted)}: concurrent update; retry"
         )
 
 
 def _check_done(delivery: Delivery, counted: Counted) -> None:
     """Raise SourceUnreachable where the server changed entries that fleet did not write."""
-    if _strange(delivery, counted):
+    if _discrepancy(delivery, counted):
         raise SourceUnreachable(
-            f"{delivery.place}: the server changed {_strange(delivery, counted)}: what somebody "
-            "pushed at the same moment may be lost; let them push it again"
+            f"{delivery.place}: the server changed {_discrepancy(delivery, counted)}: a "
+            "concurrent push may be lost; push it again"
         )
 
 
-def _strange(delivery: Delivery, counted: Counted) -> str:
-    """Return what a server changes where that is not what a delivery changes; else nothing."""
+def _discrepancy(delivery: Delivery, counted: Counted) -> str:
+    """Return what a server changes, where that differs from the delivery; else nothing."""
     own = len(delivery.held) - len(delivery.others) - delivery.kept
     changed = counted.removed + counted.updated
     if changed == own and counted.unchanged == len(delivery.others) + delivery.kept:
         return ""
-    return f"{changed} of its entries, of which fleet wrote {own}"
+    return f"{changed} entries, of which fleet wrote {own}"
 
 
 def _read_back(book: RuleBook, delivery: Delivery) -> None:
     now = Delivery(delivery.place, delivery.path, book.stored(delivery.place), delivery.entries)
     if not now.is_empty or any(entry not in now.others for entry in delivery.others):
         raise SourceUnreachable(
-            f"{delivery.place}: the entries read back differ from those written: somebody changed "
-            "the task configuration at the same time; see `fleet export debusine --diff`"
+            f"{delivery.place}: the entries read back differ from those written: concurrent "
+            "update; see `fleet export debusine --diff`"
         )

@@ -50,11 +50,11 @@ from fleet.tagrules.patterns import pieces, split_top, with_brace
 _TAG = re.compile(r"\{%[-+]?\s*(?P<word>\w+).*?%\}", re.DOTALL)
 _COMMENT = re.compile(r"^[ \t]*\{#[^\n]*#\}[ \t]*$", re.MULTILINE)
 _BLOCKS = ("if", "for", "macro", "filter", "call", "block", "raw")
-_INSTEAD = "not carried over, for Jinja decides; import the file that Ansible wrote on the server"
+_INSTEAD = "skipped, because Jinja decides it; import the file that Ansible wrote on the server"
 
 
 def without_jinja(name: str, text: str, notes: Notes) -> str:
-    """Return a text with blanks in place of Jinja's statements and of what stands under them."""
+    """Return a text with blanks instead of Jinja's statements and the lines below them."""
     text = _COMMENT.sub(lambda found: " " * len(found[0]), text)
     kept, done, depth = [], 0, 0
     first: re.Match[str] | None = None
@@ -63,32 +63,32 @@ def without_jinja(name: str, text: str, notes: Notes) -> str:
         ends = tag["word"].startswith("end") and tag["word"].removeprefix("end") in _BLOCKS
         depth = max(0, depth + (tag["word"] in _BLOCKS) - ends)
         if depth == 0:
-            kept += [text[done : first.start()], _told(name, text, first, tag.end(), notes)]
+            kept += [text[done : first.start()], _blank_out(name, text, first, tag.end(), notes)]
             first, done = None, tag.end()
     if first is not None:
-        kept += [text[done : first.start()], _told(name, text, first, len(text), notes)]
+        kept += [text[done : first.start()], _blank_out(name, text, first, len(text), notes)]
         done = len(text)
     return "".join(kept) + text[done:]
 
 
 def is_filled_in(text: str, place: Span, what: str, notes: Notes) -> bool:
-    """Say whether Jinja writes a part of a value, and tell that it is not carried over."""
+    """Say whether Jinja writes a part of a value, and note that it is skipped."""
     if "{{" not in text:
         return False
     notes.change("no-equivalent", place, f"{what}{comment_text(text)}", _INSTEAD)
     return True
 
 
-def _told(name: str, text: str, tag: re.Match[str], end: int, notes: Notes) -> str:
-    """Tell a part of the text, and return as many blanks."""
+def _blank_out(name: str, text: str, tag: re.Match[str], end: int, notes: Notes) -> str:
+    """Note that a part of the text is skipped, and return as many blanks."""
     before, part = lines_of(text[: tag.start()]), text[tag.start() : end]
     line, column = len(before), len(before[-1]) + 1
     last = line + len(lines_of(part)) - 1
     place = Span(name, line, column, line, column + len(lines_of(tag[0])[0]))
-    until = f" and what stands under it, to line {last}" if last > line else ""
+    until = f" and the lines below it, to line {last}" if last > line else ""
     # What is set may be a password.
-    said = comment_text(tag[0]) if tag["word"] in ("if", "for") else f"{{% {tag['word']} … %}}"
-    notes.change("no-equivalent", place, f"{said}{until}", _INSTEAD)
+    what = comment_text(tag[0]) if tag["word"] in ("if", "for") else f"{{% {tag['word']} … %}}"
+    notes.change("no-equivalent", place, f"{what}{until}", _INSTEAD)
     return re.sub(r"[^\r\n]", " ", part)
 
 
@@ -111,7 +111,7 @@ _PER_TICKET = {
 
 @dataclass(frozen=True)
 class _Part:
-    """What one line says of a value."""
+    """One line of a value."""
 
     text: str
     place: Span
@@ -121,7 +121,7 @@ class _Part:
 
 @dataclass
 class _Limits:
-    """The limits that were read: of all tickets, and of each tag."""
+    """The limits: of all tickets, and of each tag."""
 
     tickets: dict[str, int] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imp
     limits = _Limits()
     for section, name, parts in _options(written.name, text, notes):
         if section != _READ:
-            now = f"Copr's backend reads [{_READ}] only"
+            now = f"Copr's backend reads only [{_READ}]"
             notes.change("never-acts", parts[0].place, f"[{section}] {name}", now)
         else:
             _read(name, parts, limits, notes)
@@ -156,7 +156,7 @@ def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imp
 def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_Part]]]:
     """Yield section, name and lines of each option, read as Copr's backend does.
 
-    ConfigParser does not tell lines: each one carries its number to its end.
+    ConfigParser has no line numbers, so each line carries its own at its end.
     """
     lines = list(io.StringIO(text, newline=None))
     parser = configparser.RawConfigParser(default_section=_MARK)
@@ -166,11 +166,11 @@ def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, lis
             for number, line in enumerate(lines, 1)
         )
     except configparser.Error as error:
-        told = getattr(error, "errors", None)
-        number = told[0][0] if told else getattr(error, "lineno", None) or 1
-        said = "this option or section stands twice" if not told else "expected NAME = VALUE"
+        errors = getattr(error, "errors", None)
+        number = errors[0][0] if errors else getattr(error, "lineno", None) or 1
+        message = "expected NAME = VALUE" if errors else "duplicate option or section"
         place = Span(name, number, 1, number, len(lines[number - 1].rstrip()) + 1)
-        notes.wrong(place, "invalid-ini", said, "Copr's backend does not start with it")
+        notes.wrong(place, "invalid-ini", message, "Copr's backend does not start with it")
         return
     for section in parser.sections():
         for option, value in parser.items(section):
@@ -184,21 +184,21 @@ def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, lis
 
 def _part(name: str, lines: list[str], text: str, number: int) -> _Part:
     line = lines[number - 1].rstrip()
-    said: list[str] = []
+    comment: list[str] = []
     for above in reversed(lines[: number - 1]):
         if not above.lstrip().startswith(("#", ";")):
             break
-        said.insert(0, above.strip("#; \t\n"))
+        comment.insert(0, above.strip("#; \t\n"))
     place = Span(name, number, len(line) - len(text) + 1, number, len(line) + 1)
-    return _Part(text, place, " ".join(said))
+    return _Part(text, place, " ".join(comment))
 
 
 def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
     first = parts[0].place
     whole = Span(first.file, first.line, 1, first.end_line, first.end_column)
     if name in (*_PER_TAG, *_PER_TICKET, "blocked_owners"):
-        told = f"{name}: "
-        parts = [each for each in parts if not is_filled_in(each.text, each.place, told, notes)]
+        what = f"{name}: "
+        parts = [each for each in parts if not is_filled_in(each.text, each.place, what, notes)]
     value = " ".join(filter(None, (part.text for part in parts)))
     if name in _PER_TAG:
         for part in parts:
@@ -216,8 +216,8 @@ def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
         now = "fleet has no such limit"
         notes.change("no-equivalent", whole, f"{name}={value}", now)
     else:
-        # Its value stays untold: it may be a password.
-        now = "this importer takes the limits of builds only"
+        # Its value may be a password.
+        now = "the importer reads only limits of builds"
         notes.change("no-equivalent", whole, f"option {name}", now)
 
 
@@ -225,7 +225,7 @@ def _read_blocked(parts: list[_Part], limits: _Limits, notes: Notes) -> None:
     for part in parts:
         owners, *behind = re.split(r"(?:^|\s)[#;]+", part.text, maxsplit=1)
         if behind:
-            now = "it is a comment now; Copr's backend takes its words for owners too"
+            now = "now a comment; Copr's backend reads its words as owners too"
             notes.change("changed", part.place, f"blocked_owners: {part.text}", now)
         if not part.text:
             limits.why_blocked = part.above
@@ -247,7 +247,7 @@ def _read_pairs(option: str, part: _Part, limits: _Limits, notes: Notes) -> None
             message = f"expected NAME=COUNT with a count above 0, got {pair[0].strip()!r}"
             notes.wrong(here, "wrong-value", message, "Copr's backend does not start with it")
         elif prefix and name in _FOLDED:
-            now = "Copr counts such builds as x86_64, so this limit never bounds anything"
+            now = "Copr counts such builds as x86_64, so this limit never applies"
             notes.change("never-acts", here, f"{option} {name}={count}", now)
         else:
             limits.tags.setdefault(tag, {})[key] = int(count)
@@ -295,21 +295,21 @@ _ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
 
 
 class NeverMatches(Exception):
-    """Python itself does not take the pattern, so Copr skips its rule."""
+    """Python rejects the pattern, so Copr skips its rule."""
 
 
 class NotTakenOver(Exception):
-    """RE2 knows no such pattern."""
+    """RE2 has no equal pattern."""
 
 
 def whole(pattern: str) -> str:
-    """Return what takes, of whole names, those that Python's pattern takes whole."""
+    """Return a pattern in RE2 for what Python's pattern fully matches."""
     translated = _in_re2(pattern)
     return f"(?:{translated})" if len(split_top(translated, "|")) > 1 else translated
 
 
 def widened(pattern: str) -> str:
-    """Return what takes, of whole names, those that `re.match` takes; raises both exceptions."""
+    """Return a pattern for what `re.match` takes; raises NeverMatches or NotTakenOver."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -318,10 +318,10 @@ def widened(pattern: str) -> str:
         raise NeverMatches(str(error)) from None
     strange = _OTHER_MEANING.search(pattern)
     if strange:
-        raise NotTakenOver(f"'{strange[0]}' means something else in RE2")
+        raise NotTakenOver(f"'{strange[0]}' has another meaning in RE2")
     wide = _open_end(whole(pattern))
     if len(wide) > LONGEST:
-        raise NotTakenOver(f"it is longer than {LONGEST} characters")
+        raise NotTakenOver(f"longer than {LONGEST} characters")
     try:
         compile_pattern(wide)
     except BadPattern as error:
@@ -422,11 +422,11 @@ def _rules(name: str, text: str, notes: Notes) -> Iterator[Rule]:
     for node in ast.walk(tree):
         if node not in tree.body and isinstance(node, ast.stmt) and [*_assigned(node)]:
             reader = _Reader(name, text, notes, written)
-            reader.refuse(node, "it is set inside a block, so what it becomes is not written here")
+            reader.refuse(node, "set inside a block, so its value is unknown")
             found = True
     if not found:
-        message = f"neither {LIST} nor {TABLE} is set in this file"
-        notes.wrong(Span(name), "missing-key", message, "name the configuration of the frontend")
+        message = f"this file sets neither {LIST} nor {TABLE}"
+        notes.wrong(Span(name), "missing-key", message, "import the configuration of the frontend")
 
 
 def _tree(name: str, text: str, notes: Notes) -> ast.Module | None:
@@ -439,7 +439,7 @@ def _tree(name: str, text: str, notes: Notes) -> ast.Module | None:
         place = Span(name, line, column, line, column + 1)
         notes.wrong(place, "invalid-python", error.msg, "is this the right file?")
     except (ValueError, *_TOO_DEEP):
-        notes.wrong(Span(name), "too-complex", "this is nested too deep to be a configuration")
+        notes.wrong(Span(name), "too-complex", "nested too deeply for a configuration")
     return None
 
 
@@ -455,7 +455,7 @@ def _assigned(statement: ast.stmt) -> Iterator[str]:
 
 
 class _Reader:
-    """Reads literals, and says of anything else where it stands."""
+    """Reads literals; anything else is a finding with its place."""
 
     def __init__(self, name: str, text: str, notes: Notes, written: _Comments) -> None:
         self._name = name
@@ -470,7 +470,7 @@ class _Reader:
             if entries is None:
                 continue
             for key in sorted(entries.keys() - {"pattern", "tags"}):
-                self.refuse(entries[key], f"'{key}' is not known: expected pattern and tags")
+                self.refuse(entries[key], f"unknown key '{key}': expected pattern and tags")
             if not {"pattern", "tags"} <= entries.keys():
                 self.refuse(item, "expected {pattern, tags}")
                 continue
@@ -493,7 +493,7 @@ class _Reader:
                     yield Rule(pattern, (tag,), self.span(item), self._reason(item))
 
     def refuse(self, node: ast.AST | None, message: str) -> None:
-        """Say what is wrong at a place."""
+        """Note what is wrong at a place."""
         hint = "write literals: lists, mappings and text in quotes"
         self._notes.wrong(self.span(node), "not-a-literal", message, hint)
 
@@ -539,15 +539,15 @@ class _Reader:
         return None
 
     def _reason(self, node: ast.expr) -> str:
-        """Return the comments in a rule, behind it, or else right above: why it is there."""
+        """Return the comments in a rule, behind it, or else right above: its reason."""
         place = self.span(node)
-        said = [
+        found = [
             text
             for number in range(place.line, place.end_line + 1)
             for column, text in filter(None, [self._comments.get(number)])
             if self._is_of(place, number, column)
         ]
-        return " ".join(filter(None, said))[:_LONGEST_REASON] or self._above(node.lineno)
+        return " ".join(filter(None, found))[:_LONGEST_REASON] or self._above(node.lineno)
 
     def _is_of(self, place: Span, number: int, column: int) -> bool:
         if number < place.end_line or column < place.end_column:
@@ -557,17 +557,17 @@ class _Reader:
 
     def _above(self, first: int) -> str:
         """Return the last paragraph of the comment above a line, unless it is a long one."""
-        said: list[str] = []
+        lines: list[str] = []
         for line in reversed(self._lines[: first - 1]):
             text = line.strip().lstrip("# ")
             if not line.strip().startswith("#") or not text or _CODE.match(text):
                 break
-            said.insert(0, text)
-        reason = " ".join(said)
+            lines.insert(0, text)
+        reason = " ".join(lines)
         if len(reason) <= _LONGEST_ABOVE:
             return reason
-        now = f"longer than {_LONGEST_ABOVE} characters, so it is not taken for the rule's reason"
-        place = Span(self._name, first - len(said), 1, first - 1, len(self._lines[first - 2]) + 1)
+        now = f"longer than {_LONGEST_ABOVE} characters, so it is not the rule's reason"
+        place = Span(self._name, first - len(lines), 1, first - 1, len(self._lines[first - 2]) + 1)
         self._notes.change("no-equivalent", place, f"a comment of {len(reason)} characters", now)
         return ""
 
@@ -578,8 +578,8 @@ def _comments(text: str) -> _Comments:
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
-                said = token.string.lstrip("# ").rstrip()
-                found[token.start[0]] = token.start[1] + 1, "" if _CODE.match(said) else said
+                comment = token.string.lstrip("# ").rstrip()
+                found[token.start[0]] = token.start[1] + 1, "" if _CODE.match(comment) else comment
     except (tokenize.TokenError, SyntaxError):
         return found
     return found
@@ -595,7 +595,7 @@ def _block(rule: Rule, notes: Notes) -> Iterator[Block]:
     try:
         wide = widened(rule.pattern)
     except NeverMatches as reason:
-        now = f"Python does not take it ({reason}), so Copr skips this rule"
+        now = f"Python rejects it ({reason}), so Copr skips this rule"
         notes.change("never-acts", rule.place, f"pattern {rule.pattern}", now)
         yield Block(above=[f"never acted: {rule.pattern} for {', '.join(rule.tags)}"])
         return
@@ -604,10 +604,10 @@ def _block(rule: Rule, notes: Notes) -> Iterator[Block]:
         yield Block(above=[f"no equivalent: {rule.pattern} for {', '.join(rule.tags)}"])
         return
     if wide != rule.pattern:
-        now = f"a full match on {wide} takes the same names as the prefix match there"
+        now = f"a full match on {wide} equals Copr's prefix match"
         notes.change("changed", rule.place, f"pattern {rule.pattern}", now)
     if is_ascii_only(rule.pattern):
-        now = r"\d, \w, \s, \b and (?i) are about ASCII letters only"
+        now = r"\d, \w, \s, \b and (?i) match ASCII letters only"
         notes.change("changed", rule.place, f"classes of pattern {rule.pattern}", now)
     entries: list[tuple[str, object]] = [("match", wide), ("ask", list(dict.fromkeys(rule.tags)))]
     if rule.reason:
@@ -624,7 +624,7 @@ def _with_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change
     only = [n for n in recorded.names if wide.takes(n) and not exact.takes(n)]
     if not only:
         return change
-    now = f"{change.now}; only the prefix took"
+    now = f"{change.now}; only the prefix match takes"
     return replace(change, now=now, names=tuple(only))
 
 
@@ -633,7 +633,7 @@ def _lines(name: str, fleet: str, rules: list[Rule], blocks: list[Block]) -> Ite
     tags = sorted({tag for rule in rules for tag in rule.tags})
     if tags:
         yield ""
-        why = "users of Copr cannot ask for these: its allow-list, tickets and admins do"
+        why = "users of Copr cannot ask for these; its allow-list, tickets and admins can"
         yield from comments([why])
         yield "tags:"
         asked_by = flow({"asked_by": ["rules", "system", "tickets"]})

@@ -1,8 +1,7 @@
-"""This module reads one worker pool of a Debusine listing, and what its machines are.
+"""Import the worker pools of a Debusine from what `debusine-admin worker_pool list --yaml` prints.
 
-It reads what `debusine-admin worker_pool list --yaml` prints (0.16.2). That listing says neither
-architectures nor tags nor regions nor queues; one from the server's database adds architectures,
-tags and scopes (WORDS). What only the server knows is marked as to do.
+That listing (0.16.2) has no architectures, tags, regions or queues; one from the server's database
+adds architectures, tags and scopes (WORDS). What only the server knows is marked as to do.
 """
 
 from collections.abc import Iterator
@@ -61,7 +60,7 @@ class ListedPool:
     limits: dict[str, Node] = field(default_factory=dict)
     specifications: dict[str, Node] = field(default_factory=dict)
     words: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What only its server's database tells, by the keys of WORDS."""
+    """What only the server's database has, by the keys of WORDS."""
 
     def limit(self, name: str) -> int | None:
         """Return a limit; None where there is none."""
@@ -81,7 +80,7 @@ class ListedPool:
 
 @dataclass
 class Machine:
-    """What a pool's machines are, and what of that fleet.yaml cannot say."""
+    """The machines of a pool, and what fleet.yaml cannot say about them."""
 
     image: str
     figures: dict[str, object]
@@ -171,7 +170,7 @@ def _of_aws(pool: ListedPool, notes: Notes) -> Machine:
     known = ("ImageId", "InstanceType", "root_device_size", "swap_size")
     machine.left += _left_of_pool(first, *known)
     for template in templates[1:]:
-        now = "a pool has one kind of machine: write a pool of its own"
+        now = "a pool has one kind of machine: write another pool for it"
         notes.change("no-equivalent", template.span, f"another template of {pool.name}", now)
     return machine
 
@@ -225,7 +224,7 @@ def _left_of_pool(entries: dict[str, Node], *used: str) -> list[tuple[Span, str]
 
 def _check_limit(key: str, node: Node, notes: Notes) -> None:
     if key not in _LIMITS:
-        notes.change("no-equivalent", node.span, f"limit {key}: {short(node)}", "it is not known")
+        notes.change("no-equivalent", node.span, f"limit {key}: {short(node)}", "unknown limit")
     elif node.value is not None and (
         not isinstance(node.value, int)
         or isinstance(node.value, bool)
@@ -261,7 +260,7 @@ _UNBOUNDED = 20
 
 @dataclass
 class _Fleet:
-    """What the listing becomes, section by section."""
+    """The imported fleet, section by section."""
 
     providers: dict[str, dict[str, object]] = field(default_factory=dict)
     images: dict[str, Block] = field(default_factory=dict)
@@ -285,7 +284,7 @@ def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
     for pool in listed:
         _add(found, pool, notes)
     if {"aws"} < {provider["kind"] for provider in found.providers.values()}:
-        now = "fleet.yaml needs its rate; 1.0 stands in its place"
+        now = "fleet.yaml needs the exchange rate; 1.0 is a placeholder"
         notes.change("to-do", listed[0].place, "prices in USD beside others", now)
     return Imported(written, document(_lines(name, fleet, found)), notes.sorted_changes())
 
@@ -326,11 +325,11 @@ def _add(found: _Fleet, pool: ListedPool, notes: Notes) -> None:
 
 def _mode(pool: ListedPool, machine: Machine, notes: Notes) -> str | None:
     if not machine.is_known:
-        now = "its figures are invented: write the true ones, then take `mode: observe` away"
+        now = "its figures are invented: write the real ones, then remove `mode: observe`"
         notes.change("to-do", pool.place, f"machine of pool {pool.name}", now)
         return "observe"
     if not pool.enabled:
-        now = "mode: pause (fleet leaves it alone)"
+        now = "mode: pause (fleet does not change it)"
         notes.change("renamed", pool.place, f"pool {pool.name} is disabled", now)
         return "pause"
     return None
@@ -339,7 +338,7 @@ def _mode(pool: ListedPool, machine: Machine, notes: Notes) -> str | None:
 def _most(pool: ListedPool, notes: Notes) -> int:
     most = pool.limit("max_active_instances")
     if most is None:
-        now = f"nothing bounds it there; fleet needs a bound, so it is {_UNBOUNDED} now"
+        now = f"no limit there; fleet needs one, so workers.max is {_UNBOUNDED} now"
         notes.change("to-do", pool.at("max_active_instances"), f"pool {pool.name}", now)
     return _UNBOUNDED if most is None else most
 
@@ -354,10 +353,10 @@ def _left(found: _Fleet, pool: ListedPool, machine: Machine, notes: Notes) -> It
     scopes = pool.words.get("scopes", ())
     if set(scopes) < set(found.scopes):
         what = f"only for the scopes {', '.join(scopes) or '(none)'}"
-        notes.change("no-equivalent", pool.place, what, "it serves every scope of its queue")
+        notes.change("no-equivalent", pool.place, what, "fleet serves every scope of its queue")
         yield what
     for place, what in machine.left:
-        notes.change("no-equivalent", place, what, "fleet makes machines without it")
+        notes.change("no-equivalent", place, what, "fleet creates machines without it")
         yield what
 
 
@@ -373,18 +372,19 @@ def _provider(found: _Fleet, pool: ListedPool, notes: Notes) -> str:
         notes.change("renamed", pool.place, what, renaming(pool.account, name))
     written: dict[str, object] = {"kind": _KINDS[pool.kind]}
     if pool.kind == "hetzner":
+        variable = f"{name.upper().replace('-', '_')}_TOKEN"
         written |= {
             "location": location or "fsn1",
-            "token": {"env": f"{name.upper().replace('-', '_')}_TOKEN"},
+            "token": {"env": variable},
         }
-        now = f"its API token comes from the environment: {name.upper().replace('-', '_')}_TOKEN"
+        now = f"its API token is read from the environment variable {variable}"
         notes.change("to-do", pool.place, f"provider account {pool.account}", now)
         if not location:
-            now = "the listing names no location; fsn1 stands in its place"
+            now = "the listing has no location; fsn1 is a placeholder"
             notes.change("to-do", pool.place, f"location of pool {pool.name}", now)
     elif pool.kind == "aws":
         written["region"] = "eu-central-1"
-        now = "the listing names no region; eu-central-1 stands in its place"
+        now = "the listing has no region; eu-central-1 is a placeholder"
         notes.change("to-do", pool.place, f"region of provider account {pool.account}", now)
     found.providers[name] = written
     return name
@@ -409,8 +409,8 @@ def _image(found: _Fleet, pool: ListedPool, provider: str, machine: Machine, not
         ],
     )
     if not reported:
-        now = "the listing has no tags: write into `provides` what its worker reports, or "
-        notes.change("to-do", pool.place, f"image {machine.image}", f"{now}nothing fits")
+        now = "the listing has no tags: add those that its worker reports to `provides`"
+        notes.change("to-do", pool.place, f"image {machine.image}", now)
     return name
 
 
@@ -418,7 +418,7 @@ def _tags_of(pool: ListedPool, notes: Notes) -> Iterator[tuple[str, object]]:
     provides, requires = _carried(pool, "provided_tags"), pool.words.get("required_tags", ())
     classes = [tag for tag in pool.words.get("provided_tags", ()) if tag not in provides]
     if classes:
-        now = "fleet gives classes and types by the machine's figures"
+        now = "fleet derives classes and types from the machine's figures"
         notes.change("changed", pool.place, f"pool {pool.name}: {', '.join(classes)}", now)
     if provides:
         yield "provides", list(provides)
@@ -427,7 +427,7 @@ def _tags_of(pool: ListedPool, notes: Notes) -> Iterator[tuple[str, object]]:
 
 
 def _carried(pool: ListedPool, key: str) -> tuple[str, ...]:
-    """Return the tags that are as true of fleet's machines: not those of its own making."""
+    """Return the tags that also hold for fleet's machines: not those that fleet derives."""
     own = (TYPE_PREFIX, *(CLASS_PREFIX + size for size in default_sizes()))
     return tuple(tag for tag in pool.words.get(key, ()) if not tag.startswith(own))
 
@@ -439,9 +439,8 @@ def _lines(name: str, fleet: str, found: _Fleet) -> Iterator[str]:
     yield "providers:" if found.providers else "providers: {}"
     yield from (f"  {scalar(key)}: {flow(value)}" for key, value in found.providers.items())
     yield ""
-    missing = "address" if found.scopes else "address nor its scopes"
-    said = "does not say the server's" if found.scopes else "says neither the server's"
-    yield from comments([f"to do: the listing {said} {missing}"])
+    missing = "address" if found.scopes else "address and scopes"
+    yield from comments([f"to do: write the server's {missing}; the listing has none"])
     yield "queues:"
     scopes = list(found.scopes) or ["debian"]
     queue = {"kind": "debusine", "url": "https://debusine.example.org", "scopes": scopes}
@@ -456,5 +455,5 @@ def _money(found: _Fleet) -> Iterator[str]:
     if kinds == {"aws"}:
         yield "money: {currency: USD}"
     elif "aws" in kinds:
-        yield from comments(["to do: the rate is invented"])
+        yield from comments(["to do: write the real exchange rate"])
         yield "money: {exchange: {USD: {rate: 1.0, as_of: 2025-06-01}}}"

@@ -1,7 +1,7 @@
-"""This module reads the options of one Resalloc pool, with Resalloc's own defaults.
+"""Import the pools of a Resalloc from its pools.yaml.
 
-Each option is read the way Resalloc 6.3 reads it. Whatever fleet.yaml cannot say stands as a
-comment beside its pool and in the report; nothing is dropped silently.
+Each option is read as Resalloc 6.3 reads it, with its defaults. What fleet.yaml cannot say becomes
+a comment beside its pool and a line of the report; nothing is dropped silently.
 """
 
 import re
@@ -43,7 +43,7 @@ _LONGEST_TAG = 200
 
 @dataclass
 class PoolOptions:
-    """One pool: what is written of it, where, and what is left out with its default."""
+    """One pool: its options and their places; an option that is left out has its default."""
 
     name: str
     written: str
@@ -57,7 +57,7 @@ class PoolOptions:
     counters: list[str] = field(default_factory=list)
 
     def number(self, option: str) -> int:
-        """Return a number, or what Resalloc takes when it is left out."""
+        """Return a number, or Resalloc's default."""
         return self.numbers.get(option, _NUMBERS[option])
 
     def at(self, option: str) -> Span:
@@ -66,7 +66,7 @@ class PoolOptions:
 
     @property
     def reuse_seconds(self) -> int:
-        """Return how long a used machine is kept for the next; 0: it is not used again."""
+        """Return how long a used machine is kept for reuse; 0: never."""
         return self.number("reuse_opportunity_time")
 
 
@@ -88,7 +88,7 @@ OPTIONS = (*_NUMBERS, *_COMMANDS, *_TEXTS, *_TAGS, "named_counters")
 
 
 def read_options(name: str, key: Node, value: Node, notes: Notes) -> PoolOptions:
-    """Return what a pool says; what cannot be read becomes findings."""
+    """Return the options of a pool; what cannot be read becomes findings."""
     pool = PoolOptions(name, str(key.value), key.span)
     for option, node in value.entries:
         word = str(option.value)
@@ -98,7 +98,7 @@ def read_options(name: str, key: Node, value: Node, notes: Notes) -> PoolOptions
             now = f"Resalloc ignores it too; {did_you_mean(word, OPTIONS)}"
             notes.change("never-acts", option.span, f"option {word}: {shown(node)}", now)
         elif node.kind == "scalar" and node.value is None:
-            now = "it is as if it were left out"
+            now = "the same as leaving it out"
             notes.change("never-acts", option.span, f"option {word} without a value", now)
         else:
             reader(pool, word, node, notes)
@@ -140,7 +140,7 @@ def _text(longest: int | None, pool: PoolOptions, option: str, node: Node, notes
     if node.kind != "scalar" or not isinstance(text, str) or not text.strip():
         notes.wrong(node.span, "wrong-type", f"{option}: expected text, got {short(node)}")
     elif longest is not None and len(text) > longest:
-        hint = "put it into a script and write its path here"
+        hint = "put it into a script and write the path here"
         message = f"{option}: a command longer than {longest} characters"
         notes.wrong(node.span, "wrong-value", message, hint)
     elif option in _COMMANDS:
@@ -188,10 +188,10 @@ _NO_LIST = "echo 'write a command that prints the names of the machines of this 
 _SHELL = ["sh", "-c"]
 _LONGEST_LINE = 1000
 _TOLD = frozenset({"PATH", "LANG", "PWD", "OLDPWD", "IFS", "UID", "PPID", "RANDOM", "SECONDS"})
-"""What each command is given, or its shell knows."""
+"""Variables that each command gets, or that its shell sets."""
 _INVENTED_MACHINE = {"cores": 1, "memory": "1GiB", "price": "0.01 EUR/h"}
 _NOTHING_LIKE_IT = {
-    "start_delay": "see guards.throttle.create, which bounds the machines that one run makes",
+    "start_delay": "see guards.throttle.create, which limits the machines that one run creates",
     "name_pattern": "machines are named POOL_f0001",
 }
 _LIVECHECKS = {"livecheck_period": "livecheck_every", "livecheck_attempts": "livecheck_failures"}
@@ -215,15 +215,15 @@ def pool_block(pool: PoolOptions, on_demand: set[str], notes: Notes) -> Block:
         *([("reuse", reuse)] if reuse else []),
         ("mode", "pause"),
     ]
-    block.below.append("to do: mode: apply in a pool, once Resalloc has let go of it")
+    block.below.append("to do: set mode: apply when Resalloc no longer manages this pool")
     block.below += _left(pool, notes)
     return block
 
 
 def machine_block() -> Block:
-    """Return the template of the machines that pools.yaml says nothing of."""
-    said = "to do: these figures are invented: write into each pool what its machines are and cost"
-    return Block([("machine", _INVENTED_MACHINE)], above=[said])
+    """Return the template of the machines, which pools.yaml does not describe."""
+    to_do = "to do: these figures are invented; write those of each pool's machines, with price"
+    return Block([("machine", _INVENTED_MACHINE)], above=[to_do])
 
 
 def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
@@ -234,7 +234,7 @@ def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
             yield hook, _command(pool, hook, notes)
         elif hook == "list":
             yield hook, ["sh", "-c", _NO_LIST]
-            now = "fleet has to see which machines exist; until then nothing is known of them"
+            now = "fleet needs it to list machines; until then they are unknown"
             notes.change("to-do", pool.place, f"pool {pool.written} has no cmd_list", now)
     if "cmd_list" in pool.commands:
         yield "list_exit", "ignored"
@@ -248,7 +248,7 @@ def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
 
 
 def _command(pool: PoolOptions, hook: str, notes: Notes) -> list[str]:
-    """Return a command as fleet.yaml writes it; one that is hard to read there gets a file."""
+    """Return a command for fleet.yaml; a long one becomes a file."""
     text = pool.commands[f"cmd_{hook}"]
     if notes.scripts is None or ("\n" not in text and len(text) <= _LONGEST_LINE):
         return [*_SHELL, text]
@@ -258,7 +258,7 @@ def _command(pool: PoolOptions, hook: str, notes: Notes) -> list[str]:
 
 
 def _variables(commands: Iterable[str]) -> list[str]:
-    """Return the variables that commands read and do not set, nor are told anyway."""
+    """Return the variables that commands read, but neither set nor get from fleet."""
     read: set[str] = set()
     for text in commands:
         found = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]*)", text))
@@ -274,7 +274,8 @@ def _livechecks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]
         yield "livecheck_failures", failures
         for option, kept in (("livecheck_period", every), ("livecheck_attempts", failures)):
             if (number := pool.number(option)) != kept:
-                now = f"{_LIVECHECKS[option]} is at {'least' if number < kept else 'most'} {kept}"
+                bound = "least" if number < kept else "most"
+                now = f"{_LIVECHECKS[option]} is {kept}, the {bound} allowed"
                 notes.change("changed", pool.at(option), f"{option}: {number}", now)
         return
     for option in _LIVECHECKS:
@@ -288,14 +289,14 @@ def _workers(pool: PoolOptions, notes: Notes, *, holds_nothing: bool) -> dict[st
     starting = pool.number("max_starting")
     if holds_nothing:
         if pool.numbers.get("max_prealloc"):
-            now = "a pool with an on-demand tag preallocates nothing"
+            now = "a pool with an on-demand tag creates no machines ahead"
             notes.change("never-acts", pool.at("max_prealloc"), f"max_prealloc: {spare}", now)
         spare = 0
     elif spare == 0:
-        now = "this pool starts nothing there; fleet makes machines when work waits"
+        now = "Resalloc starts no machine of this pool; fleet creates machines when work waits"
         notes.change("changed", pool.at("max_prealloc"), "max_prealloc: 0", now)
     if starting == 0:
-        now = "this pool starts nothing, there and here"
+        now = "neither Resalloc nor fleet starts a machine of this pool"
         notes.change("changed", pool.at("max_starting"), "max_starting: 0", now)
     for option, number in (("max_prealloc", spare), ("max_starting", starting)):
         if number > most and option in pool.numbers:
@@ -309,14 +310,14 @@ def _reuse(pool: PoolOptions, notes: Notes) -> dict[str, object]:
     if not pool.reuse_seconds:
         for option in ("reuse_max_count", "reuse_max_time"):
             if option in pool.numbers:
-                now = "without reuse_opportunity_time nothing is used twice"
+                now = "without reuse_opportunity_time no machine is reused"
                 what = f"{option}: {pool.numbers[option]}"
                 notes.change("never-acts", pool.at(option), what, now)
         return {}
     found: dict[str, object] = {"opportunity": duration(pool.reuse_seconds)}
     if uses:
         found["max_uses"] = uses + 1
-        now = f"{uses + 1} uses, the first one counted too"
+        now = f"max_uses: {uses + 1}, which counts the first use too"
         notes.change("renamed", pool.at("reuse_max_count"), f"reuse_max_count: {uses}", now)
     found["max_age"] = duration(max(1, age))
     return found
@@ -328,7 +329,7 @@ def _left(pool: PoolOptions, notes: Notes) -> Iterator[str]:
         value: object = pool.numbers.get(option) or pool.texts.get(option)
         what = f"{option}: {value or pool.numbers.get(option)}"
         if option == "start_delay" and pool.numbers.get(option) == 0:
-            notes.change("never-acts", pool.at(option), what, "that is no delay")
+            notes.change("never-acts", pool.at(option), what, "no delay")
         elif value:
             notes.change("no-equivalent", pool.at(option), what, instead)
             yield f"no equivalent: {what}"
@@ -353,14 +354,14 @@ def import_resalloc(
     pools = _pools(parsed.root, name, notes)
     if notes.findings:
         return Imported(written, findings=tuple(notes.findings))
-    _say_what_always_changes(pools, notes)
+    _note_general_changes(pools, notes)
     text = document(_lines(name, fleet, pools, notes))
     scripts = tuple((notes.scripts or {}).items())
     return Imported(written, text, notes.sorted_changes(), scripts=scripts)
 
 
 def _template(name: str, text: str, root: Node | None, *, broken: bool) -> Finding | None:
-    """Find what only a template engine understands; commands may hold braces of their own."""
+    """Find Jinja syntax; commands may hold braces of their own."""
     found = _JINJA.search(text)
     if found is None:
         return None
@@ -388,9 +389,8 @@ def _scalars(root: Node | None) -> Iterator[tuple[Node | None, Node]]:
 def _jinja(place: Span) -> Finding:
     return Finding(
         "jinja-template",
-        "this is a Jinja template, not yet a pools.yaml",
-        hint="import what it expands to: the file that Ansible wrote on the server, "
-        "/etc/resallocserver/pools.yaml",
+        "this is a Jinja template, not a pools.yaml",
+        hint="import the file that Ansible wrote on the server, /etc/resallocserver/pools.yaml",
         span=place,
     )
 
@@ -415,27 +415,27 @@ def _pools(root: Node | None, name: str, notes: Notes) -> list[PoolOptions]:
     return found
 
 
-def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
+def _note_general_changes(pools: list[PoolOptions], notes: Notes) -> None:
     warm = next((pool for pool in pools if not pool.on_demand), None)
     if warm:
-        now = "fleet makes machines when work waits, and `spare` idle ones beside them"
+        now = "fleet creates machines when work waits, and keeps `spare` idle ones"
         notes.change("changed", warm.place, "demand (Resalloc never looks at the queue)", now)
     if pools:
-        now = "write what they are and cost: the cheapest that fits is made"
+        now = "write their figures and prices: fleet creates the cheapest that fits"
         notes.change("to-do", pools[0].place, f"machines (template {_INVENTED})", now)
-        now = "no pool makes machines before you say `mode: apply`: one after the other"
+        now = "a pool creates machines once you set `mode: apply`; do it pool by pool"
         notes.change("to-do", pools[0].place, "mode: pause of every pool", now)
         now = (
-            "each has one (`hooks.timeouts`: new and delete 30m, release 10m, list 2m, livecheck "
-            "1m), and its exit status is believed"
+            "each has a time-out (`hooks.timeouts`: new and delete 30m, release 10m, list 2m, "
+            "livecheck 1m), and its exit status counts"
         )
         what = (
-            "commands (Resalloc: no time-outs; what cmd_delete and cmd_list exit with is ignored)"
+            "commands (Resalloc: no time-outs; it ignores the status of cmd_delete and cmd_list)"
         )
         notes.change("changed", pools[0].place, what, now)
         now = (
-            "each gets PATH, LANG and what it is told, and what `hooks.environment` names: write "
-            "there what else it reads (HOME, a proxy, a cloud's account)"
+            "each gets PATH, LANG, its own variables and those that `hooks.environment` names: "
+            "add what else it reads (HOME, a proxy, a cloud's account)"
         )
         what = "environment of commands (Resalloc: that of its server)"
         notes.change("to-do", pools[0].place, what, now)
@@ -443,8 +443,8 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
     for pool in pools:
         for tag in sorted(on_demand & set(pool.tags)):
             now = (
-                "on demand in one pool is on demand in all; Resalloc's server does not start "
-                "with this file"
+                "on demand in every pool, as it is in one; Resalloc's server does not start with "
+                "this file"
             )
             notes.change("changed", pool.place, f"tag {tag} of pool {pool.written}", now)
 
@@ -452,7 +452,7 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
 def _lines(name: str, fleet: str, pools: list[PoolOptions], notes: Notes) -> Iterator[str]:
     yield from header("resalloc", name, fleet)
     yield ""
-    yield from comments(["where Resalloc's clients take their tickets"])
+    yield from comments(["Resalloc's clients take their tickets here"])
     yield "queues:"
     yield '  tickets: {kind: tickets, answer: "{data}"}'
     on_demand = sorted({tag for pool in pools for tag in pool.on_demand})

@@ -117,7 +117,7 @@ def look_of(seen: Seen, plan: Plan, *, waiting: int, opened: int, seconds: int) 
 
 
 def _ours(pool: str, known: Container[str]) -> str:
-    """Return how a pool of Resalloc is called here: machines of a cloud have no `_` in names."""
+    """Return fleet's name of a pool of Resalloc: machines of a cloud have no `_` in names."""
     return pool if pool in known else pool.lower().replace("_", "-")
 
 
@@ -178,7 +178,7 @@ class Book(Protocol):
 class Mirror:
     """A queue of ours that holds just the tickets that are open at a Resalloc.
 
-    What an earlier mirror left open is closed: nobody knows whose it was.
+    What an earlier mirror left open is closed: its owner is unknown.
     """
 
     def __init__(self, book: Book, *, most: int) -> None:
@@ -199,7 +199,7 @@ class Mirror:
             self._close(self._own.pop(number), now)
         there = {ticket.id for ticket in self._book.tickets()}
         for ticket in seen.tickets:
-            # Where a machine of ours broke, its ticket has failed here, and waits on there.
+            # Where a machine of ours broke, its ticket has failed here, and still waits there.
             if self._own.get(ticket.id) not in there:
                 self._own[ticket.id] = self._open(ticket, now)
         return len(new)
@@ -227,7 +227,7 @@ class Mirror:
 
 def days_to_text(days: Iterable[Day]) -> str:
     """Return the days as a table each."""
-    return "\n\n".join(map(_format_day, days)) or "no look was recorded yet"
+    return "\n\n".join(map(_format_day, days)) or "no observations yet"
 
 
 def days_to_json(days: Iterable[Day]) -> str:
@@ -238,17 +238,17 @@ def days_to_json(days: Iterable[Day]) -> str:
 def _format_day(day: Day) -> str:
     rows = [
         ("", "Resalloc", "fleet"),
-        ("tickets waited, in all", *_both(day, lambda t: write_duration(round(t.waited * _HOUR)))),
-        ("a ticket on average", *_both(day, lambda total: _average(total, day.opened))),
+        ("tickets waited, total", *_both(day, lambda t: write_duration(round(t.waited * _HOUR)))),
+        ("average per ticket", *_both(day, lambda total: _average(total, day.opened))),
         ("machines", *_both(day, lambda total: f"{sum(total.machines.values()):.2f} h")),
         *(_pool(day, pool) for pool in sorted({*day.resalloc.machines, *day.fleet.machines})),
         ("cost", *_both(day, lambda total: f"{total.cost:.2f} {day.currency}")),
     ]
-    watched = f"watched for {write_duration(day.watched)}, {day.opened:,} tickets opened"
+    watched = f"observed for {write_duration(day.watched)}, {day.opened:,} tickets opened"
     lines = [f"{day.date} UTC: {watched}"]
     lines += [f"  {what:<24}{theirs:>14}{ours:>14}" for what, theirs, ours in rows]
     if day.unpriced:
-        lines.append(f"  without a price of ours, so cost nothing here: {', '.join(day.unpriced)}")
+        lines.append(f"  without a price, counted as 0: {', '.join(day.unpriced)}")
     return "\n".join(lines)
 
 
@@ -291,8 +291,8 @@ class ResallocDatabase:
             # The wrapper repeats the statement; `orig` is the driver's own error.
             because = str(getattr(error, "orig", None) or type(error).__name__).splitlines()[0]
             raise SourceUnreachable(
-                f"Resalloc's database does not answer: {because}; compare it with `db_url` in "
-                "Resalloc's server.yaml"
+                f"Resalloc's database does not answer: {because}; compare the URL with `db_url` "
+                "in Resalloc's server.yaml"
             ) from None
         return Seen(
             tickets=_tickets([tuple(row) for row in tickets]),
@@ -304,12 +304,12 @@ def _tickets(rows: list[tuple[int, str | None, int | None, str | None]]) -> tupl
     tags: defaultdict[int, list[str]] = defaultdict(list)
     for number, _, _, tag in rows:
         tags[number] += [] if tag is None else [tag]
-    told = {number: (sandbox, machine) for number, sandbox, machine, _ in rows}
+    known = {number: (sandbox, machine) for number, sandbox, machine, _ in rows}
     return tuple(
         SeenTicket(
             id=number, tags=tuple(tags[number]), sandbox=sandbox or "", waits=machine is None
         )
-        for number, (sandbox, machine) in told.items()
+        for number, (sandbox, machine) in known.items()
     )
 
 
@@ -341,6 +341,6 @@ def _engine(text: str) -> sa.Engine:
 
 
 _NO_URL = (
-    "this is no address of Resalloc's database; write its `db_url`, sqlite:////PATH or "
-    "postgresql://USER:PASSWORD@HOST/NAME, @ in a password as %40"
+    "not a URL of Resalloc's database; expected its `db_url`: sqlite:////PATH or "
+    "postgresql://USER:PASSWORD@HOST/NAME (write @ in a password as %40)"
 )

@@ -1,4 +1,4 @@
-"""This module writes YAML with comments: plain data in, lines out, one way to write each value."""
+"""Write an imported fleet.yaml with comments and shared templates, and report what changes."""
 
 import json
 import re
@@ -137,9 +137,9 @@ def templates_to_lines(templates: Mapping[str, Block]) -> Iterator[str]:
 
 
 def renaming(text: str, name: str) -> str:
-    """Say what a name became, and whether it lost its end."""
-    cut = f", cut to the {_NAME_LENGTH} characters of a name" * (len(_slug(text)) > _NAME_LENGTH)
-    return f"it is called {name}{cut}"
+    """Return the message about a new name, and whether it was cut."""
+    cut = f", cut to {_NAME_LENGTH} characters" * (len(_slug(text)) > _NAME_LENGTH)
+    return f"now called {name}{cut}"
 
 
 def _slug(text: str) -> str:
@@ -170,31 +170,31 @@ _MOST_NAMES = 10
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that means something else afterwards, or nothing."""
+    """A setting that means something else afterwards, or nothing."""
 
     kind: Kind
     what: str
     now: str
     place: Span
     names: tuple[str, ...] = ()
-    """Recorded names that it is about."""
+    """The recorded names that it concerns."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a file; no text where anything is wrong with it."""
+    """The result of an import; no text where the file has errors."""
 
     document: Document
     text: str | None = None
     changes: tuple[Change, ...] = ()
     findings: tuple[Finding, ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()
-    """Programs that it refers to: paths relative to its own folder, and what they hold."""
+    """Programs that it refers to: paths relative to its own folder, and contents."""
 
 
 @dataclass
 class Notes:
-    """Collects what an importer notices while it reads."""
+    """Collects the changes and findings of an import."""
 
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -206,7 +206,7 @@ class Notes:
         self.changes.append(Change(kind, what, now, place))
 
     def wrong(self, place: Span, rule: str, message: str, hint: str = "") -> None:
-        """Note something that cannot be read."""
+        """Note an error."""
         self.findings.append(Finding(rule, message, hint=hint, span=place))
 
     def sorted_changes(self) -> tuple[Change, ...]:
@@ -268,8 +268,8 @@ def _named(change: Change) -> str:
     if not change.names:
         return ""
     more = len(change.names) - _MOST_NAMES
-    told = ", ".join(change.names[:_MOST_NAMES])
-    return f": {told}" + (f" and {more} more" if more > 0 else "")
+    names = ", ".join(change.names[:_MOST_NAMES])
+    return f": {names}" + (f" and {more} more" if more > 0 else "")
 
 
 _LEAST = 150
@@ -278,7 +278,7 @@ _MOST = 200
 """Groups of pools that are weighed at a time."""
 _COMMENT = "#"
 _Part = tuple[str, str, str]
-"""A key, the key below it if there is one, and what is said there; or a comment."""
+"""A key, the key below it if there is one, and the value; or a comment."""
 _Group = frozenset[int]
 T = TypeVar("T")
 
@@ -294,7 +294,7 @@ def share(pools: Sequence[tuple[str, Block]], base: str, *outer: str) -> dict[st
 
 
 class _Sharing:
-    """Pools, each with what no template says yet."""
+    """Pools, each with the parts that no template has yet."""
 
     def __init__(self, pools: Sequence[tuple[str, Block]], taken: Collection[str]) -> None:
         self.templates: dict[str, Block] = {}
@@ -323,7 +323,7 @@ class _Sharing:
             block.entries, block.below = [*_extends(outer), *own.entries], own.below
 
     def _widest(self, members: _Group) -> _Group:
-        """Return the most pools among these whose template is worth it; nobody: there is none."""
+        """Return the most pools among these whose template is worth it; else none."""
         where: dict[_Part, list[int]] = {}
         for number in sorted(members):
             for part in self._left[number]:
@@ -375,7 +375,7 @@ def _parts(block: Block) -> Iterator[_Part]:
 
 
 def _only(block: Block, parts: Collection[_Part]) -> Block:
-    """Return what a block says of these parts."""
+    """Return these parts of a block."""
     found = Block(below=[each for each in block.below if (_COMMENT, "", each) in parts])
     for key, value in block.entries:
         if isinstance(value, Block):

@@ -26,6 +26,6 @@ def said(imported: Imported, kind: str) -> list[str]:
 
 
 def wrong(imported: Imported) -> list[str]:
-    """Return what is wrong, with its place."""
+    """Return the place and the rule of each finding."""
     assert imported.text is None
-    return [f"{finding.span}: {finding.rule}: {finding.message}" for finding in imported.findings]
+    return [f"{finding.span}: {finding.rule}" for finding in imported.findings]

@@ -31,7 +31,7 @@ def _entries(packages: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "summary"),
     [
         (["gcc", "llvm", "webkit"], "1 added, 0 deleted, 2 comments changed"),
         (["webkit", "llvm"], "0 added, 0 deleted, 2 comments changed"),
@@ -40,13 +40,15 @@ def _entries(packages: list[str]) -> list[dict[str, Any]]:
         (["llvm", "webkit"], "0 added, 0 deleted"),
     ],
 )
-def test_only_what_an_entry_does_counts_as_added_or_deleted(after: list[str], said: str) -> None:
+def test_only_the_effects_of_entries_count(
+    after: list[str], summary: str
+) -> None:
     delivery = a_delivery(["llvm", "webkit"], after)
 
-    assert delivery.said == said
+    assert delivery.summary == summary
     assert delivery.refusal(LIMIT, let_pass=0) == ""
     assert delivery.is_empty is (after == ["llvm", "webkit"])
 
 
 def test_an_entry_that_is_there_twice_is_deleted_once() -> None:
-    assert a_delivery(["llvm", "llvm"], ["llvm"]).said == "0 added, 1 deleted"
+    assert a_delivery(["llvm", "llvm"], ["llvm"]).summary == "0 added, 1 deleted"

@@ -116,7 +116,7 @@ def test_what_somebody_pushes_meanwhile_is_not_overwritten(
     theirs = an_entry("gcc", path="theirs.yaml", position=0)
     configuration.meanwhile, configuration.posts_before = [theirs], posts
 
-    with pytest.raises(PlanRefused, match="somebody changed its task configuration meanwhile"):
+    with pytest.raises(PlanRefused, match=r"debian/builds.* 1 .* 0"):
         deliver([(owner, delivery)])
 
     assert configuration.entries[PLACE] == [theirs]
@@ -134,7 +134,7 @@ def test_what_somebody_pushes_at_the_very_moment_is_told_as_lost(
 
     assert delivered.exit_code == 5
     assert delivered.done == (f"{PLACE}: 1 added, 0 deleted",)
-    assert "the server changed 1 of its entries, of which fleet wrote 0" in delivered.failed
+    assert "changed 1 entries, of which fleet wrote 0" in delivered.failed
 
 
 def test_a_second_place_that_changed_meanwhile_leaves_the_first_done(

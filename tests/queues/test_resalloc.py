@@ -34,7 +34,7 @@ def test_open_tickets_and_machines_that_have_not_ended_are_read(tmp_path: Path) 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     file = tmp_path / "none.db"
 
-    with pytest.raises(SourceUnreachable, match="unable to open database file; compare it with"):
+    with pytest.raises(SourceUnreachable, match=r"unable to open database file.*db_url"):
         ResallocDatabase(f"sqlite:///{file}").read()
 
     assert not file.exists()
@@ -59,7 +59,7 @@ def test_a_database_of_something_else_is_no_empty_resalloc(tmp_path: Path) -> No
     ],
 )
 def test_what_is_no_address_is_refused_without_repeating_it(url: str) -> None:
-    with pytest.raises(SourceUnreachable, match="no address of Resalloc's database") as raised:
+    with pytest.raises(SourceUnreachable, match="db_url") as raised:
         ResallocDatabase(url)
 
     assert "secret" not in str(raised.value)
