@@ -42,6 +42,14 @@ from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.vocabulary import Vocabulary
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
+_ARCHITECTURE = "worker:build-arch:"
+ENDED = "no change found within the search limit; the queue is large"
+MOST_REPLANS = 100
+"""How many plans are made for all groups together, in the order of service."""
+BY_WORKER = "next for workers that exist"
+BY_UNSEEN = "next for workers that may exist (not listed now)"
+BY_CREATE = "get new machines"
+_SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,194 @@ class Case:
         ]
         # The queue itself knows tags that fleet.yaml neither declares nor provides.
         return weakest(found) or "scheduler"
+
+
+def _is_first_of(key: str, name: str) -> bool:
+    whole = key.removesuffix("#1")
+    return whole != key and name in (whole, whole.partition("/")[2])
+
+
+_NAMES: tuple[Callable[[str, str], bool], ...] = (
+    str.__eq__,
+    lambda key, name: key.partition("/")[2] == name,
+    _is_first_of,
+)
+"""What a name may mean, in this order: a whole name, a queue's own id, a group's id."""
+
+
+def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
+    """Return why a request waits or what serves it; None for an unknown request.
+
+    `name` is the queue's own id, or `queue/id` where two queues use the same one.
+    """
+    keys = [key for signature in plan.signatures for key in signature.requests]
+    key = next((key for is_meant in _NAMES for key in keys if is_meant(key, name)), None)
+    if key is None:
+        return None
+    signature = next(s for s in plan.signatures if key in s.requests)
+    return explain_one(Case(fleet, world, plan), signature, key, Replans(world))
+
+
+def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
+    """Return the answer about one request."""
+    unserved = case.unserved.get(key)
+    never = is_never(case, signature, unserved)
+    remedies = find_remedies(case.fleet, case.world, case.plan, key, replans) if unserved else ()
+    start = _expected(case, key, [remedy.suggestion for remedy in remedies])
+    suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
+    places = places_of(case, signature, key)
+    steps = []
+    if unserved is None:
+        steps.append(_coming(case, signature, key, replans))
+    else:
+        ways = [
+            g.way_out
+            for g in case.plan.guards
+            if g.result == "refused" and g.path in unserved.paths
+        ]
+        steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
+        if not remedies and not steps:
+            steps += _nothing_found(case, unserved, replans, never=never)
+    return Explanation(
+        kind="request",
+        name=key,
+        headline=headline(case, signature, key, never=never),
+        facts=(
+            *_request_facts(case, signature, key, start),
+            *format_places(case.fleet, places, signature.queue),
+            *enforcement_facts(
+                case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
+            ),
+        ),
+        reasons=(*_rules(case, key), *reasons_of(case, signature, key, unserved)),
+        next_steps=tuple(steps),
+        expected=start,
+        never=never,
+        suggestions=suggestions,
+        places=places,
+    )
+
+
+def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
+    """Return the answer in a line."""
+    worker = signature.by_worker.get(key)
+    if worker is not None:
+        may = "exists" if worker in case.seen else "may exist (not listed now)"
+        without = _without(case, signature, worker)
+        return f"request {key} is next for worker {worker}, which {may}{without}"
+    if key in signature.by_create:
+        worker = signature.by_create[key]
+        return f"request {key} gets a new machine: {worker}{_without(case, signature, worker)}"
+    unserved = case.unserved.get(key)
+    because = unserved.because if unserved else "no reason recorded"
+    if never:
+        return f"request {key} waits: no worker of this fleet can ever run it: {because}"
+    return f"request {key} waits: {because}"
+
+
+def _without(case: Case, signature: Signature, worker: str) -> str:
+    """Return the tags that were dropped after waiting and that the worker lacks."""
+    pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
+    provides = case.offers[pool].provides if pool in case.offers else ()
+    missing = ", ".join(tag for tag in signature.dropped if tag not in provides)
+    return f", without {missing}" if missing else ""
+
+
+def _request_facts(
+    case: Case, signature: Signature, key: str, start: datetime | None
+) -> Iterator[str]:
+    found = find_request(case.world, key)
+    if found is not None:
+        request, _ = found
+        described = " ".join(filter(None, [request.task, request.package, request.scope]))
+        since = write_time(request.pending_since) if request.pending_since else "unknown"
+        # A ticket has no task.
+        task = f"task {described}, " if described else ""
+        yield f"{task}priority {signature.priority}, since {since}"
+    yield f"requires {', '.join(signature.required) or 'nothing'}"
+    position = signature.requests.index(key) + 1
+    if signature.count > 1:
+        yield f"number {position} of {signature.count:,} waiting requests with the same tags"
+    yield expectation(case, key, start)
+    for verdict in case.plan.rules:
+        if verdict.queue == signature.queue:
+            yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
+
+
+def expectation(case: Case, key: str, start: datetime | None) -> str:
+    """Return when a request is expected to start, in words."""
+    if start is None:
+        because = case.forecast.not_known.get(key, "its queue could not be read")
+        return f"expected start: unknown ({because})"
+    seconds = int((start - case.world.time).total_seconds())
+    soon = f"in {write_duration(seconds)}" if seconds else "now"
+    return f"expected start: {write_time(start)} ({soon}), in queue order"
+
+
+def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
+    """Return when a request starts: on a worker of this plan, or on one of the coming runs."""
+    starts = [case.forecast.start_of(key)]
+    starts += [each.wait.start for each in suggestions if each.wait and not _edits(each)]
+    return min((start for start in starts if start is not None), default=None)
+
+
+def _edits(suggestion: Suggestion) -> bool:
+    return bool(suggestion.changes or suggestion.asks)
+
+
+def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
+    """Return the suggestion, with a note where a worker may be free before the awaited run."""
+    wait = suggestion.wait
+    if wait is None or start is None or wait.until is None or not wait.runs:
+        return suggestion
+    if _edits(suggestion) or start >= wait.until:
+        return suggestion
+    soon = f"; a worker that fits may be free earlier, about {start:%H:%M} UTC"
+    return suggestion.model_copy(update={"sentence": suggestion.sentence + soon})
+
+
+def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
+    """Return how a served request gets its worker, or that the next run would not serve it."""
+    following = replans.run_after(Run(case.fleet, case.world, case.plan))
+    if following is not None and not is_served(following.plan, key):
+        waits = next((u.because for u in following.plan.unserved if key in u.requests), "")
+        return f"act soon: in the next run the request would wait: {waits}"
+    worker = signature.by_worker.get(key)
+    if worker is None:
+        return "nothing to do: the next `fleet apply` creates it, then the queue assigns it"
+    if worker not in case.seen:
+        return "resolve the unknown: no replacement is created until it is read again"
+    state = next((w.state for w in case.plan.workers if w.worker == worker), "")
+    first = {"starting": "once it has booted, ", "busy": "once it is idle, "}.get(state, "")
+    return f"nothing to do: {first}the queue assigns the request to a free worker that fits"
+
+
+def _nothing_found(
+    case: Case, unserved: Unserved, replans: Replans, *, never: bool
+) -> Iterator[str]:
+    if unknown_of(case, unserved):
+        yield FIRST_READ
+    elif "does not provide worker:build-arch:" in unserved.because:
+        yield "add a pool with machines and an image of that architecture"
+    elif replans.is_spent:
+        yield ENDED
+    elif never:
+        yield "add a pool whose machines and image have what it requires"
+    else:
+        yield "no edit of fleet.yaml found that serves it: see the reasons above"
+
+
+def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
+    """Yield which rules add tags to a ticket."""
+    found = find_request(case.world, key)
+    if found is None or not isinstance(case.fleet.queues.get(key.partition("/")[0]), TicketQueue):
+        return
+    for origin in judge_of(case.fleet, case.world).ask_of(found[0], NOTHING).origins:
+        if origin.path:
+            because = f"asks for {origin.tag} by {origin.path[0]}[{origin.path[1]}]"
+            yield ExplainedReason(
+                because=f"{because}: {origin.because}", path=origin.path, by="scheduler"
+            )
 
 
 def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
@@ -287,9 +483,6 @@ def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
         yield f"requester: ask for {', '.join(mismatch.not_asked)}"
 
 
-_ARCHITECTURE = "worker:build-arch:"
-
-
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:
     """Return each way to make a machine for a request, in the order of fleet.yaml."""
     found = find_request(case.world, key)
@@ -352,206 +545,6 @@ def format_places(fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str) -> I
 
 def _money(fleet: Fleet, cost: Decimal) -> str:
     return f"about {rate(cost.quantize(Decimal('0.0001')))} {fleet.money.currency}"
-
-
-ENDED = "no change found within the search limit; the queue is large"
-
-
-def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a request waits or what serves it; None for an unknown request.
-
-    `name` is the queue's own id, or `queue/id` where two queues use the same one.
-    """
-    keys = [key for signature in plan.signatures for key in signature.requests]
-    key = next((key for is_meant in _NAMES for key in keys if is_meant(key, name)), None)
-    if key is None:
-        return None
-    signature = next(s for s in plan.signatures if key in s.requests)
-    return explain_one(Case(fleet, world, plan), signature, key, Replans(world))
-
-
-def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
-    """Return the answer about one request."""
-    unserved = case.unserved.get(key)
-    never = is_never(case, signature, unserved)
-    remedies = find_remedies(case.fleet, case.world, case.plan, key, replans) if unserved else ()
-    start = _expected(case, key, [remedy.suggestion for remedy in remedies])
-    suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
-    places = places_of(case, signature, key)
-    steps = []
-    if unserved is None:
-        steps.append(_coming(case, signature, key, replans))
-    else:
-        ways = [
-            g.way_out
-            for g in case.plan.guards
-            if g.result == "refused" and g.path in unserved.paths
-        ]
-        steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
-        if not remedies and not steps:
-            steps += _nothing_found(case, unserved, replans, never=never)
-    return Explanation(
-        kind="request",
-        name=key,
-        headline=headline(case, signature, key, never=never),
-        facts=(
-            *_request_facts(case, signature, key, start),
-            *format_places(case.fleet, places, signature.queue),
-            *enforcement_facts(
-                case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
-            ),
-        ),
-        reasons=(*_rules(case, key), *reasons_of(case, signature, key, unserved)),
-        next_steps=tuple(steps),
-        expected=start,
-        never=never,
-        suggestions=suggestions,
-        places=places,
-    )
-
-
-def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
-    """Yield which rules add tags to a ticket."""
-    found = find_request(case.world, key)
-    if found is None or not isinstance(case.fleet.queues.get(key.partition("/")[0]), TicketQueue):
-        return
-    for origin in judge_of(case.fleet, case.world).ask_of(found[0], NOTHING).origins:
-        if origin.path:
-            because = f"asks for {origin.tag} by {origin.path[0]}[{origin.path[1]}]"
-            yield ExplainedReason(
-                because=f"{because}: {origin.because}", path=origin.path, by="scheduler"
-            )
-
-
-def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
-    """Return the answer in a line."""
-    worker = signature.by_worker.get(key)
-    if worker is not None:
-        may = "exists" if worker in case.seen else "may exist (not listed now)"
-        without = _without(case, signature, worker)
-        return f"request {key} is next for worker {worker}, which {may}{without}"
-    if key in signature.by_create:
-        worker = signature.by_create[key]
-        return f"request {key} gets a new machine: {worker}{_without(case, signature, worker)}"
-    unserved = case.unserved.get(key)
-    because = unserved.because if unserved else "no reason recorded"
-    if never:
-        return f"request {key} waits: no worker of this fleet can ever run it: {because}"
-    return f"request {key} waits: {because}"
-
-
-def _without(case: Case, signature: Signature, worker: str) -> str:
-    """Return the tags that were dropped after waiting and that the worker lacks."""
-    pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
-    provides = case.offers[pool].provides if pool in case.offers else ()
-    missing = ", ".join(tag for tag in signature.dropped if tag not in provides)
-    return f", without {missing}" if missing else ""
-
-
-def expectation(case: Case, key: str, start: datetime | None) -> str:
-    """Return when a request is expected to start, in words."""
-    if start is None:
-        because = case.forecast.not_known.get(key, "its queue could not be read")
-        return f"expected start: unknown ({because})"
-    seconds = int((start - case.world.time).total_seconds())
-    soon = f"in {write_duration(seconds)}" if seconds else "now"
-    return f"expected start: {write_time(start)} ({soon}), in queue order"
-
-
-def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
-    """Return how a served request gets its worker, or that the next run would not serve it."""
-    following = replans.run_after(Run(case.fleet, case.world, case.plan))
-    if following is not None and not is_served(following.plan, key):
-        waits = next((u.because for u in following.plan.unserved if key in u.requests), "")
-        return f"act soon: in the next run the request would wait: {waits}"
-    worker = signature.by_worker.get(key)
-    if worker is None:
-        return "nothing to do: the next `fleet apply` creates it, then the queue assigns it"
-    if worker not in case.seen:
-        return "resolve the unknown: no replacement is created until it is read again"
-    state = next((w.state for w in case.plan.workers if w.worker == worker), "")
-    first = {"starting": "once it has booted, ", "busy": "once it is idle, "}.get(state, "")
-    return f"nothing to do: {first}the queue assigns the request to a free worker that fits"
-
-
-def _is_first_of(key: str, name: str) -> bool:
-    whole = key.removesuffix("#1")
-    return whole != key and name in (whole, whole.partition("/")[2])
-
-
-_NAMES: tuple[Callable[[str, str], bool], ...] = (
-    str.__eq__,
-    lambda key, name: key.partition("/")[2] == name,
-    _is_first_of,
-)
-"""What a name may mean, in this order: a whole name, a queue's own id, a group's id."""
-
-
-def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return when a request starts: on a worker of this plan, or on one of the coming runs."""
-    starts = [case.forecast.start_of(key)]
-    starts += [each.wait.start for each in suggestions if each.wait and not _edits(each)]
-    return min((start for start in starts if start is not None), default=None)
-
-
-def _edits(suggestion: Suggestion) -> bool:
-    return bool(suggestion.changes or suggestion.asks)
-
-
-def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
-    """Return the suggestion, with a note where a worker may be free before the awaited run."""
-    wait = suggestion.wait
-    if wait is None or start is None or wait.until is None or not wait.runs:
-        return suggestion
-    if _edits(suggestion) or start >= wait.until:
-        return suggestion
-    soon = f"; a worker that fits may be free earlier, about {start:%H:%M} UTC"
-    return suggestion.model_copy(update={"sentence": suggestion.sentence + soon})
-
-
-def _request_facts(
-    case: Case, signature: Signature, key: str, start: datetime | None
-) -> Iterator[str]:
-    found = find_request(case.world, key)
-    if found is not None:
-        request, _ = found
-        described = " ".join(filter(None, [request.task, request.package, request.scope]))
-        since = write_time(request.pending_since) if request.pending_since else "unknown"
-        # A ticket has no task.
-        task = f"task {described}, " if described else ""
-        yield f"{task}priority {signature.priority}, since {since}"
-    yield f"requires {', '.join(signature.required) or 'nothing'}"
-    position = signature.requests.index(key) + 1
-    if signature.count > 1:
-        yield f"number {position} of {signature.count:,} waiting requests with the same tags"
-    yield expectation(case, key, start)
-    for verdict in case.plan.rules:
-        if verdict.queue == signature.queue:
-            yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
-
-
-def _nothing_found(
-    case: Case, unserved: Unserved, replans: Replans, *, never: bool
-) -> Iterator[str]:
-    if unknown_of(case, unserved):
-        yield FIRST_READ
-    elif "does not provide worker:build-arch:" in unserved.because:
-        yield "add a pool with machines and an image of that architecture"
-    elif replans.is_spent:
-        yield ENDED
-    elif never:
-        yield "add a pool whose machines and image have what it requires"
-    else:
-        yield "no edit of fleet.yaml found that serves it: see the reasons above"
-
-
-MOST_REPLANS = 100
-"""How many plans are made for all groups together, in the order of service."""
-
-BY_WORKER = "next for workers that exist"
-BY_UNSEEN = "next for workers that may exist (not listed now)"
-BY_CREATE = "get new machines"
-_SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
 class Group(Value):

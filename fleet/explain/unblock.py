@@ -54,11 +54,279 @@ from fleet.tagrules.vocabulary import Vocabulary
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
 """Ranks: raise a limit or set a mode, move an expiry, approve, put it on the allow-list, have the
 request ask for a tag, say that workers provide one, open a tag to everyone, remove a key."""
-
 NEAREST = 4
 """How many pools that do not fit are looked at, those first that lack least."""
-
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
+MOST_RUNS = 12
+MOST_WAITING_DAYS = 62
+"""How far ahead to look: the next month ends within it."""
+MOST_EDITS = 4
+_NAMED = 3
+_Key = frozenset[tuple[Path, str]]
+
+
+class Wait(Value):
+    """What to wait for, and until when."""
+
+    runs: int = 0
+    """So many runs of fleet apply from now, each with its machines up."""
+    workers: tuple[str, ...] = ()
+    """Busy workers whose work has to end."""
+    until: Moment | None = None
+    """The expected moment; None where the end of their work is unknown."""
+    start: Moment | None = None
+    """Of runs: when the request is expected to start on what the last of them makes."""
+
+
+class Change(Value):
+    """One key of fleet.yaml, and what to write there."""
+
+    path: Path
+    old: str
+    new: str
+    yaml: str
+    """What to write: from the top of the file, or within the entry of a list."""
+    place: str = ""
+
+
+class Suggestion(Value):
+    """Something that gets a request served: edits of fleet.yaml, what to wait for, or both."""
+
+    sentence: str
+    changes: tuple[Change, ...] = ()
+    asks: tuple[str, ...] = ()
+    """Tags that the request would have to ask for too."""
+    wait: Wait | None = None
+    harms: tuple[str, ...] = ()
+    """Requests that are served now and would wait then."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A suggestion, and the edits that it is made of."""
+
+    suggestion: Suggestion
+    edits: tuple[Edit, ...] = ()
+
+
+def find_remedies(
+    fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans
+) -> tuple[Remedy, ...]:
+    """Return what would get a waiting request served, the smallest first; waiting is no edit.
+
+    Returns only the fewest edits, at most `replans.most_shown`.
+    """
+    if is_served(plan, key) or signature_of(plan, key) is None:
+        return ()
+    with replans.share(replans.left // 2) as given:
+        waits = [
+            Remedy(Suggestion(sentence=describe_wait(fleet, wait), wait=wait))
+            for wait in find_waits(fleet, world, plan, key, given)
+        ]
+    timed = [each for each in waits if each.suggestion.wait and each.suggestion.wait.until]
+    if len(timed) >= replans.most_shown:
+        return tuple(waits)
+    found = _fewest(_Search(fleet, world, key, replans, patient=not is_throttled(plan, key)), plan)
+    # Where waiting for a throttle takes too many runs, raise the throttle too.
+    found = found or _fewest(_Search(fleet, world, key, replans), plan)
+    replans.is_spent |= given.is_spent
+    return (*waits, *found)
+
+
+def _fewest(search: "_Search", plan: Plan) -> list[Remedy]:
+    """Return the fewest edits that get a request served, the smallest figures first."""
+    wide = sorted(search.run(plan, most=search.replans.left // 2), key=_size)
+    small = map(search.minimised, wide[: 2 * search.replans.most_shown])
+    every = {_name(edits): edits for edits in small if edits}.values()
+    fewest = min(map(_few, every), default=(0, 0))
+    found = [(edits, search.harms(plan, edits)) for edits in every if _few(edits) == fewest]
+    found.sort(key=lambda each: (len(each[1]), _size(each[0])))
+    remedies = []
+    for edits, harms in found:
+        works, wait = search.awaited(edits)
+        if works:
+            remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait), edits))
+    return remedies[: search.replans.most_shown]
+
+
+@dataclass
+class _Search:
+    """The search for the fewest edits, each state planned again."""
+
+    fleet: Fleet
+    world: World
+    key: str
+    replans: Replans
+    patient: bool = False
+    """A throttled machine, which a later run creates, is enough."""
+
+    def run(self, plan: Plan, most: int) -> list[tuple[Edit, ...]]:
+        """Return every set of the fewest edits that serves the request, figures at their maximum.
+
+        Makes at most `most` plans; `minimised` reduces the figures afterwards.
+        """
+        order = count()
+        heap: list[tuple[int, int, int, tuple[Edit, ...], Plan]] = []
+        heappush(heap, (0, 0, next(order), (), plan))
+        seen: set[_Key] = set()
+        found: list[tuple[Edit, ...]] = []
+        while heap and most > 0:
+            most -= 1
+            size, _, _, edits, before = heappop(heap)
+            if size > MOST_EDITS or (found and size > _count(found[0])):
+                break
+            after = self._plan(edits) if edits else before
+            if after is None:
+                break
+            if self._is_reached(after):
+                found.append(edits)
+                continue
+            for each in self._next(edits, after):
+                name = _name(each)
+                if name not in seen:
+                    seen.add(name)
+                    rank = sum(edit.rank for edit in each)
+                    heappush(heap, (_count(each), rank, next(order), each, after))
+        if heap and most <= 0 and not found:
+            self.replans.is_spent = True
+        return found
+
+    def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+        """Return the edits with the smallest figures that serve; none if that took too long.
+
+        Drops edits that the others do not need; some are needed only beside a maximal figure.
+        """
+        before: tuple[Edit, ...] = ()
+        while edits != before:
+            before = edits
+            for edit in before:
+                fewer = tuple(each for each in edits if each.path != edit.path)
+                if fewer and self._serves(fewer):
+                    edits = fewer
+            for number, edit in enumerate(edits):
+                if edit.knob is not None:
+                    edits = self._turned_down(edits, number)
+        return () if self.replans.is_spent else edits
+
+    def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
+        """Return the requests that a plan serves, and would not serve after these edits."""
+        after = self._plan(edits)
+        keys = (key for signature in plan.signatures for key in served_by(signature))
+        still = {key for s in after.signatures for key in served_by(s)} if after else set()
+        return tuple(key for key in keys if after is not None and key not in still)
+
+    def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, Wait | None]:
+        """Return whether edits get the request served, and what to wait for if not in this run."""
+        plan = self._plan(edits)
+        if plan is None or is_served(plan, self.key):
+            return plan is not None, None
+        run = Run(*edited(self.fleet, self.world, self.key, edits), plan, of=self._of(edits))
+        wait = wait_for_runs(run, self.key, self.replans)
+        return wait is not None, wait
+
+    def _turned_down(self, edits: tuple[Edit, ...], number: int) -> tuple[Edit, ...]:
+        most = edits[number].steps
+
+        def turned(steps: int) -> tuple[Edit, ...]:
+            return (*edits[:number], edits[number].turned(steps), *edits[number + 1 :])
+
+        return turned(first_that(lambda n: n == most or self._serves(turned(n)), most))
+
+    def _plan(self, edits: tuple[Edit, ...]) -> Plan | None:
+        after = edited(self.fleet, self.world, self.key, edits)
+        return self.replans.plan(*after, of=self._of(edits))
+
+    def _of(self, edits: tuple[Edit, ...]) -> tuple[str, _Key]:
+        """Return the key of these edits' plan; an edit may be of the request itself."""
+        return self.key if any(edit.path == REQUEST for edit in edits) else "", _name(edits)
+
+    def _serves(self, edits: tuple[Edit, ...]) -> bool:
+        plan = self._plan(edits)
+        return plan is not None and self._is_reached(plan)
+
+    def _is_reached(self, plan: Plan) -> bool:
+        return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))
+
+    def _next(self, edits: tuple[Edit, ...], plan: Plan) -> list[tuple[Edit, ...]]:
+        fleet, world = edited(self.fleet, self.world, self.key, edits)
+        taken = {edit.path for edit in edits}
+        more = candidates(fleet, world, plan, self.key)
+        return [(*edits, edit) for edit in more if edit.path not in taken]
+
+
+def first_that(holds: Callable[[int], bool], most: int) -> int:
+    """Return the least number from 1 to `most` for which it holds, by doubling and bisection.
+
+    0 where doubling met none; what is returned was tried.
+    """
+    low, high = 0, 1
+    while high <= most and not holds(high):
+        low, high = high, high * 2
+    if high > most:
+        if low >= most or not holds(most):
+            return 0
+        high = most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _name(edits: tuple[Edit, ...]) -> _Key:
+    """Return a key of these edits, whatever their order."""
+    return frozenset((edit.path, repr(edit.new)) for edit in edits)
+
+
+def _few(edits: tuple[Edit, ...]) -> tuple[int, int]:
+    """Return how many edits a person would count, and in how many places."""
+    return _count(edits), len(edits)
+
+
+def _count(edits: tuple[Edit, ...]) -> int:
+    return sum(edit.count for edit in edits)
+
+
+def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
+    return (
+        _count(edits),
+        sum(edit.rank for edit in edits),
+        max((edit.steps for edit in edits), default=0),
+        str([edit.path for edit in edits]),
+    )
+
+
+def _suggest(
+    fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...], wait: Wait | None
+) -> Suggestion:
+    asks = [tag for e in edits if e.path == REQUEST and isinstance(e.new, tuple) for tag in e.new]
+    return Suggestion(
+        sentence=", and ".join(describe(fleet, edit) for edit in edits)
+        + (f", then {describe_wait(fleet, wait)}" if wait else "")
+        + _format_harms(harms),
+        changes=tuple(
+            Change(
+                path=edit.path,
+                old=write_value(fleet, edit.path, value_at(fleet, edit.path)),
+                new=write_value(fleet, edit.path, edit.new),
+                yaml=write_yaml(fleet, edit),
+            )
+            for edit in edits
+            if edit.path != REQUEST
+        ),
+        asks=tuple(asks),
+        wait=wait,
+        harms=harms,
+    )
+
+
+def _format_harms(harms: tuple[str, ...]) -> str:
+    if not harms:
+        return ""
+    many = f"{len(harms)} requests that are" if len(harms) > 1 else "1 request that is"
+    return f" (but {many} served now would wait: {', '.join(harms[:_NAMED])})"
 
 
 def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edit]:
@@ -260,35 +528,19 @@ def describe(fleet: Fleet, edit: Edit) -> str:
     return f"{verb} {dotted(edit.path)} from {old} to {new}"
 
 
-MOST_RUNS = 12
-MOST_WAITING_DAYS = 62
-"""How far ahead to look: the next month ends within it."""
-
-_NAMED_WAITS = 3
-
-
-class Wait(Value):
-    """What to wait for, and until when."""
-
-    runs: int = 0
-    """So many runs of fleet apply from now, each with its machines up."""
-    workers: tuple[str, ...] = ()
-    """Busy workers whose work has to end."""
-    until: Moment | None = None
-    """The expected moment; None where the end of their work is unknown."""
-    start: Moment | None = None
-    """Of runs: when the request is expected to start on what the last of them makes."""
-
-
-def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:
-    """Return the world that a wait waits for."""
-    run: Run | None = Run(fleet, world, plan)
-    for _ in range(wait.runs):
-        run = replans.run_after(run) if run else None
+def describe_wait(fleet: Fleet, wait: Wait) -> str:
+    """Return what to wait for in words."""
+    when = write_time(wait.until) if wait.until else ""
     if wait.runs:
-        return run.world if run else None
-    world = later(world, wait.until) if wait.until else world
-    return freed(world, wait.workers)
+        runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
+        return f"wait for {runs}, about {when}: fleet apply every {write_duration(fleet.cadence)}"
+    if wait.workers:
+        names = ", ".join(wait.workers[:_NAMED])
+        names += " and others" if len(wait.workers) > _NAMED else ""
+        many = f"{len(wait.workers)} busy workers are" if len(wait.workers) > 1 else "a worker is"
+        known = f", expected {when}" if when else ", duration unknown"
+        return f"wait until {many} free ({names}){known}"
+    return f"wait until {when}"
 
 
 def find_waits(
@@ -424,272 +676,12 @@ def _clock_matters(fleet: Fleet, world: World, plan: Plan, key: str) -> bool:
     )
 
 
-def first_that(holds: Callable[[int], bool], most: int) -> int:
-    """Return the least number from 1 to `most` for which it holds, by doubling and bisection.
-
-    0 where doubling met none; what is returned was tried.
-    """
-    low, high = 0, 1
-    while high <= most and not holds(high):
-        low, high = high, high * 2
-    if high > most:
-        if low >= most or not holds(most):
-            return 0
-        high = most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def describe_wait(fleet: Fleet, wait: Wait) -> str:
-    """Return what to wait for in words."""
-    when = write_time(wait.until) if wait.until else ""
+def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:
+    """Return the world that a wait waits for."""
+    run: Run | None = Run(fleet, world, plan)
+    for _ in range(wait.runs):
+        run = replans.run_after(run) if run else None
     if wait.runs:
-        runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
-        return f"wait for {runs}, about {when}: fleet apply every {write_duration(fleet.cadence)}"
-    if wait.workers:
-        names = ", ".join(wait.workers[:_NAMED_WAITS])
-        names += " and others" if len(wait.workers) > _NAMED_WAITS else ""
-        many = f"{len(wait.workers)} busy workers are" if len(wait.workers) > 1 else "a worker is"
-        known = f", expected {when}" if when else ", duration unknown"
-        return f"wait until {many} free ({names}){known}"
-    return f"wait until {when}"
-
-
-MOST_EDITS = 4
-_NAMED = 3
-_Name = frozenset[tuple[Path, str]]
-
-
-class Change(Value):
-    """One key of fleet.yaml, and what to write there."""
-
-    path: Path
-    old: str
-    new: str
-    yaml: str
-    """What to write: from the top of the file, or within the entry of a list."""
-    place: str = ""
-
-
-class Suggestion(Value):
-    """Something that gets a request served: edits of fleet.yaml, what to wait for, or both."""
-
-    sentence: str
-    changes: tuple[Change, ...] = ()
-    asks: tuple[str, ...] = ()
-    """Tags that the request would have to ask for too."""
-    wait: Wait | None = None
-    harms: tuple[str, ...] = ()
-    """Requests that are served now and would wait then."""
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A suggestion, and the edits that it is made of."""
-
-    suggestion: Suggestion
-    edits: tuple[Edit, ...] = ()
-
-
-def find_remedies(
-    fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans
-) -> tuple[Remedy, ...]:
-    """Return what would get a waiting request served, the smallest first; waiting is no edit.
-
-    Returns only the fewest edits, at most `replans.most_shown`.
-    """
-    if is_served(plan, key) or signature_of(plan, key) is None:
-        return ()
-    with replans.share(replans.left // 2) as given:
-        waits = [
-            Remedy(Suggestion(sentence=describe_wait(fleet, wait), wait=wait))
-            for wait in find_waits(fleet, world, plan, key, given)
-        ]
-    timed = [each for each in waits if each.suggestion.wait and each.suggestion.wait.until]
-    if len(timed) >= replans.most_shown:
-        return tuple(waits)
-    found = _fewest(_Search(fleet, world, key, replans, patient=not is_throttled(plan, key)), plan)
-    # Where waiting for a throttle takes too many runs, raise the throttle too.
-    found = found or _fewest(_Search(fleet, world, key, replans), plan)
-    replans.is_spent |= given.is_spent
-    return (*waits, *found)
-
-
-def _fewest(search: "_Search", plan: Plan) -> list[Remedy]:
-    """Return the fewest edits that get a request served, the smallest figures first."""
-    wide = sorted(search.run(plan, most=search.replans.left // 2), key=_size)
-    small = map(search.minimised, wide[: 2 * search.replans.most_shown])
-    every = {_name(edits): edits for edits in small if edits}.values()
-    fewest = min(map(_few, every), default=(0, 0))
-    found = [(edits, search.harms(plan, edits)) for edits in every if _few(edits) == fewest]
-    found.sort(key=lambda each: (len(each[1]), _size(each[0])))
-    remedies = []
-    for edits, harms in found:
-        works, wait = search.awaited(edits)
-        if works:
-            remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait), edits))
-    return remedies[: search.replans.most_shown]
-
-
-@dataclass
-class _Search:
-    """The search for the fewest edits, each state planned again."""
-
-    fleet: Fleet
-    world: World
-    key: str
-    replans: Replans
-    patient: bool = False
-    """A throttled machine, which a later run creates, is enough."""
-
-    def run(self, plan: Plan, most: int) -> list[tuple[Edit, ...]]:
-        """Return every set of the fewest edits that serves the request, figures at their maximum.
-
-        Makes at most `most` plans; `minimised` reduces the figures afterwards.
-        """
-        order = count()
-        heap: list[tuple[int, int, int, tuple[Edit, ...], Plan]] = []
-        heappush(heap, (0, 0, next(order), (), plan))
-        seen: set[_Name] = set()
-        found: list[tuple[Edit, ...]] = []
-        while heap and most > 0:
-            most -= 1
-            size, _, _, edits, before = heappop(heap)
-            if size > MOST_EDITS or (found and size > _count(found[0])):
-                break
-            after = self._plan(edits) if edits else before
-            if after is None:
-                break
-            if self._is_reached(after):
-                found.append(edits)
-                continue
-            for each in self._next(edits, after):
-                name = _name(each)
-                if name not in seen:
-                    seen.add(name)
-                    rank = sum(edit.rank for edit in each)
-                    heappush(heap, (_count(each), rank, next(order), each, after))
-        if heap and most <= 0 and not found:
-            self.replans.is_spent = True
-        return found
-
-    def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Return the edits with the smallest figures that serve; none if that took too long.
-
-        Drops edits that the others do not need; some are needed only beside a maximal figure.
-        """
-        before: tuple[Edit, ...] = ()
-        while edits != before:
-            before = edits
-            for edit in before:
-                fewer = tuple(each for each in edits if each.path != edit.path)
-                if fewer and self._serves(fewer):
-                    edits = fewer
-            for number, edit in enumerate(edits):
-                if edit.knob is not None:
-                    edits = self._turned_down(edits, number)
-        return () if self.replans.is_spent else edits
-
-    def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
-        """Return the requests that a plan serves, and would not serve after these edits."""
-        after = self._plan(edits)
-        keys = (key for signature in plan.signatures for key in served_by(signature))
-        still = {key for s in after.signatures for key in served_by(s)} if after else set()
-        return tuple(key for key in keys if after is not None and key not in still)
-
-    def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, Wait | None]:
-        """Return whether edits get the request served, and what to wait for if not in this run."""
-        plan = self._plan(edits)
-        if plan is None or is_served(plan, self.key):
-            return plan is not None, None
-        run = Run(*edited(self.fleet, self.world, self.key, edits), plan, of=self._of(edits))
-        wait = wait_for_runs(run, self.key, self.replans)
-        return wait is not None, wait
-
-    def _turned_down(self, edits: tuple[Edit, ...], number: int) -> tuple[Edit, ...]:
-        most = edits[number].steps
-
-        def turned(steps: int) -> tuple[Edit, ...]:
-            return (*edits[:number], edits[number].turned(steps), *edits[number + 1 :])
-
-        return turned(first_that(lambda n: n == most or self._serves(turned(n)), most))
-
-    def _plan(self, edits: tuple[Edit, ...]) -> Plan | None:
-        after = edited(self.fleet, self.world, self.key, edits)
-        return self.replans.plan(*after, of=self._of(edits))
-
-    def _of(self, edits: tuple[Edit, ...]) -> tuple[str, _Name]:
-        """Return the key of these edits' plan; an edit may be of the request itself."""
-        return self.key if any(edit.path == REQUEST for edit in edits) else "", _name(edits)
-
-    def _serves(self, edits: tuple[Edit, ...]) -> bool:
-        plan = self._plan(edits)
-        return plan is not None and self._is_reached(plan)
-
-    def _is_reached(self, plan: Plan) -> bool:
-        return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))
-
-    def _next(self, edits: tuple[Edit, ...], plan: Plan) -> list[tuple[Edit, ...]]:
-        fleet, world = edited(self.fleet, self.world, self.key, edits)
-        taken = {edit.path for edit in edits}
-        more = candidates(fleet, world, plan, self.key)
-        return [(*edits, edit) for edit in more if edit.path not in taken]
-
-
-def _name(edits: tuple[Edit, ...]) -> _Name:
-    """Return a key of these edits, whatever their order."""
-    return frozenset((edit.path, repr(edit.new)) for edit in edits)
-
-
-def _few(edits: tuple[Edit, ...]) -> tuple[int, int]:
-    """Return how many edits a person would count, and in how many places."""
-    return _count(edits), len(edits)
-
-
-def _count(edits: tuple[Edit, ...]) -> int:
-    return sum(edit.count for edit in edits)
-
-
-def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
-    return (
-        _count(edits),
-        sum(edit.rank for edit in edits),
-        max((edit.steps for edit in edits), default=0),
-        str([edit.path for edit in edits]),
-    )
-
-
-def _suggest(
-    fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...], wait: Wait | None
-) -> Suggestion:
-    asks = [tag for e in edits if e.path == REQUEST and isinstance(e.new, tuple) for tag in e.new]
-    return Suggestion(
-        sentence=", and ".join(describe(fleet, edit) for edit in edits)
-        + (f", then {describe_wait(fleet, wait)}" if wait else "")
-        + _but(harms),
-        changes=tuple(
-            Change(
-                path=edit.path,
-                old=write_value(fleet, edit.path, value_at(fleet, edit.path)),
-                new=write_value(fleet, edit.path, edit.new),
-                yaml=write_yaml(fleet, edit),
-            )
-            for edit in edits
-            if edit.path != REQUEST
-        ),
-        asks=tuple(asks),
-        wait=wait,
-        harms=harms,
-    )
-
-
-def _but(harms: tuple[str, ...]) -> str:
-    if not harms:
-        return ""
-    many = f"{len(harms)} requests that are" if len(harms) > 1 else "1 request that is"
-    return f" (but {many} served now would wait: {', '.join(harms[:_NAMED])})"
+        return run.world if run else None
+    world = later(world, wait.until) if wait.until else world
+    return freed(world, wait.workers)

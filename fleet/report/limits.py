@@ -13,6 +13,7 @@ from fleet.report.terminal import Line, Span, Style, line, table
 
 BUDGET_HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
 _MOST = 12
+LIMIT_HEADINGS = ("Limit", "For", "In use", "New", "Waiting", "Max")
 
 
 class ShownBudget(NamedTuple):
@@ -27,16 +28,6 @@ class ShownBudget(NamedTuple):
     limit: str
     note: str
     """What is wrong; empty where nothing is."""
-
-
-def shown_budgets(
-    budgets: Sequence[BudgetVerdict], most: int = _MOST
-) -> tuple[list[ShownBudget], int]:
-    """Return the most used budgets, and how many are left out."""
-    wanted = [each for each in budgets if not each.coming or each.exceeded]
-    tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
-    kept = sorted(tight[:most])
-    return [_format_budget(wanted[nth]) for nth in kept], len(wanted) - len(kept)
 
 
 def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
@@ -54,11 +45,14 @@ def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
         yield line(f"  … and {words.many(hidden, 'budget')} with more left")
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Line]:
-    first, *others = headings
-    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
-    cells = [[Span(f"  {name}"), *map(Span, figures)] for name, *figures in rows]
-    return table([heading, *cells], right=range(2, len(headings)))
+def shown_budgets(
+    budgets: Sequence[BudgetVerdict], most: int = _MOST
+) -> tuple[list[ShownBudget], int]:
+    """Return the most used budgets, and how many are left out."""
+    wanted = [each for each in budgets if not each.coming or each.exceeded]
+    tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
+    kept = sorted(tight[:most])
+    return [_format_budget(wanted[nth]) for nth in kept], len(wanted) - len(kept)
 
 
 def _use(budget: BudgetVerdict) -> Decimal:
@@ -92,9 +86,6 @@ def _note(budget: BudgetVerdict) -> str:
     return ""
 
 
-LIMIT_HEADINGS = ("Limit", "For", "In use", "New", "Waiting", "Max")
-
-
 class ShownLimit(NamedTuple):
     """One limit as the cells of a row."""
 
@@ -106,14 +97,6 @@ class ShownLimit(NamedTuple):
     most: str
 
 
-def shown_limits(
-    limits: Sequence[LimitVerdict], most: int = _MOST
-) -> tuple[list[ShownLimit], int]:
-    """Return the most used limits, and how many are left out."""
-    tight = sorted(range(len(limits)), key=lambda nth: (_left(limits[nth]), nth))
-    return [_format_limit(limits[nth]) for nth in sorted(tight[:most])], len(limits[most:])
-
-
 def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
     """Yield the lines of a table of limits; none where nothing counts to any."""
     rows, hidden = shown_limits(limits)
@@ -122,6 +105,14 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
     yield from _table(LIMIT_HEADINGS, rows)
     if hidden:
         yield line(f"  … and {words.many(hidden, 'limit')} with more left")
+
+
+def shown_limits(
+    limits: Sequence[LimitVerdict], most: int = _MOST
+) -> tuple[list[ShownLimit], int]:
+    """Return the most used limits, and how many are left out."""
+    tight = sorted(range(len(limits)), key=lambda nth: (_left(limits[nth]), nth))
+    return [_format_limit(limits[nth]) for nth in sorted(tight[:most])], len(limits[most:])
 
 
 def _left(limit: LimitVerdict) -> tuple[bool, int]:
@@ -139,3 +130,10 @@ def _format_limit(limit: LimitVerdict) -> ShownLimit:
         waiting=str(limit.waiting),
         most=str(limit.limit),
     )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Line]:
+    first, *others = headings
+    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
+    cells = [[Span(f"  {name}"), *map(Span, figures)] for name, *figures in rows]
+    return table([heading, *cells], right=range(2, len(headings)))

@@ -21,6 +21,9 @@ _STYLES = {
 _MOST_NAMES = 5
 _MOST_ERROR_LINES = 20
 _MOST_DIFFERENCES = 20
+_MOST_STEPS = 5
+_WORST_FIRST = ("failed", "refused", "applied", "unchanged")
+_WIDTH = 20
 
 
 def outcome_to_text(
@@ -135,10 +138,6 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
         yield f"guards withheld {words.withheld(plan)}; the next `{command}` continues"
 
 
-_MOST_STEPS = 5
-_WORST_FIRST = ("failed", "refused", "applied", "unchanged")
-
-
 def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
     """Return a run as a line; `running`: it may be the one that holds the lock."""
     if not run["ended"]:
@@ -213,9 +212,6 @@ def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(text)
     except ValueError:
         return None
-
-
-_WIDTH = 20
 
 
 class Progress:

@@ -4,7 +4,7 @@ Long lists are cut to a count; the JSON form holds everything.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
@@ -37,39 +37,176 @@ if TYPE_CHECKING:
 
 _MOST_ALIKE = 5
 _SHOWN_ALIKE = 3
-
 _MARKS = {
     "create": ("+", Style.GREEN),
     "drain": ("~", Style.YELLOW),
     "delete": ("-", Style.RED),
 }
 _ORDER = tuple(_MARKS)
+_MOST_TAGS = 10
+_MOST_RULES = 5
+_MOST_QUIET_POOLS = 12
+_MOST_UNSERVED = 10
+_MOST_WARNINGS = 10
+_RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
 
 
-class _Alike(NamedTuple):
-    """Actions of one pool that do the same for the same reason, and those of them shown."""
+def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None) -> str:
+    """Return the plan as text for a terminal or a log, above it what a change does."""
+    sections = (
+        _headline(plan),
+        _compared(change, plan.included),
+        *_notices(plan),
+        _unserved(plan),
+        _pools(plan),
+        budgets_section(plan.budgets),
+        limits_section(plan.limits),
+        changes_section(plan),
+        _waiting_versions(plan),
+        _tags(plan),
+        _rules(plan.rules),
+        _guards(plan),
+        _approvals(plan),
+        _warnings(plan),
+        _digests(plan),
+    )
+    return lines_to_text(_separated(sections), colour=colour)
 
-    action: Literal["create", "drain", "delete"]
-    reason: Reason
-    actions: tuple[Action, ...]
 
-    @property
-    def shown(self) -> tuple[Action, ...]:
-        few = len(self.actions) <= _MOST_ALIKE
-        return self.actions if few else self.actions[:_SHOWN_ALIKE]
+def _compared(change: "Comparison | None", included: Mapping[str, str]) -> Iterable[Line]:
+    if change is None:
+        return ()
+    # Few plans are compared, and what explains a difference takes a while to load.
+    from fleet.report.comparison import comparison_section
 
-    @property
-    def hidden(self) -> tuple[Action, ...]:
-        return self.actions[len(self.shown) :]
+    return comparison_section(change, included)
+
+
+def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
+    lines = [list(section) for section in sections]
+    for position, section in enumerate(section for section in lines if section):
+        if position:
+            yield BLANK
+        yield from section
+
+
+def _headline(plan: Plan) -> Iterator[Line]:
+    yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
+    withheld = words.withheld(plan)
+    if withheld:
+        yield line(Span(f"Withheld by guards: {withheld}", Style.YELLOW))
+    yield from (line(text) for text in words.new_machines(plan))
+    waiting = words.waiting(plan)
+    if waiting:
+        yield line(waiting)
+
+
+def _notices(plan: Plan) -> Iterator[Iterator[Line]]:
+    """Yield a section for each kind of notice: unknown, only partly read, action required."""
+    unknown, estimates = plan.unknown, tuple(map(words.estimated, plan.estimates))
+    yield _listed(words.UNKNOWN_HEADING, Span("? ", Style.YELLOW), unknown, len(unknown))
+    yield _listed(words.PARTLY_READ_HEADING, Span("~ ", Style.YELLOW), estimates, len(estimates))
+    yield _listed(words.ATTENTION_HEADING, Span("! ", Style.RED), plan.attention, _MOST_WARNINGS)
+
+
+def _listed(heading: str, mark: Span, texts: Sequence[str], most: int) -> Iterator[Line]:
+    if texts:
+        yield title(heading)
+    for text in texts[:most]:
+        yield line("  ", mark, text)
+    if texts[most:]:
+        yield line(f"  … and {len(texts[most:])} more")
+
+
+def _unserved(plan: Plan) -> Iterator[Line]:
+    if not plan.unserved:
+        return
+    total = sum(unserved.count for unserved in plan.unserved)
+    yield title(f"Not served in this run: {words.many(total, 'request')}")
+    signatures = {signature.id: signature for signature in plan.signatures}
+    for unserved in plan.unserved[:_MOST_UNSERVED]:
+        signature = signatures.get(unserved.signature)
+        yield line("  ", Span("! ", Style.YELLOW), _requests(unserved))
+        yield line("      ", unserved.because)
+        if signature and signature.required:
+            yield line(
+                Span(f"      queue {signature.queue}, asks for ", Style.DIM),
+                Span(", ".join(signature.required), Style.DIM),
+            )
+        if unserved.paths:
+            places = words.cited(unserved.paths, plan.included)
+            yield line(Span(f"      see {places}", Style.DIM))
+    hidden = plan.unserved[_MOST_UNSERVED:]
+    if hidden:
+        waiting = sum(unserved.count for unserved in hidden)
+        kinds = words.many(len(hidden), "other kind")
+        yield line(f"  … and {words.many(waiting, 'request')} of {kinds}")
+
+
+def _requests(unserved: Unserved) -> str:
+    names = words.some_of(unserved.requests, total=unserved.count)
+    return f"{words.many(unserved.count, 'request')}: {names}"
+
+
+def _pools(plan: Plan) -> Iterator[Line]:
+    moving = [pool for pool in plan.pools if not _is_quiet(pool)]
+    quiet = [pool for pool in plan.pools if _is_quiet(pool)]
+    shown = plan.pools if len(quiet) <= _MOST_QUIET_POOLS else tuple(moving)
+    if not plan.pools:
+        return
+    yield from _pool_table(shown, plan.currency)
+    hidden = len(plan.pools) - len(shown)
+    if hidden:
+        unread = sum(bool(pool.not_known) for pool in quiet)
+        more = f" ({unread:,} could not be read)" if unread else ""
+        yield line(f"  … and {words.many(hidden, 'pool')} without machines or changes{more}")
+
+
+def _is_quiet(pool: PoolVerdict) -> bool:
+    machines = pool.busy + pool.idle + pool.starting + pool.other
+    changed = pool.create + pool.drain + pool.delete
+    return not machines and not changed and pool.mode == "apply"
+
+
+def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
+    pools = [pool_status(verdict) for verdict in verdicts]
+    money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
+    with_other = any(pool.other for pool in pools)
+    headings = ["Pools", "busy", "idle", "starting", *(["other"] if with_other else []), "max"]
+    rows = [
+        [
+            Span(text, Style.BOLD if text == "Pools" else Style.DIM)
+            for text in (*headings, f"{currency}/h", "after")
+        ]
+    ]
+    for pool, before, after in zip(pools, money[::2], money[1::2], strict=True):
+        mode = "" if pool.mode == "apply" else f" ({pool.mode})"
+        counts = [pool.busy, pool.idle, pool.starting, *([pool.other] if with_other else [])]
+        rows.append(
+            [
+                Span(f"  {pool.pool}{mode}"),
+                *map(count_cell, counts),
+                Span(str(pool.max)),
+                Span(before),
+                Span(after),
+            ]
+        )
+    heading, *lines = table(rows, right=range(1, len(rows[0])))
+    yield heading
+    for pool, row in zip(pools, lines, strict=True):
+        yield row
+        yield line("      ", Span(pool.because, Style.DIM))
 
 
 def changes_section(plan: Plan) -> Iterator[Line]:
-    """Yield the lines that say what would be done, none where nothing would."""
+    """Yield the actions by pool, then changes of shared resources and images."""
     if plan.is_quiet:
         return
     yield title("Changes")
     types = {verdict.worker: verdict.type for verdict in plan.workers}
-    by_pool = {pool: _alike(plan.actions, pool) for pool in _pools_in_order(plan.actions)}
+    pools = dict.fromkeys(action.pool for action in plan.actions)
+    by_pool = {pool: _alike(plan.actions, pool) for pool in pools}
     shown = [action for groups in by_pool.values() for group in groups for action in group.shown]
     rows = dict(zip(map(id, shown), _rows(shown, types, plan.currency), strict=True))
     for pool, groups in by_pool.items():
@@ -87,19 +224,21 @@ def changes_section(plan: Plan) -> Iterator[Line]:
         yield line("        ", words.replacement(each, plan.currency))
 
 
-def _releases(plan: Plan) -> Iterator[Line]:
-    shown = plan.releases if len(plan.releases) <= _MOST_ALIKE else plan.releases[:_SHOWN_ALIKE]
-    if shown:
-        yield line("  ", Span("workers without a machine", Style.BOLD))
-    for each in shown:
-        yield line("    ", Span("! release", Style.YELLOW), f" {each.worker}")
-        yield line("        ", each.because, " ", Span("[machine-gone]", Style.CYAN))
-    if len(shown) < len(plan.releases):
-        yield line(f"    … and {len(plan.releases) - len(shown):,} more to release")
+class _Alike(NamedTuple):
+    """Actions of one pool that do the same for the same reason, and those of them shown."""
 
+    action: Literal["create", "drain", "delete"]
+    reason: Reason
+    actions: tuple[Action, ...]
 
-def _pools_in_order(actions: tuple[Action, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(action.pool for action in actions))
+    @property
+    def shown(self) -> tuple[Action, ...]:
+        few = len(self.actions) <= _MOST_ALIKE
+        return self.actions if few else self.actions[:_SHOWN_ALIKE]
+
+    @property
+    def hidden(self) -> tuple[Action, ...]:
+        return self.actions[len(self.shown) :]
 
 
 def _alike(actions: tuple[Action, ...], pool: str) -> list[_Alike]:
@@ -178,7 +317,23 @@ def _served(action: Action) -> str:
     return f"for {words.some_of(action.serves, shown=2)}"
 
 
-_MOST_TAGS = 10
+def _releases(plan: Plan) -> Iterator[Line]:
+    shown = plan.releases if len(plan.releases) <= _MOST_ALIKE else plan.releases[:_SHOWN_ALIKE]
+    if shown:
+        yield line("  ", Span("workers without a machine", Style.BOLD))
+    for each in shown:
+        yield line("    ", Span("! release", Style.YELLOW), f" {each.worker}")
+        yield line("        ", each.because, " ", Span("[machine-gone]", Style.CYAN))
+    if len(shown) < len(plan.releases):
+        yield line(f"    … and {len(plan.releases) - len(shown):,} more to release")
+
+
+def _waiting_versions(plan: Plan) -> Iterator[Line]:
+    if plan.waiting_versions:
+        yield title("Image versions that wait")
+    for each in plan.waiting_versions:
+        yield line("  ", Span(f"image {each.image}", Style.BOLD), f": {each.said}")
+        yield line(Span(f"      now: {each.command}", Style.DIM))
 
 
 @dataclass(frozen=True)
@@ -220,23 +375,6 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
         yield "Rules that the queue has not applied to waiting requests", differences
 
 
-def tags_section(plan: Plan) -> Iterator[Line]:
-    """Yield the notes as text for a terminal."""
-    for heading, notes in tag_notes(plan):
-        yield title(heading)
-        for note in notes[:_MOST_TAGS]:
-            names = words.some_of(note.requests, total=note.count)
-            sign = Span("! ", Style.YELLOW) if note.is_wrong else Span("- ")
-            yield line("  ", sign, f"{words.many(note.count, 'request')}: {names}")
-            yield line("      ", note.because)
-            if note.path:
-                place = words.cited([note.path], plan.included)
-                yield line(Span(f"      see {place}", Style.DIM))
-        hidden = len(notes) - _MOST_TAGS
-        if hidden > 0:
-            yield line(f"  … and {words.many(hidden, 'more kind')}")
-
-
 def _ruled(plan: Plan) -> tuple[TagNote, ...]:
     found: defaultdict[RuledTag, list[str]] = defaultdict(list)
     for signature in plan.signatures:
@@ -266,10 +404,24 @@ def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:
     )
 
 
-_MOST = 5
+def _tags(plan: Plan) -> Iterator[Line]:
+    """Yield the notes as text for a terminal."""
+    for heading, notes in tag_notes(plan):
+        yield title(heading)
+        for note in notes[:_MOST_TAGS]:
+            names = words.some_of(note.requests, total=note.count)
+            sign = Span("! ", Style.YELLOW) if note.is_wrong else Span("- ")
+            yield line("  ", sign, f"{words.many(note.count, 'request')}: {names}")
+            yield line("      ", note.because)
+            if note.path:
+                place = words.cited([note.path], plan.included)
+                yield line(Span(f"      see {place}", Style.DIM))
+        hidden = len(notes) - _MOST_TAGS
+        if hidden > 0:
+            yield line(f"  … and {words.many(hidden, 'more kind')}")
 
 
-def rules_section(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
+def _rules(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
     """Yield a line for each place, with what differs there."""
     if verdicts:
         yield title("Rules in the queues")
@@ -287,151 +439,13 @@ def rules_section(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
 
 def rules_details(verdict: RulesVerdict) -> Iterator[str]:
     """Yield the entries that differ, the first of them."""
-    for each in verdict.missing[:_MOST]:
+    for each in verdict.missing[:_MOST_RULES]:
         yield f"missing: {words.place(each.path)}: {each.entry}"
-    for entry in verdict.extra[:_MOST]:
+    for entry in verdict.extra[:_MOST_RULES]:
         yield f"extra: {entry}"
-    hidden = max(0, len(verdict.missing) - _MOST) + max(0, len(verdict.extra) - _MOST)
+    hidden = max(0, len(verdict.missing) - _MOST_RULES) + max(0, len(verdict.extra) - _MOST_RULES)
     if hidden:
         yield f"… and {words.many(hidden, 'more rule')}"
-
-
-_MOST_QUIET_POOLS = 12
-_MOST_UNSERVED = 10
-_MOST_WARNINGS = 10
-
-
-def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None) -> str:
-    """Return the plan as text for a terminal or a log, above it what a change does."""
-    sections = (
-        _headline(plan),
-        _compared(change, plan.included),
-        _unknown(plan),
-        _estimates(plan),
-        _attention(plan),
-        _unserved(plan),
-        _pools(plan),
-        budgets_section(plan.budgets),
-        limits_section(plan.limits),
-        changes_section(plan),
-        _waiting_versions(plan),
-        tags_section(plan),
-        rules_section(plan.rules),
-        _guards(plan),
-        _approvals(plan),
-        _warnings(plan),
-        _digests(plan),
-    )
-    return lines_to_text(_separated(sections), colour=colour)
-
-
-def _compared(change: "Comparison | None", included: Mapping[str, str]) -> Iterable[Line]:
-    if change is None:
-        return ()
-    # Few plans are compared, and what explains a difference takes a while to load.
-    from fleet.report.comparison import comparison_section
-
-    return comparison_section(change, included)
-
-
-def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
-    lines = [list(section) for section in sections]
-    for position, section in enumerate(section for section in lines if section):
-        if position:
-            yield BLANK
-        yield from section
-
-
-def _headline(plan: Plan) -> Iterator[Line]:
-    yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
-    yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
-    withheld = words.withheld(plan)
-    if withheld:
-        yield line(Span(f"Withheld by guards: {withheld}", Style.YELLOW))
-    yield from (line(text) for text in words.new_machines(plan))
-    waiting = words.waiting(plan)
-    if waiting:
-        yield line(waiting)
-
-
-def _pools(plan: Plan) -> Iterator[Line]:
-    moving = [pool for pool in plan.pools if not _is_quiet(pool)]
-    quiet = [pool for pool in plan.pools if _is_quiet(pool)]
-    shown = plan.pools if len(quiet) <= _MOST_QUIET_POOLS else tuple(moving)
-    if not plan.pools:
-        return
-    yield from _pool_table(shown, plan.currency)
-    hidden = len(plan.pools) - len(shown)
-    if hidden:
-        unread = sum(bool(pool.not_known) for pool in quiet)
-        more = f" ({unread:,} could not be read)" if unread else ""
-        yield line(f"  … and {words.many(hidden, 'pool')} without machines or changes{more}")
-
-
-def _is_quiet(pool: PoolVerdict) -> bool:
-    machines = pool.busy + pool.idle + pool.starting + pool.other
-    changed = pool.create + pool.drain + pool.delete
-    return not machines and not changed and pool.mode == "apply"
-
-
-def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
-    pools = [pool_status(verdict) for verdict in verdicts]
-    money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
-    with_other = any(pool.other for pool in pools)
-    headings = ["Pools", "busy", "idle", "starting", *(["other"] if with_other else []), "max"]
-    rows = [
-        [
-            Span(text, Style.BOLD if text == "Pools" else Style.DIM)
-            for text in (*headings, f"{currency}/h", "after")
-        ]
-    ]
-    for pool, before, after in zip(pools, money[::2], money[1::2], strict=True):
-        mode = "" if pool.mode == "apply" else f" ({pool.mode})"
-        counts = [pool.busy, pool.idle, pool.starting, *([pool.other] if with_other else [])]
-        rows.append(
-            [
-                Span(f"  {pool.pool}{mode}"),
-                *map(count_cell, counts),
-                Span(str(pool.max)),
-                Span(before),
-                Span(after),
-            ]
-        )
-    heading, *lines = table(rows, right=range(1, len(rows[0])))
-    yield heading
-    for pool, row in zip(pools, lines, strict=True):
-        yield row
-        yield line("      ", Span(pool.because, Style.DIM))
-
-
-def _unserved(plan: Plan) -> Iterator[Line]:
-    if not plan.unserved:
-        return
-    total = sum(unserved.count for unserved in plan.unserved)
-    yield title(f"Not served in this run: {words.many(total, 'request')}")
-    signatures = {signature.id: signature for signature in plan.signatures}
-    for unserved in plan.unserved[:_MOST_UNSERVED]:
-        signature = signatures.get(unserved.signature)
-        yield line("  ", Span("! ", Style.YELLOW), _requests(unserved))
-        yield line("      ", unserved.because)
-        if signature and signature.required:
-            yield line(
-                Span(f"      queue {signature.queue}, asks for ", Style.DIM),
-                Span(", ".join(signature.required), Style.DIM),
-            )
-        if unserved.paths:
-            places = words.cited(unserved.paths, plan.included)
-            yield line(Span(f"      see {places}", Style.DIM))
-    hidden = plan.unserved[_MOST_UNSERVED:]
-    if hidden:
-        waiting = sum(unserved.count for unserved in hidden)
-        kinds = words.many(len(hidden), "other kind")
-        yield line(f"  … and {words.many(waiting, 'request')} of {kinds}")
-
-
-def _requests(unserved: Unserved) -> str:
-    names = words.some_of(unserved.requests, total=unserved.count)
-    return f"{words.many(unserved.count, 'request')}: {names}"
 
 
 def _guards(plan: Plan) -> Iterator[Line]:
@@ -440,9 +454,6 @@ def _guards(plan: Plan) -> Iterator[Line]:
         yield title("Guards")
     for guard in speaking:
         yield from _guard(guard, plan.included)
-
-
-_RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
 
 
 def _guard(guard: GuardResult, included: Mapping[str, str]) -> Iterator[Line]:
@@ -465,38 +476,6 @@ def _approvals(plan: Plan) -> Iterator[Line]:
         if each.inert:
             yield line("      ", Span(f"no effect: {each.inert}", Style.YELLOW))
         yield line(Span(f"      reason: {each.reason}", Style.DIM))
-
-
-def _unknown(plan: Plan) -> Iterator[Line]:
-    if plan.unknown:
-        yield title(words.UNKNOWN_HEADING)
-    for reading in plan.unknown:
-        yield line("  ", Span("? ", Style.YELLOW), reading)
-
-
-def _estimates(plan: Plan) -> Iterator[Line]:
-    if plan.estimates:
-        yield title(words.PARTLY_READ_HEADING)
-    for estimate in plan.estimates:
-        yield line("  ", Span("~ ", Style.YELLOW), words.estimated(estimate))
-
-
-def _attention(plan: Plan) -> Iterator[Line]:
-    if plan.attention:
-        yield title(words.ATTENTION_HEADING)
-    for sentence in plan.attention[:_MOST_WARNINGS]:
-        yield line("  ", Span("! ", Style.RED), sentence)
-    hidden = len(plan.attention) - _MOST_WARNINGS
-    if hidden > 0:
-        yield line(f"  … and {hidden} more")
-
-
-def _waiting_versions(plan: Plan) -> Iterator[Line]:
-    if plan.waiting_versions:
-        yield title("Image versions that wait")
-    for each in plan.waiting_versions:
-        yield line("  ", Span(f"image {each.image}", Style.BOLD), f": {each.said}")
-        yield line(Span(f"      now: {each.command}", Style.DIM))
 
 
 def _warnings(plan: Plan) -> Iterator[Line]:

@@ -30,6 +30,102 @@ if TYPE_CHECKING:
     from fleet.explain.worker import WorkerFacts
 
 
+_LONGEST = 120
+_TAKEN = frozenset({".", "..", "index.html"})
+_WORKERS = "-/status/workers"
+_POOLS = "-/status/pools"
+_QUEUE = "-/status/queue"
+_MOST_LISTED = 500
+
+
+def site(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> dict[str, str]:
+    """Return every file of the status site as relative path and text."""
+    status = status_of(plan, facts)
+    environment = _environment()
+    pages = _pages(status)
+    shared = {
+        "plan": plan,
+        "status": status,
+        "tiles": tiles(status, plan),
+        "budgets": shown_budgets(plan.budgets),
+        "most": _MOST_LISTED,
+    }
+
+    def page(path: str, template: str, **values: object) -> str:
+        place = _Place(path, pages)
+        return environment.get_template(template).render(here=place, **shared, **values)
+
+    files = {
+        "index.html": page("index.html", "index.html"),
+        f"{_WORKERS}/index.html": page(f"{_WORKERS}/index.html", "workers.html"),
+        f"{_QUEUE}/index.html": page(f"{_QUEUE}/index.html", "queue.html"),
+        "status.json": value_to_json(status),
+        "style.css": environment.get_template("style.css").render(),
+    }
+    pools = {pool.pool: pool for pool in status.pools}
+    for worker in status.workers:
+        path = pages.workers[_key(worker)]
+        files[path] = page(path, "worker.html", worker=worker, pool=pools.get(worker.pool))
+    for pool in status.pools:
+        path = pages.pools[pool.pool]
+        files[path] = page(
+            path,
+            "pool.html",
+            pool=pool,
+            workers=[worker for worker in status.workers if worker.pool == pool.pool],
+            changes=[action for action in plan.actions if action.pool == pool.pool],
+            fitting=[entry for entry in status.waiting if pool.pool in entry.pools],
+        )
+    return dict(sorted(files.items()))
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """Where each worker and pool has its page."""
+
+    workers: Mapping[tuple[str, str], str]
+    pools: Mapping[str, str]
+
+
+class _Place:
+    """One page's view of the others: links that hold wherever the site is put."""
+
+    def __init__(self, path: str, pages: _Pages) -> None:
+        self._path = path
+        self._pages = pages
+        self.up = "../" * path.count("/")
+
+    def to(self, path: str) -> str:
+        """Return the link to a page of the site."""
+        return self.up + link(path)
+
+    def to_worker(self, worker: WorkerVerdict) -> str:
+        """Return the link to a worker's own page."""
+        return self.to(self._pages.workers[_key(worker)])
+
+    def to_pool(self, name: str) -> str | None:
+        """Return the link to a pool's page; None where the pool has none."""
+        path = self._pages.pools.get(name)
+        return self.to(path) if path else None
+
+    def is_at(self, path: str) -> bool:
+        """Return whether this page has this path."""
+        return self._path == path
+
+
+def _pages(status: Status) -> _Pages:
+    workers = path_parts([_key(worker) for worker in status.workers])
+    pools = path_parts([(pool.pool, "") for pool in status.pools])
+    return _Pages(
+        workers={key: f"{_WORKERS}/{part}/index.html" for key, part in workers.items()},
+        pools={name: f"{_POOLS}/{part}/index.html" for (name, _), part in pools.items()},
+    )
+
+
+def _key(worker: WorkerVerdict) -> tuple[str, str]:
+    return worker.worker, f"{worker.pool} {worker.registry or ''}"
+
+
 class Tile(NamedTuple):
     """A figure and what it counts; `wordy` ones are set smaller."""
 
@@ -97,133 +193,6 @@ def _money(status: Status) -> Tile:
     return Tile(f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text)
 
 
-_LONGEST = 120
-_TAKEN = frozenset({".", "..", "index.html"})
-
-
-def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return a part for each (name, qualifier); the qualifier shows only where a name repeats."""
-    repeats = Counter(name for name, _ in set(names))
-    return {
-        (name, qualifier): path_part(name)
-        if repeats[name] == 1
-        else f"{path_part(name)}~~{path_part(qualifier)}"
-        for name, qualifier in names
-    }
-
-
-def path_part(name: str) -> str:
-    """Return a name as one part of a path, odd characters percent-encoded."""
-    # quote() leaves ~ alone; encoded, it is free to mark what was shortened
-    part = quote(name, safe="").replace("~", "%7E")
-    if not part:
-        return "~"
-    if part.lower() in _TAKEN:
-        return f"%{ord(part[0]):02X}{part[1:]}"
-    if len(part) > _LONGEST:
-        return f"{part[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    return part
-
-
-def link(path: str) -> str:
-    """Return a path of the site as a relative link."""
-    return quote(path, safe="/~")
-
-
-_WORKERS = "-/status/workers"
-_POOLS = "-/status/pools"
-_QUEUE = "-/status/queue"
-_MOST_LISTED = 500
-
-
-@dataclass(frozen=True)
-class _Pages:
-    """Where each worker and pool has its page."""
-
-    workers: Mapping[tuple[str, str], str]
-    pools: Mapping[str, str]
-
-
-def site(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> dict[str, str]:
-    """Return every file of the status site as relative path and text."""
-    status = status_of(plan, facts)
-    environment = _environment()
-    pages = _pages(status)
-    shared = {
-        "plan": plan,
-        "status": status,
-        "tiles": tiles(status, plan),
-        "budgets": shown_budgets(plan.budgets),
-        "most": _MOST_LISTED,
-    }
-
-    def page(path: str, template: str, **values: object) -> str:
-        place = _Place(path, pages)
-        return environment.get_template(template).render(here=place, **shared, **values)
-
-    files = {
-        "index.html": page("index.html", "index.html"),
-        f"{_WORKERS}/index.html": page(f"{_WORKERS}/index.html", "workers.html"),
-        f"{_QUEUE}/index.html": page(f"{_QUEUE}/index.html", "queue.html"),
-        "status.json": value_to_json(status),
-        "style.css": environment.get_template("style.css").render(),
-    }
-    pools = {pool.pool: pool for pool in status.pools}
-    for worker in status.workers:
-        path = pages.workers[_key(worker)]
-        files[path] = page(path, "worker.html", worker=worker, pool=pools.get(worker.pool))
-    for pool in status.pools:
-        path = pages.pools[pool.pool]
-        files[path] = page(
-            path,
-            "pool.html",
-            pool=pool,
-            workers=[worker for worker in status.workers if worker.pool == pool.pool],
-            changes=[action for action in plan.actions if action.pool == pool.pool],
-            fitting=[entry for entry in status.waiting if pool.pool in entry.pools],
-        )
-    return dict(sorted(files.items()))
-
-
-class _Place:
-    """One page's view of the others: links that hold wherever the site is put."""
-
-    def __init__(self, path: str, pages: _Pages) -> None:
-        self._path = path
-        self._pages = pages
-        self.up = "../" * path.count("/")
-
-    def to(self, path: str) -> str:
-        """Return the link to a page of the site."""
-        return self.up + link(path)
-
-    def to_worker(self, worker: WorkerVerdict) -> str:
-        """Return the link to a worker's own page."""
-        return self.to(self._pages.workers[_key(worker)])
-
-    def to_pool(self, name: str) -> str | None:
-        """Return the link to a pool's page; None where the pool has none."""
-        path = self._pages.pools.get(name)
-        return self.to(path) if path else None
-
-    def is_at(self, path: str) -> bool:
-        """Return whether this page has this path."""
-        return self._path == path
-
-
-def _pages(status: Status) -> _Pages:
-    workers = path_parts([_key(worker) for worker in status.workers])
-    pools = path_parts([(pool.pool, "") for pool in status.pools])
-    return _Pages(
-        workers={key: f"{_WORKERS}/{part}/index.html" for key, part in workers.items()},
-        pools={name: f"{_POOLS}/{part}/index.html" for (name, _), part in pools.items()},
-    )
-
-
-def _key(worker: WorkerVerdict) -> tuple[str, str]:
-    return worker.worker, f"{worker.pool} {worker.registry or ''}"
-
-
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -287,3 +256,32 @@ def _bar(pool: PoolStatus) -> tuple[tuple[str, float, float], ...]:
             parts.append((kind, round(begin, 2), width))
         begin += width
     return tuple(parts)
+
+
+def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return a part for each (name, qualifier); the qualifier shows only where a name repeats."""
+    repeats = Counter(name for name, _ in set(names))
+    return {
+        (name, qualifier): path_part(name)
+        if repeats[name] == 1
+        else f"{path_part(name)}~~{path_part(qualifier)}"
+        for name, qualifier in names
+    }
+
+
+def path_part(name: str) -> str:
+    """Return a name as one part of a path, odd characters percent-encoded."""
+    # quote() leaves ~ alone; encoded, it is free to mark what was shortened
+    part = quote(name, safe="").replace("~", "%7E")
+    if not part:
+        return "~"
+    if part.lower() in _TAKEN:
+        return f"%{ord(part[0]):02X}{part[1:]}"
+    if len(part) > _LONGEST:
+        return f"{part[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return part
+
+
+def link(path: str) -> str:
+    """Return a path of the site as a relative link."""
+    return quote(path, safe="/~")

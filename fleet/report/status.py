@@ -39,6 +39,16 @@ _FIGURES: dict[NotKnown, tuple[str, ...]] = {
     "cost": ("cost_before", "cost_after"),
     "price": ("price",),
 }
+_STATE_STYLES = {
+    "busy": Style.GREEN,
+    "starting": Style.CYAN,
+    "draining": Style.YELLOW,
+    "disconnected": Style.RED,
+    "failed": Style.RED,
+    "never-registered": Style.RED,
+    "unrecorded": Style.RED,
+    "missing": Style.RED,
+}
 
 
 class Waiting(Value):
@@ -213,18 +223,6 @@ def _waiting(plan: Plan) -> tuple[Waiting, ...]:
     )
 
 
-_STATE_STYLES = {
-    "busy": Style.GREEN,
-    "starting": Style.CYAN,
-    "draining": Style.YELLOW,
-    "disconnected": Style.RED,
-    "failed": Style.RED,
-    "never-registered": Style.RED,
-    "unrecorded": Style.RED,
-    "missing": Style.RED,
-}
-
-
 def status_to_text(plan: Plan, *, colour: bool) -> str:
     """Return pools and workers as two tables; inactive workers are only counted."""
     status = status_of(plan)
@@ -260,6 +258,30 @@ def _demand(status: Status) -> str:
     return words.demand(waiting, served, unsure=status.unread or status.estimates)
 
 
+def _unknown(status: Status) -> Iterator[Line]:
+    for reading in status.unknown:
+        yield line(Span("unknown: ", Style.YELLOW), reading)
+    for sentence in status.attention:
+        yield line(Span("action required: ", Style.YELLOW), sentence)
+    if status.cadence:
+        yield line(Span("late: ", Style.YELLOW), status.cadence)
+    for moving in status.promotions:
+        yield line(
+            Span(f"image {moving.image}: ", Style.YELLOW),
+            f"next `fleet apply`: {moving.verb} {moving.version}",
+        )
+    for each in status.waiting_versions:
+        yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; {each.command}")
+    for guard in status.guards:
+        if guard.result == "refused":
+            yield line(Span("refused: ", Style.RED), guard.because)
+    for approval in status.approvals:
+        used = words.used(approval)
+        what = f"{approval.guard}, pool {approval.pool}, {used}, until {approval.expires}"
+        inert = f" ({approval.inert})" if approval.inert else ""
+        yield line(Span("approval: ", Style.DIM), what, inert)
+
+
 def _pools(status: Status) -> Iterator[Line]:
     if not status.pools:
         yield line("No pools.")
@@ -284,17 +306,17 @@ def _pools(status: Status) -> Iterator[Line]:
     yield from table(rows, right=range(1, 7))
 
 
+def count_cell(count: int | None) -> Span:
+    """Return a count as a cell: dim where zero, yellow where unknown."""
+    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
+    return Span(words.figure(count), style)
+
+
 def _budgets(plan: Plan) -> Iterator[Line]:
     lines = list(budgets_section(plan.budgets))
     if lines:
         yield from lines
         yield BLANK
-
-
-def count_cell(count: int | None) -> Span:
-    """Return a count as a cell: dim where zero, yellow where unknown."""
-    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
-    return Span(words.figure(count), style)
 
 
 def _workers(status: Status) -> Iterator[Line]:
@@ -347,27 +369,3 @@ def _state(worker: WorkerVerdict) -> str:
 
 def _headings(*names: str) -> list[Span]:
     return [Span(name, Style.BOLD) for name in names]
-
-
-def _unknown(status: Status) -> Iterator[Line]:
-    for reading in status.unknown:
-        yield line(Span("unknown: ", Style.YELLOW), reading)
-    for sentence in status.attention:
-        yield line(Span("action required: ", Style.YELLOW), sentence)
-    if status.cadence:
-        yield line(Span("late: ", Style.YELLOW), status.cadence)
-    for moving in status.promotions:
-        yield line(
-            Span(f"image {moving.image}: ", Style.YELLOW),
-            f"next `fleet apply`: {moving.verb} {moving.version}",
-        )
-    for each in status.waiting_versions:
-        yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; {each.command}")
-    for guard in status.guards:
-        if guard.result == "refused":
-            yield line(Span("refused: ", Style.RED), guard.because)
-    for approval in status.approvals:
-        used = words.used(approval)
-        what = f"{approval.guard}, pool {approval.pool}, {used}, until {approval.expires}"
-        inert = f" ({approval.inert})" if approval.inert else ""
-        yield line(Span("approval: ", Style.DIM), what, inert)
