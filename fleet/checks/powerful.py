@@ -141,6 +141,8 @@ def _without_classes(pattern: str, sought: str) -> str:
 
 def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a rule if another gives the same builds the same tags, for at least as long."""
+    if not fleet.powerful:
+        return  # without patterns, RE2 is not loaded
     covering = dict(_covering(fleet))
     for number, others in covering.items():
         wider = next(
