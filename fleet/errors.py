@@ -1,17 +1,17 @@
-"""This module holds the exceptions: one per decision that a caller can take."""
+"""Exceptions, one for each decision that a caller can take."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 
 class FleetError(Exception):
-    """Something a person must know; its text is for them, it never shows a traceback."""
+    """An error for the user; its text is shown without a traceback."""
 
     exit_code = 1
 
 
 class ConfigInvalid(FleetError):
-    """fleet.yaml has errors; they were told where they were found."""
+    """fleet.yaml has errors, which were already shown."""
 
 
 class WrongUsage(FleetError):
@@ -29,15 +29,15 @@ class SourceUnreachable(FleetError):
 
 
 class CreationRefused(FleetError):
-    """A provider made no machine and says so: the creation need not be looked for."""
+    """A provider refused to create a machine."""
 
 
 class SecretMissing(FleetError):
-    """A secret's reference leads nowhere."""
+    """A reference to a secret has no value."""
 
 
 class StoreMissing(FleetError):
-    """The store or a stack is missing where one is expected."""
+    """The store or a stack is missing although one is expected."""
 
     exit_code = 4
 
@@ -61,13 +61,13 @@ class EngineAbsent(FleetError):
 
 
 class PlanRefused(FleetError):
-    """The engine's preview holds something that the plan does not."""
+    """The engine's preview has a change that the plan does not have."""
 
     exit_code = 4
 
 
 class PlanOutdated(FleetError):
-    """A saved plan that is not, or no longer, what would be done."""
+    """A saved plan differs from the current plan."""
 
     exit_code = 4
 
@@ -85,30 +85,30 @@ class StackFailed(FleetError):
         super().__init__(message)
         self.done = done
         self.failed = dict(failed)
-        """Worker to what its provider said, where it was asked for it and refused."""
+        """Worker to what its provider said when it refused."""
 
 
 class PromotionRefused(FleetError):
-    """A version that is not promoted, or not taken back."""
+    """A version cannot be promoted or rolled back."""
 
     exit_code = 4
 
 
 class VersionMoved(FleetError):
-    """Somebody else changed what is remembered of a version in the meantime."""
+    """Another process changed a version in the meantime."""
 
 
 class BuildFailed(FleetError):
-    """An image could not be baked; nothing of the try is left but its log."""
+    """An image build failed; only its log is left."""
 
 
 class WorkerBusy(FleetError):
-    """A worker that was to be disabled runs something."""
+    """A worker that was to be disabled is busy."""
 
 
 class PublicationRefused(FleetError):
-    """A version cannot be published there as it is; asking again changes nothing."""
+    """A version cannot be published there; a retry does not help."""
 
 
 class TicketRefused(FleetError):
-    """A ticket that is not opened, not known, or not the client's to close."""
+    """A ticket is not opened, unknown, or belongs to another client."""

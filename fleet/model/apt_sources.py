@@ -1,4 +1,4 @@
-"""This module reads APT sources in deb822 form and says what is wrong with them.
+"""Read APT sources in deb822 form and find mistakes in them.
 
 The form is that of man 5 sources.list; the role debusine_worker refuses the same sources.
 """
@@ -20,18 +20,18 @@ _ONE_LINE = re.compile(r"deb(-src)?\s")
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a source; `part` are the characters it is about, counted from 0."""
+    """A mistake in a source; `part` are its characters, counted from 0."""
 
     message: str
     hint: str
     part: tuple[int, int]
     keyless: bool = False
-    """Nothing would show that its packages come from where they should."""
+    """The source is not signed by a known key."""
 
 
 @dataclass
 class _Stanza:
-    """One source of several: its fields by their name in lower case."""
+    """One source: its fields by lower-case name."""
 
     part: tuple[int, int]
     fields: dict[str, str] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class _Stanza:
 
 
 def problems(text: str) -> Iterator[Problem]:
-    """Yield what is wrong with the sources in a text, in the order of its lines."""
+    """Yield the mistakes in the sources of a text, in the order of its lines."""
     stanzas, misread = _stanzas(text)
     if misread is not None:
         yield misread
     elif not stanzas:
-        yield Problem("no source is written here", "write Types, URIs, Suites …", (0, len(text)))
+        yield Problem("the source is empty", "write Types, URIs, Suites …", (0, len(text)))
     else:
         for stanza in stanzas:
             yield from _wrong_fields(stanza)
@@ -55,7 +55,7 @@ def problems(text: str) -> Iterator[Problem]:
 
 
 def archives(text: str) -> tuple[tuple[str, str], ...]:
-    """Return each URI of the sources in a text with each of its suites, in their order."""
+    """Return each URI of the sources in a text with each of its suites, in order."""
     return tuple(
         (uri, suite)
         for stanza in _stanzas(text)[0]
@@ -77,7 +77,7 @@ def _stanzas(text: str) -> tuple[list[_Stanza], Problem | None]:
         elif line.startswith("#"):
             continue
         elif found and current and found[1].lower() in current.fields:
-            return [], Problem(f"'{found[1]}' is written twice in one source", _APART, part)
+            return [], Problem(f"duplicate field '{found[1]}'", _APART, part)
         elif found:
             if current is None:
                 stanzas.append(current := _Stanza(part))
@@ -90,17 +90,17 @@ def _stanzas(text: str) -> tuple[list[_Stanza], Problem | None]:
     return stanzas, None
 
 
-_APART = "separate two sources by an empty line"
+_APART = "put an empty line between two sources"
 
 
 def _misread(line: str, part: tuple[int, int]) -> Problem:
     if _ONE_LINE.match(line):
-        hint = "this is the one-line style: write Types: deb, URIs: …, Suites: …, Components: …"
-        return Problem("a source is not written in deb822 form", hint, part)
+        hint = "write Types: deb, URIs: …, Suites: …, Components: …"
+        return Problem("the source is in one-line style, not in deb822 form", hint, part)
     if line[0] in " \t":
-        hint = "a line that begins with a space goes on with the field above it; write an empty "
-        return Problem("this line belongs to no field", f"{hint}line of a key as ' .'", part)
-    return Problem("this is no field of a source", "write one as in Types: deb", part)
+        hint = "a line that begins with a space continues the field above; write ' .' for an empty"
+        return Problem("this line belongs to no field", f"{hint} line of a key", part)
+    return Problem("this is not a field of a source", "write it like Types: deb", part)
 
 
 def _wrong_fields(stanza: _Stanza) -> Iterator[Problem]:
@@ -117,8 +117,8 @@ def _wrong_fields(stanza: _Stanza) -> Iterator[Problem]:
             )
     for uri in stanza.words("uris"):
         if not _URI.fullmatch(uri):
-            hint = "write it as in https://deb.example.org/debian, without a password"
-            yield Problem("this is no URI of an archive", hint, stanza.parts["uris"])
+            hint = "write it like https://deb.example.org/debian, without a password"
+            yield Problem("this is not a URI of an archive", hint, stanza.parts["uris"])
 
 
 def _wrong_key(stanza: _Stanza) -> Iterator[Problem]:
@@ -126,7 +126,7 @@ def _wrong_key(stanza: _Stanza) -> Iterator[Problem]:
         if stanza.words(name) and stanza.fields[name].lower() != "no":
             yield Problem(
                 "the source is trusted without a signature",
-                "remove the line; name its key under Signed-By",
+                "remove the line, and add its key in Signed-By",
                 stanza.parts[name],
                 keyless=True,
             )
@@ -134,15 +134,15 @@ def _wrong_key(stanza: _Stanza) -> Iterator[Problem]:
     if not key:
         yield Problem("the source has no key", _KEY_HINT, stanza.part, keyless=True)
     elif _PRIVATE in key:
-        hint = "make a new key: this one is no secret any more; write its public half here"
-        yield Problem("this key is a private one", hint, stanza.parts["signed-by"], keyless=True)
+        hint = "create a new key, because this one is exposed, and write its public key here"
+        yield Problem("this is a private key", hint, stanza.parts["signed-by"], keyless=True)
     elif not _is_key(key):
-        yield Problem("this is no key", _KEY_HINT, stanza.parts["signed-by"], keyless=True)
+        yield Problem("this is not a key", _KEY_HINT, stanza.parts["signed-by"], keyless=True)
 
 
 _KEY_HINT = (
-    "add Signed-By: with the armoured public key below it, each line after a space, or with the "
-    "path of a keyring that the image holds"
+    "add Signed-By: with the armoured public key below it, each line indented by a space, or with "
+    "the path of a keyring in the image"
 )
 
 

@@ -1,10 +1,8 @@
-"""This module says what of a base stack was observed: what the machines of a provider share.
+"""Observed facts: queues, workers, machines, prices, ledger. A `World` has all of one decision.
 
-What could not be read is `Unknown`, a value of its own: unknown is not zero.
-A `World` is everything one decision rests on, without secrets; its JSON form is world.json.
-
-People are requesters, users of groups, and submitters within sandboxes. Owners and projects of a
-Copr stay: rules match them, and the server shows them to everybody.
+Its JSON form is world.json, without secrets. What could not be read is `Unknown`, which is not
+zero. Pseudonyms replace requesters, users of groups, and submitters within sandboxes; owners and
+projects of a Copr stay, because rules match them and the server shows them to everyone.
 """
 
 import hmac
@@ -20,7 +18,7 @@ from fleet.model.values import MOST, Count, Moment, Tags, Value, digest
 
 
 class Part(Value):
-    """Something that all machines of a provider share, as fleet.yaml asks for it."""
+    """A shared resource of a provider's machines, as in fleet.yaml."""
 
     kind: Literal["network", "firewall", "ssh_key", "placement_group", "template"]
     name: str
@@ -28,12 +26,12 @@ class Part(Value):
 
     @property
     def key(self) -> str:
-        """Return what tells it from the other parts of its base."""
+        """Return what identifies it among the parts of its base."""
         return f"{self.kind}/{self.name}"
 
 
 class Base(Value):
-    """A provider's base stack as its engine recorded it."""
+    """A provider's stack of shared resources, as its engine recorded it."""
 
     serial: int = Field(description="Grows with each change of the stack's state.")
     parts: tuple[Part, ...] = Field((), description="What it was last asked to hold.")
@@ -45,28 +43,28 @@ class Base(Value):
 
 
 class BaseChange(Value):
-    """What an apply would do to what the machines of a provider share; parts as KIND/NAME."""
+    """Changes to the shared resources of a provider; parts as KIND/NAME."""
 
     provider: str
     create: tuple[str, ...] = ()
-    change: tuple[str, ...] = Field((), description="In place, or by making it anew.")
+    change: tuple[str, ...] = Field((), description="Changed in place or replaced.")
     delete: tuple[str, ...] = ()
-    outdates: int = Field(0, description="Machines that were made without what is new.")
+    outdates: int = Field(0, description="Machines created without the new parts.")
 
     @property
     def outdating(self) -> str:
-        """Return what becomes of machines that were made without what is new; empty: of none."""
+        """Return what happens to machines created without the new parts; "" if there are none."""
         if not self.outdates:
             return ""
         which = "1 machine" if self.outdates == 1 else f"{self.outdates:,} machines"
-        return f"outdates {which}: replaced after it, as `replace`, guards and budgets allow"
+        return f"outdates {which}, replaced afterwards as `replace`, guards and budgets allow"
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """Return each step in words; where no part differs, an earlier update did not finish."""
-        steps = (("create", self.create), ("change", self.change), ("delete", self.delete))
-        said = tuple(f"{verb} {key}" for verb, keys in steps for key in keys)
-        return said or ("finish an earlier update",)
+    def steps(self) -> tuple[str, ...]:
+        """Describe each change; if there is none, an earlier update did not finish."""
+        verbs = (("create", self.create), ("change", self.change), ("delete", self.delete))
+        steps = tuple(f"{verb} {key}" for verb, keys in verbs for key in keys)
+        return steps or ("finish an earlier update",)
 
 
 Cents = Annotated[Decimal, PlainSerializer(lambda amount: format(amount, "f"), return_type=str)]
@@ -173,7 +171,7 @@ class HeldRules(Value):
 
     @property
     def digest(self) -> str:
-        """Return what tells these rules from others, whatever their order."""
+        """Return what identifies these rules, in any order."""
         rules = {rule.model_dump_json() for rule in (*self.written, *self.others)}
         return digest(sorted(rules))
 
@@ -197,7 +195,7 @@ class Request(Value):
     required: Tags = Field((), description="Tags a worker must provide.")
     provided: Tags = Field((), description="Tags a worker may require of it.")
     asked: dict[str, AskSource] = Field(
-        default_factory=dict, description="Who asked for each required tag, where the queue tells."
+        default_factory=dict, description="Who asked for each required tag, if known."
     )
     priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
     pending_since: Moment | None = None
@@ -219,8 +217,8 @@ class Request(Value):
     )
     deadline_seconds: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
         None,
-        description="How long it may run, where its queue tells that of it alone: this counts "
-        "before `queues.NAME.deadline`.",
+        description="How long it may run, if its queue has a limit for it alone; takes precedence "
+        "over `queues.NAME.deadline`.",
         exclude_if=lambda seconds: seconds is None,
     )
 
@@ -277,9 +275,7 @@ class Demand(Value):
     )
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
     sample: Sample | None = Field(None, description="What is known of such an estimate.")
-    history: tuple[TaskHistory, ...] = Field(
-        (), description="What earlier runs used, where the queue tells."
-    )
+    history: tuple[TaskHistory, ...] = Field((), description="What earlier runs used, if known.")
     runs: tuple[TaskRuns, ...] = Field(
         (),
         description="How long earlier runs took on which machine type, where that is known.",
@@ -287,7 +283,7 @@ class Demand(Value):
     )
     environments: dict[str, dict[str, str]] = Field(
         default_factory=dict,
-        description="Environment id to its record (architecture, …), where the queue tells.",
+        description="Environment id to its record (architecture, …), if known.",
     )
 
 
@@ -303,7 +299,7 @@ class WorkerState(StrEnum):
 
 
 class Work(Value):
-    """What a busy worker runs, as far as its queue tells: who it is counted for and charged to."""
+    """What a busy worker runs, as far as its queue says, and who is charged for it."""
 
     task: str = ""
     required: Tags = Field((), description="Tags its request required.")
@@ -313,7 +309,7 @@ class Work(Value):
     )
     requester: str | None = None
     owner: str | None = None
-    package: str | None = Field(None, description="The source package, where its queue tells.")
+    package: str | None = Field(None, description="The source package, if known.")
     names: tuple[str, ...] = Field(
         (),
         description="The names of its request, as `powerful` and `durations` match them.",
@@ -355,7 +351,7 @@ class Worker(Value):
     since: Moment | None = Field(None, description="In this state since.")
     last_seen: Moment | None = None
     connected_since: Moment | None = Field(
-        None, description="None: it is not connected, or its queue does not tell since when."
+        None, description="None: it is not connected, or its queue does not say since when."
     )
     away: bool = Field(
         False, description="It is busy, but not connected: it comes back with its work, or never."
@@ -386,8 +382,8 @@ class QueueReading(Value):
     )
     packages: dict[str, str] = Field(
         default_factory=dict,
-        description="Ticket that has a machine to the source package of its build, as far as the "
-        "queue tells whose backend takes its machines by tickets.",
+        description="Ticket with a machine to the source package of its build, if the queue of "
+        "its build says.",
         exclude_if=lambda packages: not packages,
     )
     rules: dict[str, HeldRules | Unknown] = Field(
@@ -419,21 +415,21 @@ class Machine(Value):
     image: str | None = None
     digest: str | None = Field(None, description="Digest of what made it, from its label.")
     expires: Moment | None = Field(
-        None, description="Until when a run vouched for it; None: none has, or it cannot be noted."
+        None, description="When it expires unless `fleet apply` renews it; None: never."
     )
     address: str | None = None
     misses: Count | None = Field(
         None,
-        description="Looks in a row at which the port of `pools.NAME.ready` did not answer; 0: it "
-        "answers; None: nobody looked.",
+        description="How often in a row the port of `pools.NAME.ready` did not answer; 0: it "
+        "answers; None: not checked.",
     )
-    was_ready: bool = Field(False, description="That port has answered at one of the looks.")
+    was_ready: bool = Field(False, description="That port has answered at least once.")
     looked_since: Moment | None = Field(
-        None, description="The first look at that port that anybody remembers; None: nobody does."
+        None, description="When that port was first checked; None: unknown."
     )
     trouble: str = Field(
         "",
-        description="Why it is still there although it was to be deleted, and what comes next.",
+        description="Why it still exists although it was to be deleted, and what comes next.",
         exclude_if=lambda text: not text,
     )
 
@@ -469,13 +465,13 @@ class WorkerInputs(Value):
 
 
 class Found(Value):
-    """A machine that a person asks for by a label of it, whoever made it."""
+    """A machine found by a label, whoever created it."""
 
     machine: Machine
     architecture: str
-    labels: dict[str, str] = Field(description="All that it carries but what changes by itself.")
+    labels: dict[str, str] = Field(description="Its labels, except those that change.")
     settings: dict[str, str] = Field(
-        default_factory=dict, description="What else it was made from, as far as it tells."
+        default_factory=dict, description="Other settings that it was created from, if known."
     )
     worker: Worker | None = Field(
         None, description="Its worker, where workers register at the provider itself."
@@ -515,8 +511,8 @@ class Attempt(Value):
     image: str = Field(description="The provider's own id of what it boots.")
     at: Moment
     result: AttemptResult = Field(
-        description="`failed`: made, but it never registered; `gone`: nobody knows whether it "
-        "would have; `out-of-stock`, `quota`, `error`: the provider made none."
+        description="`failed`: created, but never registered; `gone`: gone before that was known; "
+        "`out-of-stock`, `quota`, `error`: the provider created none."
     )
     detail: str = Field("", description="What the provider said, without secrets.")
 
@@ -596,9 +592,9 @@ def pseudonymise(world: World, key: bytes, kept: Collection[str] = ()) -> World:
                 return _SANDBOX + of(value.removeprefix(_SANDBOX))
         return value
 
-    told = within(world.model_dump(mode="json"))
+    data = within(world.model_dump(mode="json"))
     if isinstance(world.members, dict):
-        told["members"] = {
+        data["members"] = {
             group: [of(user) for user in users] for group, users in world.members.items()
         }
-    return World.model_validate(told)
+    return World.model_validate(data)

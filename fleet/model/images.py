@@ -17,7 +17,7 @@ PREFIX = "debusine_worker_"
 """What every variable of the role begins with."""
 
 _BESIDE = {"provides", "rebuild", "publish", "promote", "version"}
-"""Keys that say when an image is baked, where it goes and what it offers, not what is in it."""
+"""Keys that do not change what is in an image."""
 _API = "/api"
 
 
@@ -98,7 +98,7 @@ class ImageVersion(Value):
         (), description="Tags that its worker reported at its boot test."
     )
     since: Moment | None = Field(
-        None, description="When it came into this state; None: an older recording does not tell."
+        None, description="When it came into this state; None: unknown in an older recording."
     )
     by_rule: bool = Field(
         False, description="`images.NAME.promote` moves it; else only a person does."
@@ -119,7 +119,7 @@ class WaitingVersion(Value):
     share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
     since: Moment = Field(description="When it came into this state.")
     until: Moment | None = Field(
-        None, description="When `fleet apply` goes on with it; None: no time is set."
+        None, description="When `fleet apply` continues; None: no time is set."
     )
     because: str = Field(description="Why it waits, with the key of fleet.yaml that decides.")
     command: str = Field(description="What makes it current now.")
@@ -158,7 +158,7 @@ class Version(Value):
     way: str = Field("", description="How it was built, as its manifest says.")
     rental: Rental | None = Field(None, description="The machine that it was built on.")
     elsewhere: bool = Field(
-        False, description="It was baked elsewhere and named in fleet.yaml, which vouches for it."
+        False, description="It was built elsewhere and is named in fleet.yaml."
     )
     commit: str = ""
     why: str = Field("", description="Why it failed, in a sentence.")
@@ -205,7 +205,7 @@ class Upload(Value):
     since: datetime = Field(description="When it was begun.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
-        """Say whether a run that died left it; not so what is to be gone on with."""
+        """Say whether a killed run left it, and it is not to be resumed."""
         is_own = (self.image, self.version) == but_for
         return not self.whole and self.since < before and not is_own
 
@@ -247,12 +247,12 @@ class Move(NamedTuple):
     """What is remembered of a version changes."""
 
     was: Version | None
-    """None: nobody knew of it before."""
+    """None: it is new."""
     now: Version
 
 
 class BuildOrder(Value):
-    """What is to be baked, and who says so."""
+    """An image to build, and who asked for it."""
 
     image: str
     version: str = Field(description="When its build began, as in 20261121T203000Z.")

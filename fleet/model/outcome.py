@@ -16,7 +16,7 @@ class StackOutcome(Value):
     drained: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = Field(
-        (), description="Machines that its stack was told are gone."
+        (), description="Machines removed from its stack because they are gone."
     )
     adopted: tuple[str, ...] = Field(
         (), description="Machines that existed and were taken into its stack."
@@ -39,9 +39,9 @@ class Outcome(Value):
         (), description="Versions of images that were moved, as IMAGE VERSION."
     )
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
-    left: tuple[str, ...] = Field((), description="Pools not begun: somebody asked to end.")
+    left: tuple[str, ...] = Field((), description="Pools not started because the run was stopped.")
     under_way: tuple[str, ...] = Field(
-        (), description="Pools whose work goes on; a later outcome says what became of it."
+        (), description="Pools still in progress; a later outcome has the result."
     )
     rules: tuple[str, ...] = Field((), description="Rules that were delivered to queues.")
     outdated: tuple[str, ...] = Field(

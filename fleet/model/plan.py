@@ -52,7 +52,7 @@ class ApprovalVerdict(Value):
     """How far one approval is used up, and what it lets pass in this plan."""
 
     digest: str = Field(description="Of all it says: an edited approval is another one.")
-    path: tuple[str | int, ...] = Field(description="Where it stands in fleet.yaml.")
+    path: tuple[str | int, ...] = Field(description="Its key in fleet.yaml.")
     guard: GuardName
     pool: str
     count: int = Field(description="How many machines it lets pass in all.")
@@ -69,13 +69,13 @@ class ApprovalVerdict(Value):
 
 
 class LimitVerdict(Value):
-    """How far one limit is used up by somebody, this plan counted."""
+    """How far a limit is used, including this plan."""
 
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
     who: str | None = Field(
-        None, description="Whose machines count; None: everybody's, or nobody knows whose."
+        None, description="Whose machines count; None: everyone's, or unknown."
     )
-    limit: int = Field(description="How many machines these may be at one time.")
+    limit: int = Field(description="How many machines may be in use at once.")
     in_use: int = Field(description="Machines that run work which counts, or may count.")
     given: int = Field(
         description="Requests that get a free machine or a new one, guards not yet asked."
@@ -177,26 +177,22 @@ class BudgetVerdict(Value):
 
     @property
     def left(self) -> Decimal | None:
-        """Return what is left after this plan, never less than nothing; None: nobody knows."""
+        """Return what is left after this plan, at least zero; None if unknown."""
         left = self.limit - self.spent - self.reserved - self.planned
         return max(Decimal(0), left) if self.known else None
 
 
 class Optimum(Value):
-    """What the machines cost that this plan makes for waiting requests, and how good that is.
+    """The cost of this plan's new machines until their idle time-out, and the optimum.
 
-    `cost` is what these machines are billed until they are deleted after their idle time-out. The
-    allocation was chosen by a model: its figures are about all machines that it asks for, before
-    guards, with the same requests served.
+    The figures of the model are about all machines that it asks for, before guards.
     """
 
     cost: Rate = Field(description="The sum of what the machines are billed (`until_idle`).")
     machines: int = Field(0, description="How many machines that is.")
     withheld: int = Field(0, description="How many more a guard keeps back; not in `cost`.")
-    assumed: int = Field(
-        0, description="Requests they serve that are taken to run for an hour: nothing is known."
-    )
-    unpriced: int = Field(0, description="Machines whose price nobody knows; each counts as 0.")
+    assumed: int = Field(0, description="Requests whose duration is unknown, counted as an hour.")
+    unpriced: int = Field(0, description="Machines without a known price, counted as 0.")
     model: Rate | None = Field(None, description="What the allocation costs in the model.")
     bound: Rate = Field(description="No allocation that serves the same requests costs less.")
     relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
@@ -236,7 +232,7 @@ class RulesVerdict(Value):
         (), description="Entries that fleet once wrote, or that no rule of fleet.yaml gives."
     )
     because: str = Field("", description="Why they cannot be seen.")
-    fix: str = Field("", description="The command, or the key of fleet.yaml, that mends it.")
+    fix: str = Field("", description="The command or key of fleet.yaml that fixes it.")
 
 
 class Cause(StrEnum):
@@ -248,14 +244,14 @@ class Cause(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an action or a verdict stands in the plan."""
+    """Why an action or a verdict is in the plan."""
 
     # create
     REQUESTS_WAIT = "requests-wait"
     BELOW_MIN = "below-min"
     BELOW_SPARE = "below-spare"
     INTERRUPTED = "interrupted"  # an earlier apply was killed; this one finishes it
-    REPLACEMENT = "replacement"  # takes the place of a worker that is outdated or worn out
+    REPLACEMENT = "replacement"  # replaces a worker that is outdated or expired
     # drain, disable, delete
     IDLE_TOO_LONG = "idle-too-long"
     TICKET_RETURNED = "ticket-returned"  # its ticket has ended, and no other may have it
@@ -264,16 +260,16 @@ class Reason(StrEnum):
     POOL_REMOVED = "pool-removed"
     DISABLED = "disabled"
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
-    DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
-    STOPPED = "stopped"  # its machine is off: it runs nothing any more
+    DEAF = "deaf"  # connected for long, but it has not reported its tags, so it gets no work
+    STOPPED = "stopped"  # its machine is off
     LIVECHECK_FAILED = "livecheck-failed"  # its provider found that its machine does not work
     REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
     OUTDATED = "outdated"  # made from something else than today's config or image
     MAX_AGE = "max-age"
     MAX_USES = "max-uses"
-    NOT_WANTED = "not-wanted"  # what it was made for was withdrawn, and nothing else fits
+    NOT_WANTED = "not-wanted"  # its requests are gone, and no other fits
     ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
-    EXPIRED = "expired"  # no run vouches for it any more; only `fleet sweep` says so
+    EXPIRED = "expired"  # not renewed by `fleet apply`; only `fleet sweep` says so
     REQUESTED = "requested"  # a person named it; only `fleet machine delete` says so
     # keep
     BUSY = "busy"
@@ -313,8 +309,8 @@ class Create(Value):
     serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
     until_idle: Bill | None = Field(
         None,
-        description="Money that it is billed until it is deleted after its idle time-out; None: "
-        "it is made for no request, or nobody knows its price.",
+        description="Its cost until it is deleted after its idle time-out; None: it is not for a "
+        "request, or its price is unknown.",
     )
     assumed: int = Field(
         0, description="How many of these requests are taken to run for an hour: nothing is known."
@@ -389,7 +385,7 @@ class Promotion(Value):
     because: str = Field(description="The reason in a sentence, with its figures.")
     replaces: tuple[Replaced, ...] = ()
     cost: Rate | None = Field(
-        description="Money at most for new machines beside the old ones; None: not known."
+        description="Maximum cost of new machines beside the old ones; None: unknown."
     )
 
     @property
@@ -405,7 +401,7 @@ Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 
 NotKnown = Literal["machines", "workers", "cost", "price"]
-"""What of a pool's figures nobody knows: machines, what their workers do, money, one's price."""
+"""Which figures of a pool are unknown."""
 
 
 class WorkerVerdict(Value):
@@ -505,7 +501,7 @@ class Unserved(Value):
 
     @property
     def paths(self) -> tuple[tuple[str | int, ...], ...]:
-        """Return every key of fleet.yaml that decides, each once."""
+        """Return every key of fleet.yaml that decides."""
         found = [self.path, *(each.path for each in self.blocked)]
         return tuple(path for path in dict.fromkeys(found) if path)
 
@@ -538,13 +534,13 @@ class PoolVerdict(Value):
     serial: int | None = None
     unwanted: int = Field(
         0,
-        description="Machines that config no longer wants and that go as their work ends, busy "
-        "and draining ones too; outdated ones are wanted until they are replaced.",
+        description="Machines to delete when their work ends, busy and draining ones included; "
+        "not those that are only outdated.",
     )
-    draining: int = Field(0, description="Machines whose workers get nothing new, busy ones too.")
+    draining: int = Field(0, description="Machines whose workers get no new work, busy or not.")
     not_known: tuple[NotKnown, ...] = Field(
         (),
-        description="Which of these figures nobody knows; what was not read counts as 0 here.",
+        description="Which of these figures are unknown; they count as 0 here.",
     )
 
 
@@ -555,15 +551,15 @@ def serves(count: int) -> str:
 
 
 class Estimate(Value):
-    """A queue that was only sampled: more waits there, and nothing is let go for want of work."""
+    """A queue that was read only in part: scale-down is paused for it."""
 
     queue: str
     listed: int = Field(description="Pending requests that are known.")
     unlisted: int | None = Field(
-        None, description="How many more the queue counts; None where nobody knows."
+        None, description="How many more the queue counts; None if unknown."
     )
     longest: int | None = Field(
-        None, description="The length above which this queue has to be read over SQL."
+        None, description="The length above which this queue must be read by SQL."
     )
     because: str
 
@@ -585,7 +581,7 @@ class Digests(Value):
 
 
 class Plan(Value):
-    """What should be, why, and at what cost."""
+    """The planned machines, with reasons and cost."""
 
     format: Literal["fleet-plan-1"] = "fleet-plan-1"
     fleet: str
@@ -596,11 +592,11 @@ class Plan(Value):
         (), description="Actions that a guard keeps back in this run."
     )
     releases: tuple[Release, ...] = Field(
-        (), description="Workers that no machine is left of, as far as anybody knows."
+        (), description="Workers whose machines no longer exist."
     )
     unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
     bases: tuple[BaseChange, ...] = Field(
-        (), description="What machines of a provider share, where that would change."
+        (), description="Changes to shared resources of providers."
     )
     promotions: tuple[Promotion, ...] = Field(
         (), description="Versions of images that `fleet apply` moves; later runs replace machines."
@@ -621,33 +617,31 @@ class Plan(Value):
     )
     unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
     unread: tuple[str, ...] = Field(
-        (), description="Queues of which nobody knows what waits; sentences are in `unknown`."
+        (), description="Queues that could not be read; `unknown` says why."
     )
-    estimates: tuple[Estimate, ...] = Field(
-        (), description="Queues that were only sampled; more waits there than is planned for."
-    )
+    estimates: tuple[Estimate, ...] = Field((), description="Queues that were read only in part.")
     attention: tuple[str, ...] = Field(
-        (), description="What a person has to look at: nothing here mends it by itself."
+        (), description="What needs a person; fleet does not fix it."
     )
     rules: tuple[RulesVerdict, ...] = Field(
         (), description="Whether queues have the rules of this fleet.yaml, by place."
     )
     prices: tuple[PriceSource, ...] = Field(
         (),
-        description="Which prices of each cloud count here, and from when they are.",
+        description="Which prices of each cloud are used, and their date.",
         exclude_if=lambda prices: not prices,
     )
     warnings: tuple[Warning_, ...] = ()
     rivals: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
-        description="Queues that make machines by themselves too, with their own worker pools.",
+        description="Queues that create machines themselves, with their worker pools.",
     )
     cost_before: Rate = Decimal(0)
     cost_after: Rate = Decimal(0)
     included: dict[str, str] = Field(
         default_factory=dict,
-        description="Sections and names that this plan cites, as `tags.big`, to the included "
-        "file that they stand in; the others stand in fleet.yaml itself.",
+        description="Sections and names that this plan cites, such as `tags.big`, to their "
+        "included file; the others are in fleet.yaml itself.",
     )
     digests: Digests
 

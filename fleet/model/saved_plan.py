@@ -71,7 +71,7 @@ def _config(saved: Plan, now: Plan) -> Iterator[str]:
 
 
 def _bases(saved: Plan, now: Plan) -> Iterator[str]:
-    before, after = ({each.provider: each.said for each in plan.bases} for plan in (saved, now))
+    before, after = ({each.provider: each.steps for each in plan.bases} for plan in (saved, now))
     for provider in sorted(before.keys() | after.keys()):
         was, is_ = (", ".join(said.get(provider, ())) or "nothing" for said in (before, after))
         if was != is_:

@@ -98,11 +98,11 @@ def _releases(plan: Plan) -> Iterator[str]:
 
 
 def _bases(plan: Plan) -> Iterator[str]:
-    count = sum(len(base.said) for base in plan.bases)
+    count = sum(len(base.steps) for base in plan.bases)
     rows = [
         (code(base.provider), sentence(step))
         for base in plan.bases
-        for step in (*base.said, base.outdating)
+        for step in (*base.steps, base.outdating)
         if step
     ]
     yield from _section(

@@ -216,7 +216,7 @@ def changes_section(plan: Plan) -> Iterator[Line]:
     yield from _releases(plan)
     for base in plan.bases:
         yield line("  ", Span(f"shared resources of {base.provider}", Style.BOLD))
-        yield from (line(f"    {step}") for step in (*base.said, base.outdating) if step)
+        yield from (line(f"    {step}") for step in (*base.steps, base.outdating) if step)
     for each in plan.promotions:
         yield line("  ", Span(f"image {each.image}", Style.BOLD))
         yield line("    ", Span(f"^ {each.verb}", Style.GREEN), f" {each.version}")

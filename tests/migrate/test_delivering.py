@@ -40,9 +40,7 @@ def _entries(packages: list[str]) -> list[dict[str, Any]]:
         (["llvm", "webkit"], "0 added, 0 deleted"),
     ],
 )
-def test_only_the_effects_of_entries_count(
-    after: list[str], summary: str
-) -> None:
+def test_only_the_effects_of_entries_count(after: list[str], summary: str) -> None:
     delivery = a_delivery(["llvm", "webkit"], after)
 
     assert delivery.summary == summary
