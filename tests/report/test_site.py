@@ -302,7 +302,7 @@ def test_changes_of_shared_resources_are_shown() -> None:
 
     files = site(a_plan(bases=(own,)))
 
-    assert "create network/a, delete firewall/c; outdates 2 machines: " in files["index.html"]
+    assert "create network/a, delete firewall/c; outdates 2 machines" in files["index.html"]
     assert json.loads(files["status.json"])["bases"] == [own.model_dump(mode="json")]
 
 
