@@ -32,8 +32,8 @@ from fleet.schema.units import write_count
 from fleet.tagrules.offers import has_no_usable_queue
 
 _SAY_ADMIN = (
-    "add to that queue `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}`, or its admin command as a "
-    "list, as in `admin: [ssh, debusine.example.org, debusine-admin]`"
+    "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "
+    "command as a list: `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
 """Kinds of providers whose machines register nowhere but at a queue, with a token of it."""
 _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
@@ -158,7 +158,8 @@ def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]
     for verdict, own in pools_with(plan, actions):
         if verdict.mode == "observe":
             because = (
-                f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} only shown"
+                f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} shown, not "
+                "applied"
             )
             path = ("pools", verdict.pool, "mode")
             said = GuardResult(guard="mode", result="throttled", because=because, path=path)
@@ -172,8 +173,8 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
         without = [action for action in own if action.registry is None]
         if without and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
             because = (
-                f"machines of pool {verdict.pool} would never register: none of its queues gives "
-                f"workers a token: {many(len(without), 'creation')} withheld"
+                f"machines of pool {verdict.pool} cannot register: none of its queues issues "
+                f"worker tokens: {many(len(without), 'creation')} withheld"
             )
             path = ("pools", verdict.pool, "provider")
             way_out = (
@@ -185,8 +186,8 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
             if not _is_told(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
                 because = (
-                    f"workers of pool {verdict.pool} would have no token: fleet.yaml does not say "
-                    f"how queue {queue} is told of them: {many(len(lacking), 'creation')} withheld"
+                    f"workers of pool {verdict.pool} get no token: queue {queue} has no `admin`: "
+                    f"{many(len(lacking), 'creation')} withheld"
                 )
                 refused = _refused("unappliable", because, ("queues", queue), _SAY_ADMIN)
                 yield _held(refused, verdict, lacking)

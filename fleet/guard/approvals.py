@@ -40,13 +40,13 @@ def _judge(
     used = 0 if isinstance(world.approved, Unknown) else world.approved.get(known, 0)
     inert = ""
     if approval.expires < world.time.date():
-        inert = f"it expired on {approval.expires}"
+        inert = f"expired on {approval.expires}"
     elif isinstance(world.approved, Unknown):
-        inert = f"how much of it is used is not known: {world.approved.unknown}"
+        inert = f"its use is unknown: {world.approved.unknown}"
     elif used >= approval.count:
-        inert = "it is used up"
+        inert = "used up"
     elif approval.pool not in pools:
-        inert = f"there is no pool {approval.pool}, neither in fleet.yaml nor with machines"
+        inert = f"no pool {approval.pool} in fleet.yaml or with machines"
     return ApprovalVerdict(
         digest=known,
         path=("approvals", number),
@@ -65,8 +65,8 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_
     for each in approvals:
         if each.inert and "expired" not in each.inert:
             message = (
-                f"the approval past guard {each.guard} for pool {each.pool} (used {each.used} of "
-                f"{each.count}) lets nothing pass: {each.inert}"
+                f"the approval of guard {each.guard} for pool {each.pool} (used {each.used} of "
+                f"{each.count}) has no effect: {each.inert}"
             )
             yield Warning_(rule="inert-approval", message=message)
 

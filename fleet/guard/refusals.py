@@ -35,8 +35,8 @@ _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
 _REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED})
 _ADD = "then add under approvals, in the same merge request:"
-_RESTORE = "restore what was lost; or if they shall go, add under approvals:"
-_CAUSES = {Cause.CONFIG: "a change of config", Cause.KNOWLEDGE: "lost knowledge"}
+_RESTORE = "restore the lost data; or, to delete the machines, add under approvals:"
+_CAUSES = {Cause.CONFIG: "a config change", Cause.KNOWLEDGE: "lost data"}
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
         pools = sorted({pool for queue in queues for pool in plan.rivals[queue]})
         because = (
-            f"queue {', '.join(queues)} makes machines for the same requests by itself, with its "
-            f"worker pools {', '.join(pools)}: {write_count(len(left), 'creation')} of pool "
+            f"queue {', '.join(queues)} creates machines for the same requests in its worker "
+            f"pools {', '.join(pools)}: {write_count(len(left), 'creation')} of pool "
             f"{verdict.pool} withheld"
         ) + said_of(plan, "rival", verdict.pool, len(passing))
         paste = line_to_paste("rival", verdict.pool, len(left), plan.time.date())
@@ -103,8 +103,8 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             because=because,
             path=("queues", queues[0]),
             way_out=(
-                "switch each of them off on the server of the queue: debusine-admin worker_pool "
-                f"disable NAME; if both shall make machines, add under approvals: {paste}"
+                "disable them on the queue's server: debusine-admin worker_pool disable NAME; to "
+                f"let both create machines, add under approvals: {paste}"
             )
             if left
             else "",

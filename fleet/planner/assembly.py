@@ -75,12 +75,12 @@ from fleet.schema.units import write_count, write_duration
 from fleet.tagrules.export import describe_rule_at, judge_rules
 
 _ATTENTION = {
-    State.MISSING: "its stack knows it, but its provider does not list it",
-    State.UNRECORDED: "its provider lists it and it costs money, but no stack knows it",
-    State.DEAF: f"it costs money, but {DEAF_SAID}",
-    State.STOPPED: f"it may cost money, but {STOPPED_SAID}",
-    State.FAILED: f"it costs money, but {FAILED_SAID}",
-    State.NEVER_REGISTERED: "it costs money, but its worker did not register in time",
+    State.MISSING: "in its stack, but not listed by its provider",
+    State.UNRECORDED: "listed by its provider and billed, but in no stack",
+    State.DEAF: f"billed, but {DEAF_SAID}",
+    State.STOPPED: f"may be billed, but {STOPPED_SAID}",
+    State.FAILED: f"billed, but {FAILED_SAID}",
+    State.NEVER_REGISTERED: "billed, but its worker did not register in time",
 }
 
 
@@ -110,12 +110,12 @@ def _said_of_away(unit: Unit, away: str) -> str:
     running = unit.worker.running if unit.worker else None
     if running is None:
         return (
-            f"{unit.name}: its worker is not connected and was last heard {away} ago, and its "
-            f"queue hears nobody else; `fleet explain worker {unit.name}`"
+            f"{unit.name}: its worker is not connected (last seen {away} ago), and neither is "
+            f"any other of its queue; `fleet explain worker {unit.name}`"
         )
     return (
-        f"{unit.name}: it runs request {running}, but its worker is not connected and was last "
-        f"heard {away} ago; if it will not come back: debusine-admin worker disable {name}"
+        f"{unit.name}: runs request {running}, but its worker is not connected (last seen "
+        f"{away} ago); if it does not return: debusine-admin worker disable {name}"
     )
 
 
@@ -137,19 +137,15 @@ def warn_of_durations(
             silent[signed.queue] += count if budgets else 0
             patient.update(dict.fromkeys(looked_at, count))
     for queue, count in sorted((+silent).items()):  # without those of which all is known
-        run = "runs" if count == 1 else "run"
         message = (
-            f"nothing says how long {write_count(count, 'request')} of queue {queue} {run}: "
-            "under a budget, each reserves a machine to the end of the period and the next; "
-            "say it by task in `durations`"
+            f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
+            "reserves budget to the end of this period and the next; set `durations` by task"
         )
         yield Warning_(rule="unknown-duration", message=message)
     for name, count in sorted((+patient).items()):
-        run = "it runs" if count == 1 else "they run"
         message = (
-            f"target_wait of pool {name} has no effect on {write_count(count, 'request')}: "
-            f"nothing says how long {run}, and each gets a machine of its own; "
-            "say it by task in `durations`"
+            f"target_wait of pool {name} has no effect on {write_count(count, 'request')} "
+            "without a known duration: each gets its own machine; set `durations` by task"
         )
         yield Warning_(rule="unknown-duration", message=message)
 
@@ -198,11 +194,13 @@ def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> He
     """Return whether runs still come: the last one at most three times `cadence` ago."""
     cadence = f"cadence is {write_duration(fleet.cadence)}"
     if not runs:
-        return Heartbeat(alive=False, because=f"no run of fleet apply has ended yet; {cadence}")
+        return Heartbeat(
+            alive=False, because=f"`fleet apply` has not finished a run yet; {cadence}"
+        )
     age = int((now - max(runs)).total_seconds())
     alive = age <= _DEAD * fleet.cadence
-    said = f"the last run that ended began {write_duration(max(age, 0))} ago"
-    more = "" if alive else "; nobody looks after this fleet"
+    said = f"the last finished run started {write_duration(max(age, 0))} ago"
+    more = "" if alive else "; run `fleet apply` on a schedule"
     return Heartbeat(alive=alive, because=f"{said}; {cadence}{more}")
 
 
@@ -219,25 +217,26 @@ def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
         runs = f"the last {len(latest)} runs were" if apart else "the last run was"
         yield Warning_(
             rule=RULE,
-            message=f"cadence is {write_duration(fleet.cadence)}, but {runs} "
-            f"{write_duration(seen)} {'apart' if apart else 'ago'}: idle times, paid hours and "
-            "estimates are planned for the first; run `fleet apply` more often, or write what is "
-            "true",
+            message=(
+                f"cadence is {write_duration(fleet.cadence)}, but {runs} {write_duration(seen)} "
+                f"{'apart' if apart else 'ago'}: idle times, paid hours and estimates assume the "
+                "cadence; run `fleet apply` more often, or correct `cadence`"
+            ),
         )
 
 
 _PLAIN: dict[State, tuple[Reason, str]] = {
     State.STARTING: (Reason.STARTING, "its machine boots"),
-    State.ASSUMED: (Reason.NO_REGISTRY, "no registry says whether it is busy"),
+    State.ASSUMED: (Reason.NO_REGISTRY, "no queue reports whether it is busy"),
     State.DEAF: (Reason.DEAF, DEAF_SAID),
     State.STOPPED: (Reason.STOPPED, STOPPED_SAID),
     State.FAILED: (
         Reason.LIVECHECK_FAILED,
-        f"{FAILED_SAID}; no registry says whether it is busy",
+        f"{FAILED_SAID}; no queue reports whether it is busy",
     ),
     State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
-    State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
-    State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
+    State.UNRECORDED: (Reason.NOT_KNOWN, "listed by the provider, but not in its stack"),
+    State.MISSING: (Reason.NOT_KNOWN, "in its stack, but not listed by the provider"),
 }
 
 
@@ -245,12 +244,12 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
     """Return why a worker stays; `staying` is how many of its pool do."""
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
-        last = ", and gets nothing new: it goes when that has ended" if is_going(unit) else ""
+        last = "; gets no new work and is deleted afterwards" if is_going(unit) else ""
         away = ", but is not connected" if unit.worker and unit.worker.away else ""
         work = f"request {running}" if running else "something"
-        return Reason.BUSY, f"it runs {work}{away}{last}"
+        return Reason.BUSY, f"runs {work}{away}{last}"
     if unit.name in pool_plan.used:
-        return Reason.SERVES_WAITING, f"it is counted for request {pool_plan.used[unit.name]}"
+        return Reason.SERVES_WAITING, f"reserved for request {pool_plan.used[unit.name]}"
     if unit.state is State.NEVER_REGISTERED and unit.name not in pool_plan.kept:
         return Reason.NEVER_REGISTERED, why_late(pool_plan.pool)
     return pool_plan.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(pool_plan, staying)
@@ -261,13 +260,12 @@ def _why_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
         return Reason.NOT_KNOWN, pool_plan.inventory.frozen[0]
     if pool_plan.inventory.sampled:
         return Reason.NOT_KNOWN, (
-            f"queue {pool_plan.inventory.sampled[0]} was only sampled: more waits there "
-            "than is known"
+            f"queue {pool_plan.inventory.sampled[0]} only partly read: scale-down paused"
         )
     if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
         return Reason.POOL_PAUSED, "its pool has mode: pause"
     if pool_plan.pool is None or pool_plan.on_demand:
-        return Reason.IDLE_RECENTLY, "it is idle"
+        return Reason.IDLE_RECENTLY, "idle"
     return _why_warm(pool_plan.pool, staying)
 
 
@@ -282,10 +280,7 @@ def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
 
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
-_NEAR = (
-    "there is so much to choose among that whole requests were only looked for near an answer "
-    "that divides them"
-)
+_NEAR = "the problem is too large for an exact search"
 
 
 @dataclass(frozen=True)
@@ -539,11 +534,11 @@ def _optimum(decided: Decided) -> Optimum | None:
     because = ""
     if gap > 0:
         because = (
-            f"the search ended after {NODES} nodes"
+            f"the search stopped after {NODES} nodes"
             if proof.unfinished
             else _NEAR
             if proof.rounded
-            else f"the search ends when what it found is proven to within {GAP:.1%}"
+            else f"the search stops at a gap of {GAP:.1%}"
         )
     return Optimum(
         cost=Decimal(0),
@@ -558,7 +553,7 @@ def _optimum(decided: Decided) -> Optimum | None:
 
 def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
     if pool_plan.pool is None:
-        return "it is no longer in fleet.yaml: its machines go as their work ends"
+        return "removed from fleet.yaml: its machines are deleted when their work ends"
     parts = []
     if pool_plan.served:
         parts.append(serves(pool_plan.served))
@@ -572,18 +567,18 @@ def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
     paid = sum(reason is Reason.PAID_FOR for reason, _ in pool_plan.kept.values())
     if paid:
-        parts.append(f"{write_count(paid, 'machine')} kept while paid for")
+        parts.append(f"{write_count(paid, 'machine')} kept until the end of the paid hour")
     if not parts:
         unsure = (
             pool_plan.inventory.blind or pool_plan.inventory.frozen or pool_plan.inventory.sampled
         )
-        parts.append("what waits for it is not known" if unsure else "nothing waits for it")
+        parts.append("its demand is unknown" if unsure else "no requests wait for it")
     if pool_plan.closed:
-        parts.append(f"it makes no machine: {pool_plan.closed}")
+        parts.append(f"creates no machines: {pool_plan.closed}")
     else:
         parts += [pool_plan.choice.said] if pool_plan.choice.said else []
         parts += [
-            f"not made: {o.type}/{o.market}: {o.closed}" for o in pool_plan.options if o.closed
+            f"not created: {o.type}/{o.market}: {o.closed}" for o in pool_plan.options if o.closed
         ]
     return "; ".join(parts)
 

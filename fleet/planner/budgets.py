@@ -482,10 +482,13 @@ class _Books:
         when = say_when(limit.period, coming=coming)
         name = f"the budget of pool {limit.budget}" if limit.pool else f"budget {limit.budget}"
         because = (
-            f"what {name} has left {when} is not known: {silent}"
+            f"what {name} has left {when} is unknown: {silent}"
             if silent
-            else f"{name} has not enough left for more: {left:.2f} of {rate(amount)} "
-            f"{limit.unit} {when} ({spent:.2f} spent, {reserved:.2f} reserved)"
+            else (
+                f"{name} has no room for another machine: {left:.2f} of {rate(amount)} "
+                f"{limit.unit} left {when} "
+                f"({spent:.2f} spent, {reserved:.2f} reserved)"
+            )
         )
         return Account(
             budget=limit.budget,
@@ -507,11 +510,11 @@ class _Books:
     def _silent(self, limit: SpendingLimit) -> str:
         """Return why nobody knows what a budget has left; empty when it is known."""
         if isinstance(self._world.ledger, Unknown):
-            return f"what was spent is unknown: {self._world.ledger.unknown}"
+            return f"spending is unknown: {self._world.ledger.unknown}"
         if limit.amount is None:
             return "its currency has no exchange rate"
         unseen = [pool for pool in self._unseen if limit.pool in (None, pool)]
-        return f"nobody knows what pool {unseen[0]} holds" if unseen else ""
+        return f"the machines of pool {unseen[0]} are unknown" if unseen else ""
 
     def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
         """Return what was charged in the current period, and what is about to be."""

@@ -19,7 +19,7 @@ from fleet.tagrules import find_doubts, serves_queue
 from fleet.tagrules.context import find_differing_records, queue_context
 from fleet.tagrules.vocabulary import Vocabulary
 
-_OFF = "its machine is off"
+_OFF = "its machine is stopped"
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
@@ -32,7 +32,7 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
             yield PoolVerdict(
                 pool=name,
                 mode="static",
-                because="its machines exist already and are never touched",
+                because="its machines are static: fleet does not change them",
                 busy=states.count("busy"),
                 idle=states.count("idle"),
                 other=len(states) - states.count("busy") - states.count("idle"),
@@ -65,7 +65,7 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
                         registry=queue,
                         verdict="keep",
                         reason=Reason.STATIC,
-                        because="static machines are never touched",
+                        because="static machine: fleet does not change it",
                         state=worker.state.value,
                         running=worker.running,
                         since=worker.since,
@@ -176,9 +176,9 @@ def format_rivals(queue: str, rivals: Collection[str]) -> str:
     """Return that a queue makes machines by itself, and what to do about it."""
     pools = ", ".join(sorted(rivals))
     return (
-        f"queue {queue} makes machines by itself too, for its own worker pools {pools}: both "
-        "would buy for the same requests; switch each of them off on its server: "
-        "debusine-admin worker_pool disable NAME"
+        f"queue {queue} also creates machines, in its own worker pools {pools}: both buy "
+        "for the same requests; disable them on its server: debusine-admin worker_pool "
+        "disable NAME"
     )
 
 
@@ -204,9 +204,11 @@ def _warn_of_patience(fleet: Fleet, world: World, demand: Iterable[Signed]) -> I
     for (queue, name), count in sorted(waiting.items()):
         yield Warning_(
             rule="otherwise-without-effect",
-            message=f"tags.{name}.otherwise has no effect on {write_count(count, 'request')} at "
-            f"queue {queue}: it stored the tag with each, and assigns them only to workers that "
-            "have it",
+            message=(
+                f"tags.{name}.otherwise has no effect on {write_count(count, 'request')} of queue "
+                f"{queue}: the queue stored the tag with each, and assigns them only to workers "
+                "that have it"
+            ),
         )
 
 
@@ -272,9 +274,9 @@ def _why_released(worker: Worker, machines: Mapping[str, bool]) -> str:
     if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):
         return ""
     gone = _OFF if worker.machine in machines else "its machine is gone"
-    trouble = "no token of it works" if is_up else gone
+    trouble = "it has no valid token" if is_up else gone
     if worker.running is not None:
         return f"{trouble}: request {worker.running} goes back to the queue"
     if worker.state is WorkerState.ENROLLED and trouble is not _OFF:
-        return "it has a token, but no machine: the token is revoked"
-    return f"{trouble}: its token is switched off"
+        return "has a token, but no machine: the token is revoked"
+    return f"{trouble}: its token is disabled"

@@ -171,7 +171,7 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
     if len(ended) < SAMPLE or failures < RATE * len(ended):
         return ""
     closed = _closed(memory.now, own, {"error", "failed"})
-    return f"{failures} of {len(ended)} tries failed ({_said(closed)}" if closed else ""
+    return f"{failures} of {len(ended)} attempts failed ({_said(closed)}" if closed else ""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _streak(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) 
 
 def _said(streak: _Streak) -> str:
     times = "once" if streak.runs == 1 else f"{streak.runs} runs in a row"
-    return f"{times}); tried again from {_time(streak.until)}"
+    return f"{times}); retried from {_time(streak.until)}"
 
 
 def _time(moment: datetime) -> str:
@@ -227,14 +227,11 @@ class Stopped:
     @property
     def said(self) -> str:
         """Return what happened as the end of a sentence about the image."""
-        return (
-            f"did not come up in {self.failures} of its last {self.boots} boots "
-            "(guards.boot_failures)"
-        )
+        return f"failed {self.failures} of its last {self.boots} boots (guards.boot_failures)"
 
     def __str__(self) -> str:
         """Return that, with when it is tried again."""
-        return f"{self.said}; it is tried again from {_time(self.until)}"
+        return f"{self.said}; retried from {_time(self.until)}"
 
 
 def stopped_images(

@@ -84,9 +84,9 @@ def find_standing(
     if rule == "manual":
         return Standing(wanted, wanted.since, why=f"images.{name}.promote is manual")
     if not wanted.by_rule:
-        why = "it was tested before fleet promoted versions by itself"
+        why = "it was tested before fleet promoted versions automatically"
         if wanted is candidate:
-            why = "no rule made it the candidate: a person did"
+            why = "a person made it the candidate, no rule did"
         return Standing(wanted, wanted.since, why=why)
     if not isinstance(rule, Promote) or not any(each.state == "current" for each in ours):
         return Standing(wanted, wanted.since, "current")
@@ -100,7 +100,7 @@ def _on_trial(version: ImageVersion, since: datetime, rule: Promote, now: dateti
     if now >= until:
         return Standing(version, since, "current")
     after = f"images.{version.image}.promote.after is {write_duration(rule.after)}"
-    why = f"it becomes current at {until:%Y-%m-%d %H:%M} UTC if it comes up ({after})"
+    why = f"becomes current at {until:%Y-%m-%d %H:%M} UTC if its machines boot ({after})"
     return Standing(version, since, why=why, until=until)
 
 
@@ -208,7 +208,7 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
     if not isinstance(pool, Pool):
         return ImageChoice(images=world.versions)
     if isinstance(world.images, Unknown):
-        because = f"which versions of its image there are is not known: {world.images.unknown}"
+        because = f"the versions of its image are unknown: {world.images.unknown}"
         return ImageChoice(closed=because, path=("pools", name, "image"))
     case = _Case(
         fleet,
@@ -247,16 +247,18 @@ def _pinned(case: _Case, pinned: str) -> ImageChoice:
     version = next((each for each in case.versions if each.version == pinned), None)
     path = ("images", image, "version")
     if version is None:
-        return replace(_closed(f"{pin}, and no such version is remembered"), path=path)
+        return replace(_closed(f"{pin}, which is not in the store"), path=path)
     if version.state not in BOOTABLE:
-        said = f"{pin}, which is {version.state}: only a tested one is booted"
+        said = f"{pin}, which is {version.state}: only tested versions boot"
         return replace(_closed(said), path=path)
     if case.pool.provider not in version.ids:
         said = f"{pin}, which is not published at provider {case.pool.provider}"
         return replace(_closed(said), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
-        return _closed(f"{pin}, which {stop}; no other takes its place", booted, version)
+        return _closed(
+            f"{pin}, which {stop}; a pinned version has no replacement", booted, version
+        )
     return ImageChoice(booted, (version,))
 
 
@@ -268,7 +270,7 @@ def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
         stop = case.stops(booted)
         if stop is None:
             if stopped:
-                said.append(f"machines are made with {version.image} {version.version} instead")
+                said.append(f"new machines boot {version.image} {version.version} instead")
             said += _undeclared(case)
             return ImageChoice(booted, (version,), stopped=tuple(stopped), said="; ".join(said))
         said.append(f"image {version.image} {version.version} {stop}")
@@ -306,7 +308,7 @@ def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
         said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))
         return replace(choice, candidate=booted, share=version.share, said=said)
     # One on trial is retired in this run (`images.NAME.promote`), and not tried again.
-    failed = f"{name} {stop.said if version.by_rule else stop}; none is made with it"
+    failed = f"{name} {stop.said if version.by_rule else stop}; no machine is created with it"
     said = "; ".join(filter(None, [choice.said, failed]))
     return replace(choice, stopped=(*choice.stopped, booted), said=said)
 
@@ -342,8 +344,8 @@ _PLACES = {
 }
 _UNRENTED = {
     "disk": "no machine was rented",
-    "instance": "its cost is not known, for the machine was not recorded",
-    "debusine": "its cost is not known here, for the server has the worker",
+    "instance": "its cost is unknown: the machine was not recorded",
+    "debusine": "its cost is unknown here: the server has the worker",
 }
 
 
@@ -352,17 +354,17 @@ def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str)
     timed = [each for each in versions if each.image == image and each.built_in is not None]
     last = max(timed, key=lambda each: each.version, default=None)
     if last is None or last.built_in is None:
-        return "how long a build takes and what it costs is not known: none was timed"
-    place = _PLACES.get(last.way, "where is not known")
+        return "duration and cost of a build are unknown: none was timed"
+    place = _PLACES.get(last.way, "place unknown")
     took = f"the last build took {write_duration(last.built_in)} ({place})"
     if not last.rentals:
-        return f"{took}; {_UNRENTED.get(last.way, 'its cost is not known')}"
+        return f"{took}; {_UNRENTED.get(last.way, 'its cost is unknown')}"
     rented = ", ".join(
         f"{each.type} at {each.provider} for {write_duration(each.seconds)}"
         for each in last.rentals
     )
     cost = rental_cost(fleet, last.rentals)
-    money = "at a price that is not known"
+    money = "at an unknown price"
     if cost is not None:
         money = f"which costs {rates([cost])[0]} {fleet.money.currency}"
     return f"{took}; it rented {rented}, {money}"

@@ -102,7 +102,7 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
     sample = demand.sample
     if sample is None:
         listed = sum(request.count for request in demand.requests)
-        return Estimate(queue=queue, listed=listed, because="it was only sampled")
+        return Estimate(queue=queue, listed=listed, because="only partly read")
     unlisted = sum(sample.unlisted.values())
     return Estimate(
         queue=queue,
@@ -110,11 +110,10 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
         unlisted=unlisted,
         longest=sample.longest,
         because=(
-            f"{sample.listed:,} of about {sample.listed + unlisted:,} pending requests could be "
-            f"listed in time, the newest of each scope (not listed: {_by_scope(sample.unlisted)})."
-            f" Longer than about {sample.longest:,}, it has to be read over SQL "
-            f"(queues.{queue}.read), for guards.demand_max_age is "
-            f"{write_duration(fleet.guards.demand_max_age)}"
+            f"{sample.listed:,} of about {sample.listed + unlisted:,} pending requests read "
+            f"in time, the newest of each scope (not read: {_by_scope(sample.unlisted)}); "
+            f"above about {sample.longest:,}, read it over SQL (queues.{queue}.read): "
+            f"guards.demand_max_age is {write_duration(fleet.guards.demand_max_age)}"
         ),
     )
 
@@ -145,18 +144,18 @@ def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
     age = (world.time - demand.read_at).total_seconds()
     if age < -_CLOCK_SKEW:
         return (
-            f"it claims to be read {write_duration(int(-age))} later than everything else; "
-            "compare the clocks of the computers that recorded it"
+            f"its time is {write_duration(int(-age))} after everything else; compare the "
+            "clocks of the computers that recorded it"
         )
     if age > fleet.guards.demand_max_age:
         return (
-            f"it was read {write_duration(int(age))} before, more than "
-            f"guards.demand_max_age ({write_duration(fleet.guards.demand_max_age)})"
+            f"read {write_duration(int(age))} earlier; guards.demand_max_age is "
+            f"{write_duration(fleet.guards.demand_max_age)}"
         )
     return ""
 
 
-_NOT_READ = Unknown(unknown="it was not read in this run")
+_NOT_READ = Unknown(unknown="not read in this run")
 
 
 @dataclass(frozen=True)
@@ -286,8 +285,8 @@ def _hidden(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]
     if name in seen.owners.contested:
         heir = seen.owners.contested[name]
         yield (
-            f"pool {heir} says `previously: {name}`, but has a stack of its own; "
-            f"remove that key, and pool {name} drains"
+            f"pool {heir} has `previously: {name}`, but also its own stack; remove that key "
+            f"to drain pool {name}"
         )
 
 
@@ -315,8 +314,8 @@ def _strays(seen: Seen, name: str, provider: str) -> Iterator[str]:
             names = ", ".join(sorted(machine.name for machine in unrecorded_machines)[:3])
             yield (
                 f"provider {other} lists machines of pool {name}, whose provider is "
-                f"{provider or 'not known'} ({len(unrecorded_machines)}, as {names}); "
-                "give the pool its old provider back, or a new name"
+                f"{provider or 'unknown'} ({len(unrecorded_machines)}: {names}); restore the "
+                "pool's provider, or rename the pool"
             )
 
 

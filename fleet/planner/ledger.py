@@ -225,6 +225,6 @@ def gap_of(world: World) -> str:
         return ""
     since = write_duration(int(gap.total_seconds()))
     return (
-        f"the ledger was last charged {since} ago; that time is charged now, "
-        "but what began and ended in it was never seen"
+        f"the ledger was last charged {since} ago; that time is charged now, without "
+        "machines that started and ended in it"
     )

@@ -172,7 +172,7 @@ def last_rows(
             if first and others:
                 yield Row(
                     path=vocabulary.on_demand_at(tag),
-                    because=f"pool {supplies[key].pool} is for who asks for {tag} first",
+                    because=f"pool {supplies[key].pool} serves requests for {tag} first",
                     room=Decimal(max(0.0, places[key].room - first)),
                     requests={(g.id, key): Decimal(g.fits[key].share) for g in others},
                 )
@@ -264,11 +264,9 @@ def _counted(vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held]) -> It
 
 def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
     key = ".".join(map(str, limit.path[2:]))
-    holds = f"{taken} in use, the others given out by this plan"
+    holds = f"{taken} in use, the others assigned by this plan"
     of = f"queue {limit.desk}" if limit.desk else f"tag {limit.tag}"
     whom = ""
     if limit.of != "total":
-        whom = (
-            f" for {who.strip()}" if who else f" for whoever it is (the {limit.of} is not known)"
-        )
+        whom = f" for {who.strip()}" if who else f" for an unknown {limit.of}"
     return f"{key} of {of} is {limit.most}{whom}: {holds}"

@@ -177,7 +177,7 @@ def read_user_data(text: str) -> UserData:
     data = _as_written(text) if text.startswith(_HEADER) else None
     if data is None:
         # Neither the text nor what is wrong with it is told: it holds a token.
-        raise ValueError("the user data is not of fleet's making")
+        raise ValueError("fleet did not make this user data")
     return data
 
 
@@ -329,8 +329,8 @@ def why_closed(options: Iterable[Option]) -> str:
 def _unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
     """Return why a type that has no price on a market is not bought there."""
     if market == "spot" and known.spot is None:
-        return f"no spot price of {known.name} is known at provider {pool.provider}"
-    return f"its price is not known in {fleet.money.currency}"
+        return f"the spot price of {known.name} at provider {pool.provider} is unknown"
+    return f"its price in {fleet.money.currency} is unknown"
 
 
 def wont_make(
@@ -351,12 +351,12 @@ def _obstacles(
 ) -> Iterator[str]:
     pool = fleet.pools.get(inventory.pool)
     if not isinstance(pool, Pool):
-        yield "it is no longer in fleet.yaml"
+        yield "removed from fleet.yaml"
         return
     if inventory.blind:
-        yield "what it has is unknown in this run"
+        yield "its machines are unknown in this run"
     if pool.mode in ("drain", "pause"):
-        yield f"it has mode: {pool.mode}"
+        yield f"mode is {pool.mode}"
     if not find_types(fleet, pool):
         yield "its machine type is not in the catalogue"
     if not choice.id:

@@ -65,18 +65,16 @@ def _judge(
     if unread := [
         each.name for each in pools if not each.inventory.listed or each.inventory.blind
     ]:
-        return standing.waiting(f"what pool {unread[0]} has is unknown in this run")
+        return standing.waiting(f"the machines of pool {unread[0]} are unknown in this run")
     tries = list(_tries(version, pools, memory))
     failed = sum(each.result == "failed" for each in tries)
     if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
         boots = (
-            f"none of its {write_count(failed, 'boot')} came up" if failed else "nothing boots it"
+            f"all of its {write_count(failed, 'boot')} failed" if failed else "no machine boots it"
         )
         return standing.waiting(f"{boots} yet")
     age = write_duration(int((world.time - standing.since).total_seconds()))
-    because = (
-        f"it has been the candidate for {age}: {write_count(len(tries), 'boot')}, {failed} failed"
-    )
+    because = f"candidate for {age}: {write_count(len(tries), 'boot')}, {failed} failed"
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
 
 
@@ -118,7 +116,7 @@ def _newer(world: World, standing: Standing, pools: list[PoolPlan]) -> Promotion
         if each.image == version.image and each.state == "current"
     ]
     than = f"is newer than {max(serving)}" if serving else "no version is current"
-    because = f"it passed its test, is published at {', '.join(sorted(version.ids))}, and {than}"
+    because = f"tested, published at {', '.join(sorted(version.ids))}, and {than}"
     becoming = version.model_copy(update={"share": standing.share})
     return _promotion(
         becoming, standing.becomes or "current", Reason.NEWER_VERSION, because, pools

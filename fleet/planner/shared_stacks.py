@@ -51,8 +51,10 @@ def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] 
     if missing:
         are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         return Unknown(
-            unknown=f"machines of provider {name} share {write_count(len(missing), 'part')} that "
-            f"{are} not made yet; `fleet apply` makes {them} first, then plans machines"
+            unknown=(
+                f"{write_count(len(missing), 'shared part')} of provider {name} {are} missing; "
+                f"`fleet apply` creates {them} first, then plans machines"
+            )
         )
     settings: dict[str, list[str]] = {}
     for part in parts:
@@ -72,7 +74,7 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
         return world.stacks
     listing = world.providers.get(name)
     if not isinstance(listing, Listing):
-        because = listing.unknown if listing else "it was not read"
+        because = listing.unknown if listing else "not read"
         return Unknown(unknown=f"provider {name} is unknown: {because}")
     recorded: set[str] = set()
     used = dict.fromkeys(base.ids, 0)
@@ -85,7 +87,7 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
                 used[key] += 1
     unrecorded_machines = sorted(each.name for each in listing.machines if each.id not in recorded)
     if unrecorded_machines:
-        return Unknown(unknown=f"no stack records {', '.join(unrecorded_machines)}")
+        return Unknown(unknown=f"{', '.join(unrecorded_machines)} in no stack")
     return {key: count for key, count in used.items() if count}
 
 
@@ -205,7 +207,7 @@ def why_held(fleet: Fleet, name: str, ordered: Collection[str] = ()) -> str:
         if isinstance(each, Pool) and each.provider == name and pool in (ordered or fleet.pools)
     }
     if ordered and not modes:
-        return "no pool that --pool names is of this provider"
+        return "--pool names no pool of this provider"
     if modes and set(modes.values()) <= {"observe", "pause"}:
         return ", ".join(f"{pool} is in mode {mode}" for pool, mode in sorted(modes.items()))
     return ""

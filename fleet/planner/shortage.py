@@ -100,8 +100,8 @@ def _late(
         if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
             fastest = min(timing.on(kind, seconds) or 0 for kind in kinds)
             because = (
-                f"pool {pool} would run it for {write_duration(fastest)}, and "
-                f"{whose} is {write_duration(timing.deadline)}"
+                f"pool {pool} needs {write_duration(fastest)} for it, and {whose} is "
+                f"{write_duration(timing.deadline)}"
             )
             yield Blocked(pool=pool, because=because, path=path)
 
@@ -174,12 +174,12 @@ def _blocked(
         if pool_plan is None:
             continue
         if pool_plan.closed:
-            because = f"pool {pool} makes no machine: {pool_plan.closed}"
+            because = f"pool {pool} creates no machines: {pool_plan.closed}"
             yield _Stopped(Blocked(pool=pool, because=because, path=_path_of_closed(pool_plan)))
             continue
         for option in pool_plan.options:
             if option.closed:
-                because = f"pool {pool} makes no {option.type}: {option.closed}"
+                because = f"pool {pool} creates no {option.type}: {option.closed}"
                 path = _path_of_option(pool_plan, option)
                 yield _Stopped(Blocked(pool=pool, because=because, path=path))
             for row in rows.get(option.key, ()):
@@ -260,7 +260,7 @@ def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
         return None
     first = min(signed.refused, key=lambda each: each.is_sure)
     if not first.is_sure:
-        return f"{first.because}; it waits until that can be read", first.path
+        return f"{first.because}; waits until that can be read", first.path
     if isinstance(fleet.queues.get(signed.queue), TicketQueue):
         return f"{first.because}; the ticket gets no machine without it", first.path
     return f"{first.because}, and the queue stored the tag with it", first.path
@@ -273,9 +273,9 @@ def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, P
     wrong, _, name = min(near.count_mismatches(ask))
     if not wrong:
         return (
-            f"pool {name} fits, but makes machines on demand only, for requests that ask for it"
+            f"pool {name} fits, but is on demand: only for requests that ask for it"
             if not isinstance(fleet.pools[name], StaticPool)
-            else f"pool {name} fits, but all its workers are taken"
+            else f"pool {name} fits, but all its workers are in use"
         ), ("pools", name)
     mismatch = find_mismatch(ask, near.offers[name])
     key = _key_of(mismatch) if isinstance(fleet.pools[name], Pool) else "provides"

@@ -192,7 +192,7 @@ def why_late(pool: object) -> str:
 def why_lost(pool: object) -> str:
     """Return that a machine was ready and is not; empty where workers register."""
     ready = _ready(pool)
-    return f"its port {ready.port} answered before, and does not answer now" if ready else ""
+    return f"its port {ready.port} no longer answers" if ready else ""
 
 
 def _deadline(pool: object) -> int:
@@ -227,9 +227,9 @@ class State(StrEnum):
 
 DEAF_GRACE = 120
 """Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
-FAILED_SAID = "its provider says that it does not work: its livechecks or its `new` failed"
-DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
-STOPPED_SAID = "its machine is off: nothing runs on it"
+FAILED_SAID = "failed by its provider: its livechecks or `new` failed"
+DEAF_SAID = "its worker has not reported its tags, so it gets no work"
+STOPPED_SAID = "its machine is stopped"
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
 
 
@@ -262,7 +262,7 @@ class Unit:
         """Return what was found of a machine that does not work."""
         misses = self.machine.misses if self.machine else None
         if misses:
-            return f"the port of its `ready` did not answer at the last {misses} looks"
+            return f"the port of its `ready` did not answer the last {misses} checks"
         return FAILED_SAID
 
     @property

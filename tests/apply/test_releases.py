@@ -53,7 +53,7 @@ def test_where_a_queue_makes_machines_by_itself_nothing_is_changed(desk: TicketD
     outcome = desk.apply(create, releases=(GONE,), rivals=("own-amd64", "own-arm64"))
 
     assert outcome.exit_code == 4
-    assert "for its own worker pools own-amd64, own-arm64" in outcome.refused[0]
+    assert "in its own worker pools own-amd64, own-arm64" in outcome.refused[0]
     assert (desk.engine.machines, desk.registry.released) == ({}, [])
 
 

@@ -119,7 +119,7 @@ def a_blind_plan() -> Plan:
                 busy=0,
                 cost_before=Decimal(0),
                 cost_after=Decimal(0),
-                because="it makes no machine: machines of provider hetzner are unknown: no answer",
+                because="creates no machines: machines of provider hetzner are unknown: no answer",
                 not_known=("machines", "workers", "cost"),
             ),
             a_pool_verdict(
@@ -130,7 +130,7 @@ def a_blind_plan() -> Plan:
                 cost_before=Decimal(0),
                 cost_after=Decimal(0),
                 provider=None,
-                because="its machines exist already and are never touched",
+                because="its machines are static: fleet does not change them",
                 not_known=("machines", "workers"),
             ),
         ),
@@ -156,7 +156,7 @@ def a_half_blind_plan() -> Plan:
         busy=0,
         cost_before=Decimal(0),
         cost_after=Decimal(0),
-        because="what waits for it is not known",
+        because="its demand is unknown",
         not_known=("machines", "workers", "cost"),
     )
     unheard = a_worker_verdict(
@@ -168,7 +168,7 @@ def a_half_blind_plan() -> Plan:
         cost=Decimal(0),
         cost_known=False,
         reason=Reason.NO_REGISTRY,
-        because="no registry says whether it is busy",
+        because="no queue reports whether it is busy",
     )
     rest = a_pool_verdict(
         pool="rest", busy=0, starting=1, not_known=("workers", "cost", "price"), price=Decimal(0)
@@ -256,7 +256,7 @@ def _lively_workers() -> tuple[WorkerVerdict, ...]:
             image=None,
             cost=Decimal(0),
             reason=Reason.STATIC,
-            because="static machines are never touched",
+            because="static machine: fleet does not change it",
         ),
     )
 
@@ -297,7 +297,7 @@ def _lively_pools() -> tuple[PoolVerdict, ...]:
             type=None,
             image=None,
             provides=(),
-            because="its machines exist already and are never touched",
+            because="its machines are static: fleet does not change them",
         ),
         a_pool_verdict(
             pool="arm",
@@ -307,7 +307,7 @@ def _lively_pools() -> tuple[PoolVerdict, ...]:
             type="cax41",
             cost_before=Decimal(0),
             cost_after=Decimal(0),
-            because="it makes no machine: mode is pause",
+            because="creates no machines: mode is pause",
         ),
     )
 

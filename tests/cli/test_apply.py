@@ -146,7 +146,7 @@ def test_a_pool_that_is_removed_is_kept_where_the_guard_refuses(
 
     assert refused.returncode == 4
     assert (
-        "1 of 1 machine of pool big would go because of a change of config (100%); "
+        "1 of 1 machine of pool big would go because of a config change (100%); "
         "allowed are 30% and at most 10" in refused.stdout
     )
     assert trial.machines() == ["trial-big-0001"]

@@ -105,7 +105,7 @@ def test_a_worker_is_explained_by_its_verdict(trial: Trial, run_fleet: RunFleet)
 
     assert explained.returncode == 0
     assert "busy" in explained.stdout
-    assert "it runs request 1" in explained.stdout
+    assert "runs request 1" in explained.stdout
 
 
 def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:

@@ -85,7 +85,7 @@ def test_a_busy_machine_is_only_drained(two: Trial) -> None:
 
     assert ONE in two.machines()
     code, said = two.do("machine", "delete", ONE)
-    assert f"{ONE}: it runs request 1, and gets nothing new" in said
+    assert f"{ONE}: runs request 1; gets no new work" in said
     two.cloud.assign(ONE, None)
     assert two.do("machine", "delete", ONE, "--apply")[0] == code == 0
     assert ONE not in two.machines()

@@ -258,7 +258,7 @@ def test_approvals_count_as_used_up_since_nobody_knows_how_far_they_are(used: Tr
     used.do("state", "rebuild", "--apply")
 
     (used_up,) = used.plan()["approvals"]
-    assert (used_up["used"], used_up["inert"]) == (3, "it is used up")
+    assert (used_up["used"], used_up["inert"]) == (3, "used up")
 
 
 @pytest.mark.engine

@@ -113,7 +113,7 @@ def test_a_fleet_that_runs_is_alive(trial: Trial, run_fleet: RunFleet) -> None:
 
     assert (beat.returncode, beat.stderr) == (0, "")
     assert re.fullmatch(
-        r"fleet trial is alive: the last run that ended began \ds ago; cadence is 10m\n",
+        r"fleet trial is alive: the last finished run started \ds ago; cadence is 10m\n",
         beat.stdout,
     )
 
@@ -124,7 +124,7 @@ def test_a_fleet_that_nobody_runs_is_dead_for_monitoring(trial: Trial) -> None:
     assert code == 1
     assert json.loads(said) == {
         "alive": False,
-        "because": "no run of fleet apply has ended yet; cadence is 10m",
+        "because": "`fleet apply` has not finished a run yet; cadence is 10m",
     }
 
 

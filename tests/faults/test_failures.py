@@ -87,7 +87,7 @@ def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
     trial.do("apply")
 
     assert len(trial.attempts()) == 4
-    assert "4 of 4 tries failed (2 runs in a row)" in because(trial)
+    assert "4 of 4 attempts failed (2 runs in a row)" in because(trial)
 
 
 def test_a_machine_that_never_boots_is_let_go_and_its_image_stops(trial: Trial) -> None:
@@ -102,7 +102,7 @@ def test_a_machine_that_never_boots_is_let_go_and_its_image_stops(trial: Trial) 
 
     assert [result for _, result in trial.attempts()] == ["failed", "failed"]
     assert trial.machines() == []
-    assert "did not come up in 2 of its last 2 boots" in because(trial)
+    assert "failed 2 of its last 2 boots" in because(trial)
 
 
 def test_a_boot_that_succeeds_is_remembered_as_such(trial: Trial) -> None:

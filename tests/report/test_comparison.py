@@ -77,7 +77,7 @@ DRAINS = ActionsChange(
     after=2,
     cost=Decimal(0),
     workers=("debian-ci-old-0001", "debian-ci-old-0002"),
-    because="its pool is no longer in fleet.yaml",
+    because="its pool was removed from fleet.yaml",
 )
 REQUESTS = (
     RequestsChange(

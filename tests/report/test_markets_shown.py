@@ -34,4 +34,4 @@ def test_a_fall_back_to_the_previous_image_is_shown(form: str) -> None:
 
     shown = plan_to_text(plan, colour=False) if form == "text" else plan_to_markdown(plan)
 
-    assert "machines are made with trixie 1 instead" in shown.partition("Pools")[0]
+    assert "new machines boot trixie 1 instead" in shown.partition("Pools")[0]

@@ -125,7 +125,7 @@ def test_an_expired_approval_lets_nothing_pass_and_says_so() -> None:
     plan = planned(fleet, old_pool(idle=4))
 
     assert plan.actions == ()
-    assert f"(it expired on {yesterday})" in plan.guards[0].because
+    assert f"(expired on {yesterday})" in plan.guards[0].because
 
 
 def test_a_used_up_approval_lets_nothing_pass_and_is_to_be_removed() -> None:
@@ -135,13 +135,13 @@ def test_a_used_up_approval_lets_nothing_pass_and_is_to_be_removed() -> None:
 
     assert plan.actions == ()
     assert [warning.rule for warning in plan.warnings] == ["inert-approval"]
-    assert plan.warnings[0].message.endswith("(used 18 of 18) lets nothing pass: it is used up")
+    assert plan.warnings[0].message.endswith("(used 18 of 18) has no effect: used up")
 
 
 def test_an_approval_for_a_pool_that_exists_nowhere_is_named() -> None:
     plan = planned(a_fleet_without_old(an_approval(pool="odl")), old_pool(idle=0))
 
-    assert "there is no pool odl" in plan.warnings[0].message
+    assert "no pool odl" in plan.warnings[0].message
 
 
 def test_what_is_not_known_to_be_used_lets_nothing_pass() -> None:
@@ -150,7 +150,7 @@ def test_what_is_not_known_to_be_used_lets_nothing_pass() -> None:
     plan = planned(fleet, old_pool(idle=4, approved=Unknown(unknown="no answer")))
 
     assert plan.actions == ()
-    assert "how much of it is used is not known: no answer" in plan.guards[0].because
+    assert "its use is unknown: no answer" in plan.guards[0].because
     assert "approved: used 0 of 18" in plan.guards[0].because
 
 
@@ -161,7 +161,7 @@ def test_every_reason_for_which_approvals_let_nothing_pass_is_told() -> None:
 
     plan = planned(fleet, old_pool(idle=4, approved=used(fleet, 0, 3)))
 
-    said = f"(it expired on {yesterday}; it is used up)"
+    said = f"(expired on {yesterday}; used up)"
     assert plan.guards[0].because.endswith(f"approved: used 3 of 21 {said}")
 
 

@@ -105,7 +105,7 @@ def test_without_anybody_to_ask_a_machine_that_is_off_stays_and_a_person_is_told
     plan = planned(a_debusine_fleet(), a_debusine_world(off=(FIRST,), workers=None))
 
     assert plan.is_quiet
-    assert plan.attention[0].startswith(f"{FIRST}: it may cost money, but its machine is off")
+    assert plan.attention[0].startswith(f"{FIRST}: may be billed, but its machine is stopped")
 
 
 def test_one_that_stays_for_want_of_anybody_to_ask_keeps_no_other_from_going() -> None:
@@ -128,7 +128,7 @@ def test_the_worker_of_a_stray_machine_that_is_off_is_released() -> None:
 
     (release,) = planned(a_debusine_fleet(), stray).releases
 
-    assert release.because == "its machine is off: request 90 goes back to the queue"
+    assert release.because == "its machine is stopped: request 90 goes back to the queue"
     assert not release.may_work
 
 
@@ -142,7 +142,7 @@ def test_a_machine_of_a_name_that_runs_elsewhere_is_not_off() -> None:
     assert planned(a_debusine_fleet(), twice).releases == ()
 
 
-# no token of it works, and it was given something all the same
+# it has no valid token, and it was given something all the same
 
 
 def test_the_work_of_a_worker_without_a_token_goes_back() -> None:
@@ -162,7 +162,7 @@ def test_where_nothing_is_deleted_what_is_stranded_goes_back_all_the_same() -> N
 
     assert plan.actions == ()
     assert [each.because for each in plan.releases] == [
-        "no token of it works: request 90 goes back to the queue"
+        "it has no valid token: request 90 goes back to the queue"
     ]
 
 
@@ -193,7 +193,8 @@ def test_a_machine_stays_with_a_warning_while_its_queue_hears_no_worker(
 
     assert plan.is_quiet
     (said,) = plan.attention
-    assert f"was last heard {AGO} ago, and its queue hears nobody else" in said
+    assert FIRST in said
+    assert f"{AGO} ago" in said
 
 
 def test_a_busy_worker_that_is_away_is_never_deleted_and_a_person_is_told() -> None:
@@ -202,22 +203,16 @@ def test_a_busy_worker_that_is_away_is_never_deleted_and_a_person_is_told() -> N
     plan = planned(a_debusine_fleet(), world)
 
     assert plan.is_quiet
-    assert [said.split("; ") for said in plan.attention] == [
-        [
-            (
-                f"{FIRST}: it runs request 90, but its worker is not connected and was last "
-                f"heard {AGO} ago"
-            ),
-            f"if it will not come back: debusine-admin worker disable {FIRST}",
-        ]
-    ]
+    (said,) = plan.attention
+    for words in (FIRST, "request 90", f"{AGO} ago", f"debusine-admin worker disable {FIRST}"):
+        assert words in said
 
 
 def test_nothing_is_said_of_a_busy_worker_that_was_heard_lately() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(last_seen=ago(hours=1))))
 
     assert plan.attention == ()
-    assert plan.workers[0].because == "it runs request 90, but is not connected"
+    assert plan.workers[0].because == "runs request 90, but is not connected"
 
 
 def test_a_drained_worker_that_is_away_goes_like_any_other() -> None:

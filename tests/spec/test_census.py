@@ -50,7 +50,7 @@ def test_demand_older_than_demand_max_age_deletes_nothing() -> None:
     plan = reconcile(a_sim_fleet(), world)
 
     assert plan.is_quiet
-    assert "1h before" in plan.unknown[0]
+    assert "1h earlier" in plan.unknown[0]
 
 
 def test_an_unreadable_provider_creates_and_deletes_nothing() -> None:

@@ -252,8 +252,8 @@ def test_a_build_that_ends_nowhere_in_time_is_said_to_with_its_figures() -> None
 
     (unserved,) = plan.unserved
     assert unserved.because == (
-        "pool normal would run it for 2d 7h, and the deadline of queue debian is 1d; "
-        "pool powerful would run it for 1d 5h, and the deadline of queue debian is 1d"
+        "pool normal needs 2d 7h for it, and the deadline of queue debian is 1d; "
+        "pool powerful needs 1d 5h for it, and the deadline of queue debian is 1d"
     )
     assert unserved.path == ("queues", "debian", "deadline")
     assert [each.pool for each in unserved.blocked] == ["normal", "powerful"]
@@ -303,8 +303,8 @@ def test_requests_with_different_deadlines_each_go_where_they_end_in_time() -> N
     (unserved,) = plan.unserved
     assert unserved.requests == ("debian/2",)
     assert unserved.because == (
-        "pool normal would run it for 2d 7h, and its own deadline is 1d; "
-        "pool powerful would run it for 1d 5h, and its own deadline is 1d"
+        "pool normal needs 2d 7h for it, and its own deadline is 1d; "
+        "pool powerful needs 1d 5h for it, and its own deadline is 1d"
     )
     assert unserved.path == ()
     assert len({each.id for each in plan.signatures}) == 3

@@ -1,4 +1,4 @@
-"""What reconcile makes of a queue that was only sampled: more waits there than is known."""
+"""What reconcile makes of a queue that only partly read: scale-down paused."""
 
 import re
 
@@ -46,7 +46,7 @@ def test_nothing_is_drained_for_want_of_work_that_may_not_have_been_listed() -> 
 
     assert plan.is_quiet
     assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
-    assert "queue debian was only sampled" in sentence_of(plan, FIRST)
+    assert "queue debian only partly read" in sentence_of(plan, FIRST)
 
 
 def test_without_a_sample_the_same_worker_would_go() -> None:
@@ -85,11 +85,7 @@ def test_a_drained_worker_is_deleted_although_the_queue_was_sampled() -> None:
 
 def test_the_plan_names_the_length_above_which_sql_is_needed() -> None:
     plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()))
-    sentence = (
-        "queue debian: 1,400 of about 100,000 pending requests could be listed in time, the "
-        "newest of each scope (not listed: 90,000 in debian, 8,600 in kali). Longer than about "
-        "1,400, it has to be read over SQL (queues.debian.read), for guards.demand_max_age is 5m"
-    )
+    shown = plan_to_text(plan, colour=False)
 
     (estimate,) = plan.estimates
 
@@ -99,7 +95,9 @@ def test_the_plan_names_the_length_above_which_sql_is_needed() -> None:
         98_600,
         1_400,
     )
-    assert f"~ {sentence}" in plan_to_text(plan, colour=False)
+    for figures in ("1,400 of about 100,000", "90,000 in debian, 8,600 in kali", "about 1,400, "):
+        assert figures in shown
+    assert "queues.debian.read" in shown
     assert "1,400 of about 100,000 pending requests" in plan_to_markdown(plan)
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
 
@@ -109,7 +107,7 @@ def test_an_estimate_of_which_nothing_more_is_known_is_told_as_well() -> None:
 
     (estimate,) = plan.estimates
     assert (estimate.listed, estimate.longest) == (3, None)
-    assert "queue debian: it was only sampled" in plan_to_text(plan, colour=False)
+    assert "queue debian: only partly read" in plan_to_text(plan, colour=False)
 
 
 def test_a_sampled_queue_is_no_failure_to_read_it() -> None:
@@ -158,7 +156,7 @@ def test_a_pool_is_not_explained_by_what_was_not_listed() -> None:
     explained = explain_pool(a_sim_fleet(), world, planned(world), "builders")
 
     assert explained is not None
-    assert "what waits for it is not known" in explained.headline
+    assert "its demand is unknown" in explained.headline
     assert "no known request waits" in explained.reasons[-1].because
 
 

@@ -134,7 +134,7 @@ def test_a_request_next_for_a_busy_worker_waits_until_its_work_ends() -> None:
     ("pool", "words", "by"),
     [
         ({"max": 0}, "workers.max (0)", "capacity"),
-        ({"mode": "pause"}, "mode: pause", None),
+        ({"mode": "pause"}, "mode is pause", None),
         ({"serves": ["copr"]}, "queue debian", "scheduler"),
         ({"requires": ["trusted"]}, "requires trusted", "scheduler"),
     ],
@@ -232,7 +232,7 @@ def test_a_busy_worker_names_the_request_that_it_runs() -> None:
     found = explain_worker(fleet, world, planned(fleet, world), FIRST)
 
     assert found is not None
-    assert found.headline == f"worker {FIRST} stays: it runs request 90"
+    assert found.headline == f"worker {FIRST} stays: runs request 90"
     assert found.facts[0].endswith(", runs request 90")
 
 

@@ -101,8 +101,8 @@ def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -
     assert take_inventory(fleet_with(), world)["builders"].units[0].state is State.FAILED
     assert FIRST not in plan.signatures[0].by_worker.values()
     assert actions_of(plan) == []
-    assert "no registry says whether it is busy" in sentence_of(plan, FIRST)
-    assert "its provider says that it does not work" in plan.attention[0]
+    assert "no queue reports whether it is busy" in sentence_of(plan, FIRST)
+    assert "failed by its provider" in plan.attention[0]
 
 
 def test_a_paused_pool_keeps_it() -> None:

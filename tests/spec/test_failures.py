@@ -67,7 +67,7 @@ def test_a_refusal_is_told_by_the_code_in_it(said: str, result: str) -> None:
 
 def test_a_provider_that_has_none_is_believed_at_once() -> None:
     assert closed(an_attempt(result=OUT, at=ago(minutes=1))) == (
-        "desk is out of stock of ccx33 (once); tried again from 2026-11-21 08:02:00 UTC"
+        "desk is out of stock of ccx33 (once); retried from 2026-11-21 08:02:00 UTC"
     )
 
 
@@ -128,7 +128,7 @@ def test_a_quota_closes_every_pool_of_the_provider_on_that_market() -> None:
     full = an_attempt(pool="other", type="ccx63", result="quota", at=ago(minutes=1))
 
     assert closed(full, fleet=fleet) == (
-        "the quota at provider desk is used up (once); tried again from 2026-11-21 08:02:00 UTC"
+        "the quota at provider desk is used up (once); retried from 2026-11-21 08:02:00 UTC"
     )
     assert closed(full, fleet=fleet, market="spot") == ""
     assert closed(full, fleet=fleet, provider="elsewhere") == ""
@@ -151,12 +151,12 @@ def test_half_of_the_tries_failing_closes_with_the_rate() -> None:
     tries = some("registered registered error error", minutes=1)
 
     assert closed(*tries) == (
-        "2 of 4 tries failed (2 runs in a row); tried again from 2026-11-21 08:05:00 UTC"
+        "2 of 4 attempts failed (2 runs in a row); retried from 2026-11-21 08:05:00 UTC"
     )
 
 
 def test_boots_that_never_register_count_to_the_rate() -> None:
-    assert "4 of 4 tries failed" in closed(*some("failed failed failed failed"))
+    assert "4 of 4 attempts failed" in closed(*some("failed failed failed failed"))
 
 
 def test_a_rate_closes_nothing_once_the_latest_try_succeeded() -> None:
@@ -243,7 +243,7 @@ def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
     memory = recall(fleet, known, take_inventory(fleet, known))
 
     assert why_failing(memory, "builders", "ccx33", "on-demand", "desk").startswith(
-        "4 of 4 tries failed"
+        "4 of 4 attempts failed"
     )
 
 

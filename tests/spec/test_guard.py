@@ -104,7 +104,7 @@ def test_removals_by_config_above_the_share_are_refused() -> None:
 
     assert guarded.actions == ()
     assert guarded.guards[0].because == (
-        "4 of 10 machines of pool builders would go because of a change of config (40%); "
+        "4 of 10 machines of pool builders would go because of a config change (40%); "
         "allowed are 30% and at most 10"
     )
 

@@ -98,7 +98,7 @@ def test_what_is_only_shown_is_said_with_its_line() -> None:
     guarded = guard(a_sim_fleet(), a_plan(actions=creates(2), pools=(pool,)))
 
     (result,) = guarded.guards
-    assert result.because == "pool builders has mode: observe: 2 actions are only shown"
+    assert result.because == "pool builders has mode: observe: 2 actions are shown, not applied"
     assert result.path == ("pools", "builders", "mode")
     assert (result.count, result.of, result.withheld) == (2, 3, 2)
 
@@ -140,7 +140,7 @@ def test_a_refusal_over_all_pools_says_its_figures_and_every_line_to_paste() -> 
     (result,) = guard(fleet, a_plan(actions=actions, pools=pools)).guards
 
     assert result.because == (
-        "12 of 36 machines of the fleet would go because of a change of config (33%); "
+        "12 of 36 machines of the fleet would go because of a config change (33%); "
         "allowed are 40% and at most 10"
     )
     assert (result.count, result.of, result.withheld) == (12, 36, 12)
@@ -163,7 +163,7 @@ def test_two_causes_are_both_named() -> None:
 
     (because,) = because_of(guard(a_sim_fleet(), plan))
 
-    assert "because of a change of config and of lost knowledge" in because
+    assert "because of a config change and of lost data" in because
 
 
 def test_a_pool_that_is_only_observed_does_not_end_the_judging() -> None:

@@ -34,7 +34,7 @@ def test_runs_that_come_much_further_apart_are_told_with_both_figures() -> None:
 
     assert message == (
         "cadence is 10m, but the last 4 runs were 43m apart: idle times, paid hours and estimates "
-        "are planned for the first; run `fleet apply` more often, or write what is true"
+        "assume the cadence; run `fleet apply` more often, or correct `cadence`"
     )
 
 
@@ -67,11 +67,14 @@ def test_a_fleet_without_a_run_for_three_cadences_is_dead(minutes: float, *, ali
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        ((), "no run of fleet apply has ended yet; cadence is 10m"),
-        ((ago(minutes=3),), "the last run that ended began 3m ago; cadence is 10m"),
+        ((), "`fleet apply` has not finished a run yet; cadence is 10m"),
+        ((ago(minutes=3),), "the last finished run started 3m ago; cadence is 10m"),
         (
             (ago(minutes=43),),
-            "the last run that ended began 43m ago; cadence is 10m; nobody looks after this fleet",
+            (
+                "the last finished run started 43m ago; cadence is 10m; "
+                "run `fleet apply` on a schedule"
+            ),
         ),
     ],
 )

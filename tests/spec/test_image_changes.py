@@ -62,7 +62,7 @@ def test_a_changed_recipe_replaces_the_machines_of_its_pools_once_promoted() -> 
 @pytest.mark.parametrize(
     ("versions", "said"),
     [
-        ((), "how long a build takes and what it costs is not known: none was timed"),
+        ((), "duration and cost of a build are unknown: none was timed"),
         (
             (timed("20261121T060000Z", 227, "disk"), timed("20261122T060000Z", None, "")),
             "the last build took 3m 47s (on the computer that ran it); no machine was rented",
@@ -70,8 +70,8 @@ def test_a_changed_recipe_replaces_the_machines_of_its_pools_once_promoted() -> 
         (
             (timed("20261121T060000Z", 60, "instance"),),
             (
-                "the last build took 1m (on a machine at its provider); its cost is not known, "
-                "for the machine was not recorded"
+                "the last build took 1m (on a machine at its provider); its cost is unknown: "
+                "the machine was not recorded"
             ),
         ),
     ],
@@ -104,7 +104,7 @@ def test_a_rebuild_whose_price_is_not_known_is_not_free(unknown: Rental) -> None
 
     said = rebuild(timed("20261121T060000Z", 560, "instance", rented("cx23", 60), gone))
 
-    assert said.endswith("at a price that is not known")
+    assert said.endswith("at an unknown price")
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_machine_with_copied_labels_is_left_to_a_person(result: str) -> None:
 
     assert not plan.actions
     (said,) = plan.attention
-    assert "its provider lists it and it costs money, but no stack knows it" in said
+    assert "listed by its provider and billed, but in no stack" in said
 
 
 @pytest.mark.parametrize("result", ["starting", "gone", "error"])

@@ -34,7 +34,7 @@ def test_a_machine_is_given_the_template_of_its_account_once_the_base_holds_it()
     after = shared_settings(fleet, a_world(bases={"amazon": base}), "amazon")
 
     assert isinstance(before, Unknown)
-    assert "share 1 part that is not made yet; `fleet apply` makes it first" in before.unknown
+    assert "1 shared part of provider amazon" in before.unknown
     assert after == {"template": part.name}
 
 

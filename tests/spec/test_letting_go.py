@@ -86,8 +86,8 @@ def test_a_machine_that_is_paid_for_says_for_how_long() -> None:
 
     assert reason_of(plan, FIRST) is Reason.PAID_FOR
     assert sentence_of(plan, FIRST) == (
-        "idle for 20m, retire.idle_after is 15m; it is paid for 35m more, and a later run can "
-        "still delete it before that (cadence is 10m, a run needs up to 2m to delete)"
+        "idle for 20m, retire.idle_after is 15m; paid for another 35m; a later run can "
+        "delete it in time (cadence is 10m, deleting takes up to 2m)"
     )
 
 
@@ -218,7 +218,7 @@ def test_only_a_machine_that_had_a_ticket_is_kept_for_the_next_of_its_sandbox() 
 
     assert drained(plan) == [SECOND]
     assert sentence_of(plan, FIRST) == (
-        "it is kept for the next ticket of its sandbox, reuse.opportunity is 1h"
+        "kept for the next ticket of its sandbox, reuse.opportunity is 1h"
     )
 
 

@@ -51,7 +51,7 @@ def test_a_tag_s_total_limit_holds_inside_one_batch() -> None:
     assert made(plan, "giants") == 2
     assert why_not(plan) == {
         (
-            f"limits.total of tag {POWER} is 2: 0 in use, the others given out by this plan",
+            f"limits.total of tag {POWER} is 2: 0 in use, the others assigned by this plan",
             ("tags", POWER, "limits", "total"),
         )
     }
@@ -103,7 +103,7 @@ def test_a_busy_worker_counts_only_to_the_limits_of_what_its_work_requires() -> 
 
 @pytest.mark.parametrize(
     ("requester", "whom"),
-    [("ada", "for ada"), (None, "for whoever it is (the submitter is not known)")],
+    [("ada", "for ada"), (None, "for an unknown submitter")],
 )
 def test_a_limit_of_each_names_whom_it_stops(requester: str | None, whom: str) -> None:
     plan = reconcile(
@@ -114,7 +114,7 @@ def test_a_limit_of_each_names_whom_it_stops(requester: str | None, whom: str) -
     taken = 1 if requester else 0
     said = f"limits.per.submitter of tag {POWER} is 1 {whom}: {taken} in use"
     assert {because for because, _ in why_not(plan)} == {
-        f"{said}, the others given out by this plan"
+        f"{said}, the others assigned by this plan"
     }
 
 

@@ -36,10 +36,10 @@ def test_a_registry_that_was_emptied_is_refused_not_throttled() -> None:
 
     assert plan.actions == ()
     assert [(g.guard, g.result) for g in plan.guards] == [("delete", "refused")]
-    assert "10 of 10 machines of pool builders would go because of lost knowledge" in (
+    assert "10 of 10 machines of pool builders would go because of lost data" in (
         plan.guards[0].because
     )
-    assert plan.guards[0].way_out.startswith("restore what was lost; or if they shall go, ")
+    assert plan.guards[0].way_out.startswith("restore the lost data; or, to delete the machines, ")
 
 
 def test_workers_that_may_merely_be_unseen_are_not_made_again() -> None:
@@ -69,8 +69,7 @@ def test_one_that_is_off_is_let_go_of_for_the_lost_registration_too() -> None:
     assert isinstance(action, Delete)
     assert (action.worker, action.reason) == (NAMES[9], Reason.REGISTRATION_LOST)
     assert action.because == (
-        "its worker had registered, but its registry does not know it any more; "
-        "its token is revoked first"
+        "its worker's registration is gone from its queue; its token is revoked first"
     )
 
 

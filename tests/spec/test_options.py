@@ -64,8 +64,8 @@ def test_what_is_out_of_stock_falls_through_to_the_next_type_and_market() -> Non
     plan = plan_after(desk(), out("big", "spot"))
 
     assert made(plan) == [("small", "on-demand", Decimal("0.05"))]
-    no_stock = "desk is out of stock of big on the spot market (once); tried again from"
-    assert f"not made: big/spot: {no_stock}" in why(plan)
+    no_stock = "desk is out of stock of big on the spot market (once); retried from"
+    assert f"not created: big/spot: {no_stock}" in why(plan)
     assert made(plan_after(desk(), out("big", "spot"), out("small"))) == [
         ("big", "on-demand", Decimal("0.09"))
     ]
@@ -75,7 +75,7 @@ def test_a_pool_of_which_every_way_is_closed_makes_nothing_and_says_each_reason(
     plan = plan_after(desk({"type": ["small", "big"]}), out("big"), out("small"))
 
     assert made(plan) == []
-    assert "it makes no machine: desk is out of stock of small (once)" in why(plan)
+    assert "creates no machines: desk is out of stock of small (once)" in why(plan)
     assert "desk is out of stock of big (once)" in why(plan)
 
 
@@ -83,7 +83,7 @@ def test_a_type_without_a_spot_price_is_not_bought_there() -> None:
     plan = plan_after(desk({"type": "small", "market": ["spot"]}))
 
     assert made(plan) == []
-    assert "no spot price of small is known at provider desk" in why(plan)
+    assert "the spot price of small at provider desk is unknown" in why(plan)
 
 
 def test_a_machine_bought_on_demand_stays_current_when_the_pool_buys_on_spot_too() -> None:
@@ -165,8 +165,8 @@ def test_an_image_that_does_not_come_up_is_not_booted_again() -> None:
 
     assert made(plan) == []
     assert why(plan).endswith(
-        "it makes no machine: image trixie 2 did not come up in 3 of its last 3 boots "
-        "(guards.boot_failures); it is tried again from 2026-11-22 06:58:00 UTC"
+        "creates no machines: image trixie 2 failed 3 of its last 3 boots "
+        "(guards.boot_failures); retried from 2026-11-22 06:58:00 UTC"
     )
     assert [each for each in plan.attention if each.startswith("pool builders: image trixie 2")]
 
@@ -175,7 +175,7 @@ def test_the_version_before_it_takes_its_place() -> None:
     plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=PUBLISHED)
 
     assert booted(plan) == ["trixie-1"]
-    assert why(plan).endswith("; machines are made with trixie 1 instead")
+    assert why(plan).endswith("; new machines boot trixie 1 instead")
 
 
 def test_without_an_earlier_version_nothing_is_made() -> None:
@@ -235,7 +235,7 @@ def test_an_image_baked_elsewhere_stops_its_pool_too() -> None:
     plan = plan_after(desk("small", guards=FALL_BACK, images=images), *tries)
 
     assert made(plan) == []
-    assert "image trixie did not come up in 3 of its last 3 boots" in why(plan)
+    assert "image trixie failed 3 of its last 3 boots" in why(plan)
 
 
 def test_what_a_pool_offers_is_what_the_version_it_falls_back_to_reported() -> None:

@@ -60,8 +60,8 @@ def test_the_first_listing_keeps_tickets_from_an_orphan() -> None:
     assert actions_of(plan) == [("drain", ORPHAN)]
     assert reason_of(plan, ORPHAN) is Reason.ORPHAN
     assert sentence_of(plan, ORPHAN) == (
-        "its provider lists it, but no stack knows it and no ticket has it; it goes if a listing "
-        "10m from now still says so"
+        "listed by its provider, but in no stack, and no ticket uses it; deleted if a listing "
+        "in 10m confirms it"
     )
 
 
@@ -70,7 +70,7 @@ def test_a_listing_soon_after_it_confirms_nothing() -> None:
 
     assert actions_of(plan) == []
     assert reason_of(plan, ORPHAN) is Reason.ORPHAN
-    assert sentence_of(plan, ORPHAN).endswith("it was drained 9m 54s ago, and goes after 10m")
+    assert sentence_of(plan, ORPHAN).endswith("drained 9m 54s ago, deleted after 10m")
     assert plan.attention == ()
 
 
@@ -81,7 +81,7 @@ def test_a_later_listing_lets_it_go() -> None:
     assert isinstance(action, Delete)
     assert (action.worker, action.registry, action.reason) == (ORPHAN, "tickets", Reason.ORPHAN)
     assert action.because == (
-        "its provider lists it, but no stack knows it and no ticket has it; it was drained 10m ago"
+        "listed by its provider, but in no stack, and no ticket uses it; drained 10m ago"
     )
 
 
@@ -139,7 +139,7 @@ def test_one_that_a_ticket_has_stays_until_that_has_ended() -> None:
     plan = planned(machine(), tickets=[held], tenancies=[drained(60, uses=1)])
 
     assert actions_of(plan) == []
-    assert sentence_of(plan, ORPHAN) == "no stack knows it: it goes once ticket 1 has ended"
+    assert sentence_of(plan, ORPHAN) == "in no stack: deleted when ticket 1 ends"
 
 
 def test_one_that_is_off_goes_too_although_a_ticket_has_it_and_fails_that() -> None:
@@ -152,8 +152,9 @@ def test_one_that_is_off_goes_too_although_a_ticket_has_it_and_fails_that() -> N
     assert isinstance(action, Delete)
     assert action.releases
     assert action.because == (
-        "its provider lists it, but no stack knows it and ticket 1 has it in vain, for it is off; "
-        "it was drained 10m ago"
+        "listed by its provider, but in no stack, and held by ticket 1, but the machine is "
+        "stopped; "
+        "drained 10m ago"
     )
 
 
@@ -240,7 +241,7 @@ def test_more_than_an_accident_leaves_behind_are_refused() -> None:
 
     assert (len(few.actions), few.guards) == (10, ())
     assert (many.actions, len(many.withheld), many.is_refused) == ((), 10, True)
-    assert "because of lost knowledge" in many.guards[0].because
+    assert "because of lost data" in many.guards[0].because
 
 
 def test_those_that_were_let_pass_go_although_more_are_refused() -> None:

@@ -53,7 +53,7 @@ def test_a_machine_that_a_queue_gave_out_counts_to_its_own_limit() -> None:
     ]
     ((block,),) = (unserved.blocked for unserved in plan.unserved)
     assert block.because == (
-        "limits.total of queue two is 1: 1 in use, the others given out by this plan"
+        "limits.total of queue two is 1: 1 in use, the others assigned by this plan"
     )
 
 

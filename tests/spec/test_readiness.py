@@ -196,7 +196,7 @@ def test_a_machine_that_missed_three_looks_is_drained() -> None:
 
     assert isinstance(drain, Drain)
     assert drain.reason is Reason.LIVECHECK_FAILED
-    assert drain.because == "the port of its `ready` did not answer at the last 3 looks"
+    assert drain.because == "the port of its `ready` did not answer the last 3 checks"
 
 
 def test_a_machine_with_a_ticket_stays_though_its_port_does_not_answer() -> None:
@@ -228,5 +228,5 @@ def test_what_was_ready_and_is_forgotten_to_have_been_is_no_failed_boot() -> Non
 
     assert (delete.reason, delete.because) == (
         Reason.LIVECHECK_FAILED,
-        "its port 22 answered before, and does not answer now",
+        "its port 22 no longer answers",
     )

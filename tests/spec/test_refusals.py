@@ -70,7 +70,7 @@ def test_what_lost_knowledge_removes_is_refused_too() -> None:
     guarded = guard(a_sim_fleet(), a_plan(actions=lost, pools=(a_pool_verdict(busy=10),)))
 
     assert guarded.actions == ()
-    assert "would go because of lost knowledge (40%)" in guarded.guards[0].because
+    assert "would go because of lost data (40%)" in guarded.guards[0].because
 
 
 def test_replacement_at_its_pace_is_no_removal() -> None:

@@ -39,7 +39,7 @@ def test_more_than_the_count_are_refused_and_named() -> None:
 
     assert said(plan) == [("delete", "builders", "refused")]
     assert (plan.releases, len(plan.unreleased)) == ((), 4)
-    assert "4 of 14 machines of pool builders would go because of lost knowledge" in (
+    assert "4 of 14 machines of pool builders would go because of lost data" in (
         plan.guards[0].because
     )
 
@@ -85,7 +85,7 @@ def test_what_config_removes_later_is_said_beside_what_is_lost() -> None:
 
     plan = guard(LIMITED, a_plan(pools=pools, releases=releases(2)))
 
-    assert "because of a change of config and of lost knowledge" in plan.guards[0].because
+    assert "because of a config change and of lost data" in plan.guards[0].because
 
 
 def test_an_approval_lets_as_many_pass_as_it_says() -> None:
@@ -106,7 +106,7 @@ def test_what_may_be_at_work_unseen_is_not_bought_again() -> None:
 
     assert plan.actions == ()
     assert [action.action for action in plan.withheld] == ["create"]
-    assert plan.guards[0].way_out.startswith("restore what was lost")
+    assert plan.guards[0].way_out.startswith("restore the lost data")
 
 
 def test_an_approval_for_a_pool_that_has_only_rows_left_is_not_inert() -> None:

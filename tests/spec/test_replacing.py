@@ -61,7 +61,7 @@ def test_an_outdated_idle_worker_that_nothing_needs_is_drained_at_once() -> None
 
     assert actions_of(plan) == [("drain", FIRST)]
     assert reason_of(plan, FIRST) is Reason.OUTDATED
-    assert sentence_of(plan, FIRST) == "it boots image trixie-0, today's is trixie"
+    assert sentence_of(plan, FIRST) == "boots image trixie-0, current is trixie"
 
 
 def test_what_replaces_the_outdated_is_caused_by_config() -> None:
@@ -75,7 +75,7 @@ def test_another_machine_type_outdates_a_machine() -> None:
 
     plan = reconcile(fleet_with(machine="ccx13"), world)
 
-    assert sentence_of(plan, FIRST) == "its machine type is ccx33, today's is ccx13"
+    assert sentence_of(plan, FIRST) == "machine type is ccx33, current is ccx13"
 
 
 @pytest.mark.parametrize("tags", [{"provides": ["big"]}, {"requires": ["task:big"]}])
@@ -88,7 +88,7 @@ def test_other_tags_outdate_a_machine(tags: dict[str, object]) -> None:
 
     plan = reconcile(fleet_with(**tags), world)
 
-    assert sentence_of(plan, FIRST) == "it was made from another configuration than today's"
+    assert sentence_of(plan, FIRST) == "created from an older configuration"
 
 
 def test_a_machine_without_a_digest_is_not_outdated() -> None:
@@ -160,8 +160,7 @@ def test_the_others_wait_for_their_turn() -> None:
     assert drained(plan) == [FIRST]
     assert reason_of(plan, SECOND) is Reason.WAITS_FOR_WINDOW
     assert sentence_of(plan, SECOND) == (
-        "it boots image trixie-0, today's is trixie; "
-        "others have their turn first (replace.at_a_time is 10%)"
+        "boots image trixie-0, current is trixie; waits for its turn (replace.at_a_time is 10%)"
     )
 
 
@@ -194,7 +193,7 @@ def test_outside_its_windows_nothing_is_replaced() -> None:
 
     assert plan.is_quiet
     assert sentence_of(plan, FIRST) == (
-        "it boots image trixie-0, today's is trixie; "
+        "boots image trixie-0, current is trixie; "
         "the next of replace.windows opens 2026-11-21 22:00 UTC"
     )
 
@@ -225,7 +224,7 @@ def test_while_its_replacement_boots_the_old_worker_stays() -> None:
     plan = reconcile(fleet_with(min=1), world)
 
     assert plan.is_quiet
-    assert "the machine that takes its place boots" in sentence_of(plan, FIRST)
+    assert "its replacement boots" in sentence_of(plan, FIRST)
 
 
 def test_once_its_replacement_has_registered_the_old_worker_is_drained() -> None:
@@ -259,7 +258,7 @@ def test_max_starting_delays_a_replacement_and_drains_nothing() -> None:
     plan = reconcile(fleet_with(**pool), outdated(a_sim_world(*idle(FIRST))))
 
     assert plan.is_quiet
-    assert "there is no room yet" in sentence_of(plan, FIRST)
+    assert "no room yet" in sentence_of(plan, FIRST)
 
 
 def test_a_share_of_several_makes_several_replacements() -> None:
@@ -292,7 +291,7 @@ def test_a_busy_worker_that_drains_is_left_to_end_its_work() -> None:
 
     assert plan.is_quiet
     assert sentence_of(plan, FIRST) == (
-        "it runs request 90, and gets nothing new: it goes when that has ended"
+        "runs request 90; gets no new work and is deleted afterwards"
     )
 
 

@@ -36,7 +36,7 @@ def test_a_spare_worker_that_boots_takes_the_place_of_an_outdated_one() -> None:
     plan = reconcile(fleet, world)
 
     assert plan.actions == ()
-    assert sentence_of(plan, FIRST).endswith("; the machine that takes its place boots")
+    assert sentence_of(plan, FIRST).endswith("; its replacement boots")
 
 
 def test_a_machine_that_is_made_for_a_request_counts_as_coming() -> None:
@@ -77,7 +77,7 @@ def test_where_a_deletion_makes_room_an_outdated_worker_waits_for_it() -> None:
     plan = reconcile(fleet, world)
 
     assert actions_of(plan) == [("delete", SECOND)]
-    said = "there is no room yet for the machine that takes its place"
+    said = "no room yet for its replacement"
     assert sentence_of(plan, FIRST).endswith(said)
 
 

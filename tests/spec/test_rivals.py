@@ -34,7 +34,7 @@ def test_machines_for_requests_that_a_rival_serves_too_are_withheld() -> None:
     (refused,) = plan.guards
     assert (plan.actions, len(plan.withheld), refused.result) == ((), 2, "refused")
     assert refused.because == (
-        "queue debian makes machines for the same requests by itself, with its worker pools "
+        "queue debian creates machines for the same requests in its worker pools "
         "own-amd64: 2 creations of pool builders withheld"
     )
     assert "debusine-admin worker_pool disable NAME" in refused.way_out

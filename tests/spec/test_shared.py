@@ -79,10 +79,7 @@ def test_before_the_base_is_made_the_plan_says_so_and_makes_no_machine() -> None
     plan = planned(a_sharing_fleet(network=NETWORK), a_waiting_world())
 
     assert plan.actions == ()
-    assert (
-        "machines of provider hetzner share 1 part that is not made yet; `fleet apply` makes it "
-        "first, then plans machines" in plan.pools[0].because
-    )
+    assert "1 shared part of provider hetzner" in plan.pools[0].because
 
 
 def test_of_a_base_that_cannot_be_read_nothing_is_made() -> None:

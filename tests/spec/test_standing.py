@@ -94,7 +94,7 @@ def test_a_pinned_version_wins() -> None:
     ("overrides", "recipe", "why"),
     [
         ({}, {"promote": "manual"}, "images.trixie.promote is manual"),
-        ({"by_rule": False}, {}, "it was tested before fleet promoted versions by itself"),
+        ({"by_rule": False}, {}, "it was tested before fleet promoted versions automatically"),
     ],
 )
 def test_a_version_waits_for_a_person(
@@ -112,7 +112,7 @@ def test_a_candidate_that_a_person_made_waits_for_a_person() -> None:
 
     assert found is not None
     assert (found.becomes, found.is_on_trial) == (None, False)
-    assert found.why == "no rule made it the candidate: a person did"
+    assert found.why == "a person made it the candidate, no rule did"
 
 
 def test_recordings_that_tell_no_times_move_nothing() -> None:

@@ -54,7 +54,7 @@ def test_of_three_begun_creations_as_many_are_finished_as_max_allows() -> None:
 
     assert actions_of(plan) == [("create", FIRST), ("create", SECOND), ("delete", THIRD)]
     assert sentence_of(plan, THIRD) == (
-        "an earlier apply was interrupted before it was made; it is not wanted now"
+        "an earlier apply was interrupted before creating it; no longer needed"
     )
 
 
@@ -83,14 +83,14 @@ def test_a_disabled_worker_goes_with_its_machine() -> None:
     plan = reconcile(fleet_with(), world)
 
     assert actions_of(plan) == [("delete", FIRST)]
-    assert sentence_of(plan, FIRST) == "its worker is disabled, so it can serve nothing"
+    assert sentence_of(plan, FIRST) == "its worker is disabled"
 
 
 @pytest.mark.parametrize(
     ("pools", "because"),
     [
         ({"builders": a_pool(provider="desk", mode="drain")}, "its pool has mode: drain"),
-        ({}, "its pool is no longer in fleet.yaml"),
+        ({}, "its pool was removed from fleet.yaml"),
     ],
 )
 def test_a_pool_that_is_not_wanted_says_why(pools: dict[str, object], because: str) -> None:
@@ -138,7 +138,7 @@ def test_an_outdated_type_says_which_ones_are_todays() -> None:
 
     said = sentence_of(reconcile(fleet, world), FIRST)
 
-    assert said == "its machine type is ccx33, today's is ccx63 or ccx13"
+    assert said == "machine type is ccx33, current is ccx63 or ccx13"
 
 
 def test_a_machine_that_is_paid_for_keeps_no_other_from_going() -> None:
@@ -188,8 +188,8 @@ def test_a_worker_for_a_waiting_request_is_no_surplus_boot() -> None:
 @pytest.mark.parametrize(
     ("starting", "said"),
     [
-        (1, "2 are not made: pool builders is at workers.max_starting (1)"),
-        (2, "1 is not made: pool builders is at workers.max_starting (2)"),
+        (1, "2 are not created: pool builders is at workers.max_starting (1)"),
+        (2, "1 is not created: pool builders is at workers.max_starting (2)"),
     ],
 )
 def test_what_min_lacks_is_said_with_the_limit_that_stops_it(starting: int, said: str) -> None:
@@ -254,7 +254,7 @@ def test_no_spare_machine_is_made_while_requests_wait_for_its_pool() -> None:
 
     assert plan.pools[0].because == (
         "1 waiting request is served here; 1 more could run here, but waits; workers.spare is "
-        "1, but none is made while requests wait for this pool"
+        "1, but none is created while requests wait for this pool"
     )
 
 

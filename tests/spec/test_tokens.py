@@ -78,7 +78,7 @@ def test_a_deaf_worker_that_must_stay_is_told_to_a_person() -> None:
     plan = planned(a_debusine_fleet(mode="pause"), a_debusine_world(deaf))
 
     assert plan.actions == ()
-    assert "its queue knows no tags of it" in plan.attention[0]
+    assert "has not reported its tags" in plan.attention[0]
 
 
 def test_a_worker_without_a_working_token_is_no_capacity_however_connected() -> None:
@@ -244,8 +244,8 @@ def test_machines_whose_workers_would_have_no_token_are_not_bought() -> None:
 
     (refused,) = plan.guards
     assert (refused.guard, refused.result) == ("unappliable", "refused")
-    assert "does not say how queue debian is told of them: 1 creation" in refused.because
-    assert "add to that queue `admin: {dsn:" in refused.way_out
+    assert "queue debian has no `admin`: 1 creation" in refused.because
+    assert "`admin: {dsn:" in refused.way_out
     assert plan.actions == ()
 
 
@@ -259,7 +259,7 @@ def test_machines_in_a_cloud_that_no_queue_gives_a_token_are_not_bought() -> Non
 
     (refused,) = plan.guards
     assert (refused.guard, refused.result) == ("unappliable", "refused")
-    assert "none of its queues gives workers a token: 1 creation" in refused.because
+    assert "none of its queues issues worker tokens: 1 creation" in refused.because
     assert refused.path == ("pools", "builders", "provider")
     assert refused.way_out == (
         "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` on it"
@@ -281,5 +281,5 @@ def test_a_queue_that_makes_machines_by_itself_too_is_told_of() -> None:
     plan = planned(a_debusine_fleet(), world)
 
     (warning,) = (each for each in plan.warnings if each.rule == "own-provisioner")
-    assert "for its own worker pools own-amd64" in warning.message
+    assert "in its own worker pools own-amd64" in warning.message
     assert "debusine-admin worker_pool disable" in warning.message

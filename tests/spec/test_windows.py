@@ -122,7 +122,7 @@ def test_a_zone_that_this_computer_does_not_know_never_opens_and_says_so() -> No
     window = parse_window("mon-sun 00:00-24:00 Mars/Olympus", "UTC")
 
     assert why_closed([window], at("2026-11-23T12:00")) == (
-        "no window of replace.windows opens: time zone Mars/Olympus is not known here"
+        "no window of replace.windows opens: time zone Mars/Olympus is unknown here"
     )
 
 

@@ -28,10 +28,7 @@ from fleet.planner.units import (
 )
 from fleet.schema.units import write_duration
 
-_LOST = (
-    "its worker had registered, but its registry does not know it any more; "
-    "its token is revoked first"
-)
+_LOST = "its worker's registration is gone from its queue; its token is revoked first"
 
 _NEVER_CAME = "its machine stopped before its worker registered; its token is revoked first"
 
@@ -65,8 +62,8 @@ def delete_disconnected(world: World, pool_plan: PoolPlan) -> None:
         away = seconds_away(world, unit.worker)
         if away > DISCONNECTED_GRACE and hears_others(world, unit.registry or ""):
             because = (
-                f"its worker is idle, not connected, and was last heard {write_duration(away)} "
-                "ago; its queue hears others"
+                f"its worker is idle and not connected (last seen {write_duration(away)} ago); "
+                "other workers of its queue are connected"
             )
             pool_plan.delete(unit, Reason.DISCONNECTED, because)
 
@@ -106,4 +103,4 @@ def _expired(world: World, unit: Unit) -> str:
     until = unit.worker.token_expires if unit.worker else None
     if until is None or until > world.time:
         return ""
-    return "its token expired before its worker registered: it cannot register any more"
+    return "its token expired before its worker registered"

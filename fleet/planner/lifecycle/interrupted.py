@@ -29,11 +29,11 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
         if unit.inputs is None:
             continue
         if unit.machine is None and held >= most:
-            because = "an earlier apply was interrupted before it was made; it is not wanted now"
+            because = "an earlier apply was interrupted before creating it; no longer needed"
             pool_plan.delete(unit, Reason.INTERRUPTED, because)
             continue
         held += unit.machine is None
-        because = "an earlier apply was interrupted while making it"
+        because = "an earlier apply was interrupted while creating it"
         exists = unit.machine is not None
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
         pool_plan.create(unit.inputs, why)

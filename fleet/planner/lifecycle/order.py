@@ -57,9 +57,9 @@ def paid_for(world: World, pool_plan: PoolPlan, unit: Unit, *, runs: int) -> str
     if left < runs * pool_plan.fleet.cadence + takes:
         return ""
     return (
-        f"it is paid for {write_duration(left)} more, and a later run can still delete it before "
-        f"that (cadence is {write_duration(pool_plan.fleet.cadence)}, a run needs up to "
-        f"{write_duration(takes)} to delete)"
+        f"paid for another {write_duration(left)}; a later run can delete it in time "
+        f"(cadence is {write_duration(pool_plan.fleet.cadence)}, deleting takes up to "
+        f"{write_duration(takes)})"
     )
 
 

@@ -25,30 +25,28 @@ def let_go_of_orphans(world: World, pool_plan: PoolPlan) -> None:
     for unit in _orphans(pool_plan):
         since = unit.worker.since if unit.worker and unit.worker.draining else None
         if unit.worker is not None and unit.may_run:
-            because = f"no stack knows it: it goes once ticket {unit.worker.running} has ended"
+            because = f"in no stack: deleted when ticket {unit.worker.running} ends"
             pool_plan.kept[unit.name] = (Reason.ORPHAN, because)
         elif since is None:
-            again = f"it goes if a listing {_write(APART)} from now still says so"
+            again = f"deleted if a listing in {_write(APART)} confirms it"
             told = replace(unit, registry=pool_plan.inventory.tokens)
             pool_plan.drain(told, Reason.ORPHAN, f"{_nobody_s(unit)}; {again}")
         elif world.time < since + APART:
-            wait = (
-                f"it was drained {_write(world.time - since)} ago, and goes after {_write(APART)}"
-            )
+            wait = f"drained {_write(world.time - since)} ago, deleted after {_write(APART)}"
             pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_nobody_s(unit)}; {wait}")
         else:
             # Since a listing said so, or since its last ticket ended: it was listed when that got
             # it, and is for no other one, so that it was to go whoever knows it.
-            idle = f"it was drained {_write(world.time - since)} ago"
+            idle = f"drained {_write(world.time - since)} ago"
             pool_plan.delete(unit, Reason.ORPHAN, f"{_nobody_s(unit)}; {idle}")
 
 
 def _nobody_s(unit: Unit) -> str:
     """Return what makes it an orphan; one that is off is of no use to whoever has it."""
-    whose = "no ticket has it"
+    whose = "no ticket uses it"
     if unit.worker is not None and unit.holds_in_vain:
-        whose = f"ticket {unit.worker.running} has it in vain, for it is off"
-    return f"its provider lists it, but no stack knows it and {whose}"
+        whose = f"held by ticket {unit.worker.running}, but the machine is stopped"
+    return f"listed by its provider, but in no stack, and {whose}"
 
 
 def _orphans(pool_plan: PoolPlan) -> list[Unit]:

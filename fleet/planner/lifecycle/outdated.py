@@ -51,11 +51,11 @@ def _what_changed(pool_plan: PoolPlan, unit: Unit) -> str:
     if unit.machine and unit.machine.image and unit.machine.image not in images:
         name_of = pool_plan.choice.name_of
         today = " or ".join(map(name_of, images))
-        return f"it boots image {name_of(unit.machine.image)}, today's is {today}"
+        return f"boots image {name_of(unit.machine.image)}, current is {today}"
     types = list(dict.fromkeys(option.type for option in pool_plan.options))
     if unit.machine and unit.machine.type not in types:
-        return f"its machine type is {unit.machine.type}, today's is {' or '.join(types)}"
-    return "it was made from another configuration than today's"
+        return f"machine type is {unit.machine.type}, current is {' or '.join(types)}"
+    return "created from an older configuration"
 
 
 def mark_worn(world: World, pool_plan: PoolPlan) -> None:
@@ -75,10 +75,10 @@ def _ways(world: World, retire: Retire, unit: Unit) -> Iterator[tuple[Reason, st
             most = write_duration(retire.max_age)
             yield (
                 Reason.MAX_AGE,
-                f"its machine is {write_duration(age)} old, retire.max_age is {most}",
+                f"machine is {write_duration(age)} old, retire.max_age is {most}",
             )
     uses = unit.worker.uses if unit.worker else None
     if retire.max_uses is not None and uses is not None and uses >= retire.max_uses:
         finished = write_count(uses, "request")
-        because = f"it has finished {finished}, retire.max_uses is {retire.max_uses}"
+        because = f"finished {finished}, retire.max_uses is {retire.max_uses}"
         yield Reason.MAX_USES, because

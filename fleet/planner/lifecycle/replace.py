@@ -95,7 +95,7 @@ def why_closed(windows: Iterable[Window], now: datetime) -> str:
     openings = [(moment, w.zone) for w in windows if (moment := w.next_opening(now))]
     if not openings:
         zones = ", ".join(sorted({window.zone for window in windows}))
-        return f"no window of replace.windows opens: time zone {zones} is not known here"
+        return f"no window of replace.windows opens: time zone {zones} is unknown here"
     moment, zone = min(openings)
     local = moment.astimezone(_zone(zone))
     return f"the next of replace.windows opens {local:%Y-%m-%d %H:%M} {zone}"
@@ -129,7 +129,7 @@ def replace_due(world: World, pool_plan: PoolPlan, *, turn: int) -> None:
     closed = why_closed((parse_window(text, zone) for text in windows), world.time)
     turns = 0 if closed else _turns(pool_plan, pool_plan.pool)
     share = pool_plan.pool.replace.at_a_time
-    wait = closed or f"others have their turn first (replace.at_a_time is {share}%)"
+    wait = closed or f"waits for its turn (replace.at_a_time is {share}%)"
     stock = _take_stock(pool_plan, pool_plan.pool.workers)
     for number, unit in enumerate(due):
         stays = _replace(pool_plan, stock, unit, turn=turn) if number < turns else wait
@@ -213,19 +213,19 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit, *, turn: int) -> st
         pool_plan.drain(unit, reason, because)
         return ""
     if stock.is_enough(unit, with_coming=True):
-        return "the machine that takes its place boots"
+        return "its replacement boots"
     why = Why(
         Reason.REPLACEMENT,
         cause_of(reason),
-        f"it takes the place of {unit.name}: {because}",
+        f"replaces {unit.name}: {because}",
         turn=turn,
     )
     if not make_one(pool_plan, why):
         stock.coming += 1
         stock.coming_free += 1
-        return "the machine that takes its place is made first"
+        return "its replacement is created first"
     makes_room = any(isinstance(action, Delete) for action in pool_plan.actions)
     if pool_plan.is_full and not stock.started and not makes_room:
         pool_plan.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
         return ""
-    return "there is no room yet for the machine that takes its place"
+    return "no room yet for its replacement"

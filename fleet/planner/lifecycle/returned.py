@@ -37,8 +37,7 @@ def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = Fal
             pool_plan.delete(
                 unit,
                 Reason.TICKET_RETURNED,
-                "its ticket has ended, and no other ticket may have this machine: "
-                f"`reuse` is over: {because}",
+                f"its ticket ended and `reuse` no longer allows another: {because}",
             )
 
 

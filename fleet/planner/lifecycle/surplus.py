@@ -60,7 +60,7 @@ def _is_held(pool_plan: PoolPlan, unit: Unit) -> bool:
     if reuse is None or unit.worker is None or not unit.worker.uses:
         return False
     because = (
-        "it is kept for the next ticket of its sandbox, reuse.opportunity is "
+        "kept for the next ticket of its sandbox, reuse.opportunity is "
         f"{write_duration(reuse.opportunity)}"
     )
     pool_plan.kept.setdefault(unit.name, (Reason.IDLE_RECENTLY, because))
@@ -82,7 +82,7 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
         surplus = min(surplus - workers.spare, len(fresh) - workers.min)
     unused = [unit for unit in pool_plan.booting if unit.name not in pool_plan.used]
     for unit in youngest_first(unused)[: max(0, surplus)]:
-        because = "nothing that waits can use it; what it was made for was withdrawn or served"
+        because = "no waiting request fits it; its request was withdrawn or served"
         paid = _paid(world, pool_plan, unit, runs=1)
         if paid:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
@@ -95,7 +95,7 @@ def _idle_because(world: World, unit: Unit, patience: int | None) -> str:
     if unit.since is None:
         return ""
     if patience is None:
-        return "it is idle and nothing asks for this on-demand pool"
+        return "idle, and no request asks for this on-demand pool"
     seconds = int((world.time - unit.since).total_seconds())
     if seconds < patience:
         return ""

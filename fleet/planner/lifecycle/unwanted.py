@@ -19,9 +19,9 @@ def delete_drained(pool_plan: PoolPlan) -> None:
             continue
         idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
         reason = unwanted or (due[0] if due else idle)
-        pool_plan.delete(unit, reason, "it was drained and is idle")
+        pool_plan.delete(unit, reason, "drained and idle")
     for unit in pool_plan.inventory.having(State.DISABLED):
-        because = f"its worker is disabled, so it can serve nothing{gives_back(unit)}"
+        because = f"its worker is disabled{gives_back(unit)}"
         pool_plan.delete(unit, Reason.DISABLED, because)
 
 
@@ -32,7 +32,7 @@ def _why_returned(pool_plan: PoolPlan, unit: Unit) -> str:
         return ""
     reuse = pool_plan.pool.reuse if pool_plan.pool else None
     rule = "`reuse` is over" if reuse else "its pool has no `reuse`"
-    return f"its ticket has ended, and no other ticket may have this machine: {rule}"
+    return f"its ticket ended and no other may use this machine: {rule}"
 
 
 def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
@@ -41,7 +41,7 @@ def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
     if reason is None:
         return
     because = (
-        "its pool is no longer in fleet.yaml"
+        "its pool was removed from fleet.yaml"
         if reason is Reason.POOL_REMOVED
         else "its pool has mode: drain"
     )

@@ -24,7 +24,7 @@ def keep_warm(pool_plan: PoolPlan, *, turn: int) -> None:
     if pool_plan.awaited:
         # What waits for this pool would take it at once, past the limit that stops it.
         if lacking > 0:
-            said = "none is made while requests wait for this pool"
+            said = "none is created while requests wait for this pool"
             pool_plan.short[Reason.BELOW_SPARE] = said, None
         return
     because = f"workers.spare is {workers.spare}"
@@ -54,7 +54,7 @@ def _make(pool_plan: PoolPlan, number: int, why: Why) -> int:
         if stop:
             lacking = number - made
             are = "is" if lacking == 1 else "are"
-            said = f"{lacking} {are} not made"
+            said = f"{lacking} {are} not created"
             limit = stop if isinstance(stop, Stopped) else None
             pool_plan.short[why.reason] = (said if limit else f"{said}: {stop}"), limit
             return made
