@@ -1,4 +1,4 @@
-"""This module is the program: `fleet` and `python -m fleet`."""
+"""The program: `fleet` and `python -m fleet`."""
 
 import gc
 import resource

@@ -1,4 +1,4 @@
-"""This module judges which machines that exist can be taken into a pool as they are.
+"""Decide which existing machines a pool can adopt as they are, and record them.
 
 What is taken is recorded with what it was made from, so that no later plan mistakes it for
 something to be made anew. Whatever speaks against one machine speaks against all: nothing is

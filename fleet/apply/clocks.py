@@ -1,4 +1,4 @@
-"""This module refuses to change anything by a clock that is probably wrong.
+"""Refuse to change anything by a clock that is probably wrong.
 
 By one that is ahead every machine is idle for long, has expired, and has cost that time.
 """

@@ -1,4 +1,4 @@
-"""This module loads fleet.yaml for every command: read, validated, checked across its keys."""
+"""Load fleet.yaml for every command: read, validate, check across its keys."""
 
 import argparse
 import os

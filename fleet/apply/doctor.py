@@ -1,4 +1,4 @@
-"""This module asks whether everything that a fleet.yaml names works, and changes nothing."""
+"""Check that everything a fleet.yaml names works, and change nothing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""This module reads the stacks that a fleet has, under the names that they have."""
+"""Observe the world: ask every source that fleet.yaml names, and read the store."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -52,35 +52,121 @@ from fleet.ports import (
 from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.tagrules.export import places_of
 
+REMEMBERED = 50
+"""How many tries of each pool, machine type and market a decision rests on, the latest ones."""
+_MOST_SKEW = timedelta(minutes=5)
+"""So much the clocks of two computers that apply may differ."""
+_JOURNALLED = 20
+"""How many runs that ended are looked through for what they deleted."""
+_FRESH = timedelta(hours=24)
+"""How long a price list counts before its provider is asked again."""
 
-def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
-    """Return which stack holds a pool's machines at a provider; one that it has keeps its name."""
-    declared = fleet.providers.get(provider)
-    return StackRef(
-        project=declared.kind if declared else "",
-        name=stack_name(fleet, pool, stack),
-        provider=provider,
-        pool=pool,
+
+class Sequential:
+    """Carries out each task to its end, in their order."""
+
+    def __init__(self) -> None:
+        self.under_way: Mapping[str, Collection[str]] = {}
+        self._ended: list[StackOutcome] = []
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks."""
+        self._ended += [outcome for task in tasks if (outcome := task.work())]
+
+    def ended(self) -> Sequence[StackOutcome]:
+        """Return what became of them."""
+        ended, self._ended = self._ended, []
+        return ended
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The edges that one fleet.yaml names, wired by a command."""
+
+    queues: Mapping[str, Queue]
+    providers: Mapping[str, Provider]
+    registries: Mapping[str, Registry]
+    """Queue or provider to the registry that drains and disables its workers."""
+    engine_of: Callable[[str], Engine]
+    """Provider name to the engine that owns its stacks; raises FleetError where none does."""
+    store: Store
+    asking: Callable[[], Asking]
+    """What asks all these, under a deadline that begins when it is called for."""
+    keepers: Mapping[str, MachineApi] = field(default_factory=dict)
+    """Providers whose machines can be changed without their stack."""
+    bases: Mapping[str, SharedStackEngine] = field(default_factory=dict)
+    """Providers whose machines share something, to what changes that."""
+    enrollers: Mapping[str, Enroller] = field(default_factory=dict)
+    """Queue to what enrols its new workers; each of these has a registry too."""
+    desks: Mapping[str, TicketDesk] = field(default_factory=dict)
+    """Queues of tickets, which get machines from fleet itself."""
+    lenders: Mapping[str, MachineCleaner] = field(default_factory=dict)
+    """Providers that clean machines between tickets."""
+    rules: Mapping[str, RuleReader] = field(default_factory=dict)
+    """Queues to what reads their own tag rules."""
+    look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
+    """Tries the ports of machines that tickets are given, and returns the listings with that."""
+    prices: Mapping[str, PriceReader] = field(default_factory=dict)
+    """Providers that can be asked what they charge."""
+    members: Members | None = None
+    """Who is in which group, if fleet.yaml names a source for it."""
+    prepare: Callable[[], None] = lambda: None
+    """Does what comes before the first change of an apply."""
+    is_ending: Callable[[], bool] = lambda: False
+    """Whether a signal asked to stop: then no further pool is started."""
+    executor: PoolExecutor = field(default_factory=Sequential)
+    """What carries out the work on several pools, each a task."""
+
+
+def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
+    """Return the world as every source reports it; what a source cannot report is Unknown."""
+    asking = sources.asking()
+    listed = {
+        name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
+    }
+    listings = sources.look(asking("provider", listed))
+    desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
+    others = {
+        name: partial(queue.read, now)
+        for name, queue in sources.queues.items()
+        if name not in desks
+    }
+    read = {name: _reading(each) for name, each in asking("queue", others).items()}
+    world = World(
+        fleet=fleet.fleet,
+        time=now,
+        queues={},
+        providers=listings,
+        stacks=_stacks(fleet, sources, listings, asking),
+        bases=read_bases(fleet, sources.bases, asking),
+        images=_images(sources.store),
+        ledger=_ledger(fleet, sources.store, now),
+        attempts=_attempts(sources.store),
+        members=_members(sources),
+        runs=_runs(sources.store, now),
+        delete_seconds=_delete_seconds(sources.store),
+        prices=read_prices(sources.prices, sources.store, now, asking),
     )
+    queues = with_rules(fleet, read, sources.rules, sources.store, asking)
+    # Tickets last: one that is opened while a slow source answers is served in this run.
+    queues |= {name: desk.read(now) for name, desk in desks.items()}
+    queues |= dict(_with_packages(fleet, queues))
+    world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
+    return world.model_copy(update={"approved": _approved(sources.store, world)})
 
 
-def base_ref(fleet: Fleet, provider: str) -> StackRef:
-    """Return which stack holds what a provider's machines share; no pool's is called so."""
-    return StackRef(
-        project=fleet.providers[provider].kind,
-        name=f"{fleet.fleet}.{provider}",
-        provider=provider,
-        pool="",
-    )
+def _reading(told: QueueReading | Unknown) -> QueueReading:
+    return QueueReading(demand=told, workers=told) if isinstance(told, Unknown) else told
 
 
-def read_bases(
-    fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: Asking
-) -> dict[str, Base | Unknown]:
-    """Return the base stacks that exist."""
-    asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
-    read = asking("the base of provider", asked)
-    return {name: base for name, base in read.items() if base is not None}
+def _stacks(
+    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: Asking
+) -> dict[str, Stack | Unknown] | Unknown:
+    try:
+        known = sources.store.stacks()
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+    return read_stacks(fleet, known, listings, sources.engine_of, asking)
 
 
 def read_stacks(
@@ -210,8 +296,102 @@ def _own(
     return stack
 
 
-NEW = timedelta(hours=24)
-"""How long a price list counts before its provider is asked again."""
+def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
+    """Return which stack holds a pool's machines at a provider; one that it has keeps its name."""
+    declared = fleet.providers.get(provider)
+    return StackRef(
+        project=declared.kind if declared else "",
+        name=stack_name(fleet, pool, stack),
+        provider=provider,
+        pool=pool,
+    )
+
+
+def read_bases(
+    fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: Asking
+) -> dict[str, Base | Unknown]:
+    """Return the base stacks that exist."""
+    asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
+    read = asking("the base of provider", asked)
+    return {name: base for name, base in read.items() if base is not None}
+
+
+def base_ref(fleet: Fleet, provider: str) -> StackRef:
+    """Return which stack holds what a provider's machines share; no pool's is called so."""
+    return StackRef(
+        project=fleet.providers[provider].kind,
+        name=f"{fleet.fleet}.{provider}",
+        provider=provider,
+        pool="",
+    )
+
+
+def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
+    try:
+        return tuple(version.fact for version in store.image_versions())
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
+    hour, day, month = (period.start for period in periods(fleet, now))
+    try:
+        return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _attempts(store: Store) -> tuple[Attempt, ...]:
+    """Return the tries that are remembered; without a store nothing is made anyway."""
+    try:
+        return store.attempts(REMEMBERED)
+    except (StoreMissing, StoreFailed):
+        return ()
+
+
+def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
+    read = sources.members.read() if sources.members is not None else {}
+    return read if isinstance(read, Unknown) else dict(read)
+
+
+def _runs(store: Store, now: datetime) -> tuple[datetime, ...] | Unknown:
+    try:
+        return ended_runs(store, now)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
+    """Return when the latest runs began that came to their end, oldest first.
+
+    Other entries of the journal, as of a forgotten machine, carried out no plan. A run that lies
+    in the future had a clock that was ahead, so its time is unknown.
+    """
+    latest = store.ended_runs(assembly.REMEMBERED)
+    began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
+    return tuple(moment for moment in began if moment <= now + _MOST_SKEW)
+
+
+def _delete_seconds(store: Store) -> int | None:
+    """Return how long the longest of the latest runs took that deleted machines."""
+    try:
+        latest = store.ended_runs(_JOURNALLED)
+    except (StoreMissing, StoreFailed):
+        return None
+    took = [
+        datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
+        for run in latest
+        if _has_deleted(run["outcome"])
+    ]
+    longest = max(took[: assembly.REMEMBERED], default=None)
+    return None if longest is None else -(-longest // timedelta(seconds=1))
+
+
+def _has_deleted(outcome: str) -> bool:
+    try:
+        return any(stack.deleted for stack in Outcome.model_validate_json(outcome).stacks)
+    except ValidationError:
+        return False
 
 
 def read_prices(
@@ -222,25 +402,13 @@ def read_prices(
     asked = {
         name: partial(readers[name].read, now)
         for name, old in kept.items()
-        if old is None or not old.read_at <= now < old.read_at + NEW
+        if old is None or not old.read_at <= now < old.read_at + _FRESH
     }
     told = asking("the prices of provider", asked)
     for name, new in told.items():
         if isinstance(new, PriceList):
             _keep(name, new, store)
     return {name: _newest(told.get(name), old) for name, old in kept.items()}
-
-
-def ask_anew(
-    name: str, reader: PriceReader, store: Store, now: datetime
-) -> tuple[PriceList | None, PriceList]:
-    """Return the list that was kept and the one read now, which is kept from now on.
-
-    Raises SourceUnreachable where none can be read.
-    """
-    kept, told = _kept(name, reader, store), reader.read(now)
-    _keep(name, told, store)
-    return kept, told
 
 
 def _newest(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
@@ -263,142 +431,16 @@ def _kept(name: str, reader: PriceReader, store: Store) -> PriceList | None:
     return kept if kept is not None and kept.location == reader.location else None
 
 
-REMEMBERED = 50
-"""How many tries of each pool, machine type and market a decision rests on, the latest ones."""
-_MOST_SKEW = timedelta(minutes=5)
-"""So much the clocks of two computers that apply may differ."""
-_JOURNALLED = 20
-"""How many runs that ended are looked through for what they deleted."""
+def read_price_list(
+    name: str, reader: PriceReader, store: Store, now: datetime
+) -> tuple[PriceList | None, PriceList]:
+    """Return the stored list and the one read now, which replaces it.
 
-
-class Sequential:
-    """Carries out each task to its end, in their order."""
-
-    def __init__(self) -> None:
-        self.under_way: Mapping[str, Collection[str]] = {}
-        self._ended: list[StackOutcome] = []
-
-    def run(self, tasks: Sequence[Task]) -> None:
-        """Carry out tasks."""
-        self._ended += [outcome for task in tasks if (outcome := task.work())]
-
-    def ended(self) -> Sequence[StackOutcome]:
-        """Return what became of them."""
-        ended, self._ended = self._ended, []
-        return ended
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The edges that one fleet.yaml names, wired by a command."""
-
-    queues: Mapping[str, Queue]
-    providers: Mapping[str, Provider]
-    registries: Mapping[str, Registry]
-    """Queue or provider to where its workers can be told to let go."""
-    engine_of: Callable[[str], Engine]
-    """Provider name to the engine that owns its stacks; raises FleetError where none does."""
-    store: Store
-    asking: Callable[[], Asking]
-    """What asks all these, under a deadline that begins when it is called for."""
-    keepers: Mapping[str, MachineApi] = field(default_factory=dict)
-    """Providers whose machines can be looked after without their stack."""
-    bases: Mapping[str, SharedStackEngine] = field(default_factory=dict)
-    """Providers whose machines share something, to what changes that."""
-    enrollers: Mapping[str, Enroller] = field(default_factory=dict)
-    """Queue to where new workers of it are made known; each of these has a registry too."""
-    desks: Mapping[str, TicketDesk] = field(default_factory=dict)
-    """Queues of tickets, to where fleet gives them machines itself."""
-    lenders: Mapping[str, MachineCleaner] = field(default_factory=dict)
-    """Providers that look after the machines that tickets are given."""
-    rules: Mapping[str, RuleReader] = field(default_factory=dict)
-    """Queues to what reads the rules by which they give tags to their requests."""
-    look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
-    """Tries the ports of machines that tickets are given, and returns the listings with that."""
-    prices: Mapping[str, PriceReader] = field(default_factory=dict)
-    """Providers that can be asked what they charge."""
-    members: Members | None = None
-    """Who is in which group, where fleet.yaml says where that stands."""
-    prepare: Callable[[], None] = lambda: None
-    """Does what comes before the first change of an apply."""
-    is_ending: Callable[[], bool] = lambda: False
-    """Whether somebody asked to end: then no further pool is begun."""
-    executor: PoolExecutor = field(default_factory=Sequential)
-    """Who carries out the work on several pools, each a task."""
-
-
-def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
-    """Return the world as every source tells it; what a source cannot tell is Unknown."""
-    asking = sources.asking()
-    listed = {
-        name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
-    }
-    listings = sources.look(asking("provider", listed))
-    desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
-    others = {
-        name: partial(queue.read, now)
-        for name, queue in sources.queues.items()
-        if name not in desks
-    }
-    read = {name: _reading(each) for name, each in asking("queue", others).items()}
-    world = World(
-        fleet=fleet.fleet,
-        time=now,
-        queues={},
-        providers=listings,
-        stacks=_stacks(fleet, sources, listings, asking),
-        bases=read_bases(fleet, sources.bases, asking),
-        images=_images(sources.store),
-        ledger=_ledger(fleet, sources.store, now),
-        attempts=_attempts(sources.store),
-        members=_members(sources),
-        runs=_runs(sources.store, now),
-        delete_seconds=_delete_seconds(sources.store),
-        prices=read_prices(sources.prices, sources.store, now, asking),
-    )
-    queues = with_rules(fleet, read, sources.rules, sources.store, asking)
-    # Tickets last: one that is taken while a slow source answers is not left to the next run.
-    queues |= {name: desk.read(now) for name, desk in desks.items()}
-    queues |= dict(_with_packages(fleet, queues))
-    world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
-    return world.model_copy(update={"approved": _approved(sources.store, world)})
-
-
-def _reading(told: QueueReading | Unknown) -> QueueReading:
-    return QueueReading(demand=told, workers=told) if isinstance(told, Unknown) else told
-
-
-def _stacks(
-    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: Asking
-) -> dict[str, Stack | Unknown] | Unknown:
-    try:
-        known = sources.store.stacks()
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
-    return read_stacks(fleet, known, listings, sources.engine_of, asking)
-
-
-def _with_packages(
-    fleet: Fleet, queues: Mapping[str, QueueReading]
-) -> Iterator[tuple[str, QueueReading]]:
-    """Yield queues of tickets with the packages that other queues tell of their work."""
-    desks = dict(queues)
-    for name, reading in queues.items():
-        queue, told = fleet.queues.get(name), reading.packages
-        if not told or not isinstance(queue, CoprQueue) or queue.tickets is None:
-            continue
-        desk = desks[queue.tickets]
-        if isinstance(desk.workers, tuple):
-            named = tuple(_building(each, told.get(each.running or "")) for each in desk.workers)
-            desks[queue.tickets] = desk.model_copy(update={"workers": named})
-            yield queue.tickets, desks[queue.tickets]
-
-
-def _building(worker: Worker, package: str | None) -> Worker:
-    if worker.work is None or worker.work.package or package is None:
-        return worker
-    work = worker.work.model_copy(update={"package": package})
-    return worker.model_copy(update={"work": work})
+    Raises SourceUnreachable where none can be read.
+    """
+    kept, told = _kept(name, reader, store), reader.read(now)
+    _keep(name, told, store)
+    return kept, told
 
 
 def with_rules(
@@ -447,23 +489,27 @@ def remember_rules(world: World, store: Store) -> None:
     )
 
 
-def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
-    """Return when the latest runs began that came to their end, oldest first.
+def _with_packages(
+    fleet: Fleet, queues: Mapping[str, QueueReading]
+) -> Iterator[tuple[str, QueueReading]]:
+    """Yield queues of tickets with the packages that other queues tell of their work."""
+    desks = dict(queues)
+    for name, reading in queues.items():
+        queue, told = fleet.queues.get(name), reading.packages
+        if not told or not isinstance(queue, CoprQueue) or queue.tickets is None:
+            continue
+        desk = desks[queue.tickets]
+        if isinstance(desk.workers, tuple):
+            named = tuple(_building(each, told.get(each.running or "")) for each in desk.workers)
+            desks[queue.tickets] = desk.model_copy(update={"workers": named})
+            yield queue.tickets, desks[queue.tickets]
 
-    What else is in the journal, as a machine that a person had forgotten, carried out no plan. A
-    run of the future had a clock that was ahead: nobody knows when it was.
-    """
-    latest = store.ended_runs(assembly.REMEMBERED)
-    began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
-    return tuple(moment for moment in began if moment <= now + _MOST_SKEW)
 
-
-def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
-    hour, day, month = (period.start for period in periods(fleet, now))
-    try:
-        return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
+def _building(worker: Worker, package: str | None) -> Worker:
+    if worker.work is None or worker.work.package or package is None:
+        return worker
+    work = worker.work.model_copy(update={"package": package})
+    return worker.model_copy(update={"work": work})
 
 
 def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
@@ -477,52 +523,3 @@ def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
         return used_so_far(store.spent(), world.stacks, readings)
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
-
-
-def _runs(store: Store, now: datetime) -> tuple[datetime, ...] | Unknown:
-    try:
-        return ended_runs(store, now)
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
-
-
-def _delete_seconds(store: Store) -> int | None:
-    """Return how long the longest of the latest runs took that deleted machines."""
-    try:
-        latest = store.ended_runs(_JOURNALLED)
-    except (StoreMissing, StoreFailed):
-        return None
-    took = [
-        datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
-        for run in latest
-        if _has_deleted(run["outcome"])
-    ]
-    longest = max(took[: assembly.REMEMBERED], default=None)
-    return None if longest is None else -(-longest // timedelta(seconds=1))
-
-
-def _has_deleted(outcome: str) -> bool:
-    try:
-        return any(stack.deleted for stack in Outcome.model_validate_json(outcome).stacks)
-    except ValidationError:
-        return False
-
-
-def _attempts(store: Store) -> tuple[Attempt, ...]:
-    """Return the tries that are remembered; without a store nothing is made anyway."""
-    try:
-        return store.attempts(REMEMBERED)
-    except (StoreMissing, StoreFailed):
-        return ()
-
-
-def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
-    try:
-        return tuple(version.fact for version in store.image_versions())
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
-
-
-def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
-    read = sources.members.read() if sources.members is not None else {}
-    return read if isinstance(read, Unknown) else dict(read)

@@ -1,13 +1,9 @@
-"""This module writes down every try to make a machine, before it is made and after.
+"""Change one pool: drain, enrol, disable, change its stack, and write down what became of it.
 
-So a run that is killed leaves tries without a result, and the next one says what became of them.
-
-A worker is enrolled right before its machine is made; what surely was not made has its token
-revoked again. What a killed run has enrolled is in its queue's registry, where the next one sees
-it. Tokens are nowhere but in the user data.
-
-Guards may have kept some of them back; what an approval let pass is used up first, and taken back
-where it was not done.
+Each attempt to create a machine is recorded before and after, so a run that is killed leaves
+attempts without a result, which the next run settles. A worker is enrolled right before its
+machine is created; the token of one that was surely not created is revoked. Tokens are nowhere but
+in the user data. What an approval allows is spent first, and refunded if it was not done.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,10 +12,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from fleet.apply.observe import Sources
-from fleet.apply.spending import refund, spend
+from fleet.apply.spending import refund, spend, undone
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World
-from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Plan, Reason, Release
+from fleet.model.outcome import StackOutcome
+from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Drain, Plan, Reason, Release
 from fleet.planner.failures import classify, settle
 from fleet.planner.inventory import take_inventory
 from fleet.planner.machine_inputs import market_of, swap_of, write_swap, write_user_data
@@ -39,66 +36,203 @@ from fleet.schema.model import DebusineQueue, Fleet, Pool
 from fleet.tagrules.debusine import static_tags
 
 _LINE_LIMIT = 300
-
-
-def settle_attempts(
-    fleet: Fleet, world: World, store: Store, *, besides: Collection[str] = ()
-) -> None:
-    """Write down what became of earlier tries, as far as the world tells.
-
-    Of pools `besides` none has to be over that the world does not tell of.
-    """
-    if any(attempt.result == "starting" for attempt in world.attempts):
-        settled = settle(fleet, world, take_inventory(fleet, world))
-        store.record_attempts([each for each in settled if each.pool not in besides])
-
-
-def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
-    """Write down what is about to be made; what an earlier run had begun is written already."""
-    begun = {each.worker: each for each in world.attempts if each.result == "starting"}
-    attempts = [begun.get(create.worker) or _attempt(world, create) for create in creates]
-    store.record_attempts([each for each in attempts if each.worker not in begun])
-    return tuple(attempts)
-
-
-def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:
-    """Write down what the provider refused; what it made may still fail to boot."""
-    store.record_attempts(
-        [
-            attempt.model_copy(update={"result": classify(said), "detail": said[:_LINE_LIMIT]})
-            for attempt in attempts
-            if (said := failure.failed.get(attempt.worker)) is not None
-        ]
-    )
-
-
-def _attempt(world: World, create: Create) -> Attempt:
-    return Attempt(
-        pool=create.pool,
-        worker=create.worker,
-        type=create.inputs.type,
-        market=market_of(create.inputs),
-        image=create.inputs.image,
-        at=world.time,
-        result="starting",
-    )
-
-
 APART = 2
 """Seconds between the starts of two workers: connecting at once, Debusine loses what they say."""
 MARGIN = timedelta(minutes=10)
 """How much longer a token lives than its machine has to come up: making it takes time too."""
 
 
-def stagger(actions: Sequence[Action]) -> dict[str, int]:
-    """Return how many seconds late each new worker starts, one after the other at each queue."""
-    waiting: dict[str, int] = {}
-    delays = {}
-    for action in actions:
-        if isinstance(action, Create) and action.registry is not None:
-            delays[action.worker] = waiting.get(action.registry, 0)
-            waiting[action.registry] = delays[action.worker] + APART
-    return delays
+@dataclass(frozen=True)
+class PoolRun:
+    """What carrying out one pool's actions needs."""
+
+    fleet: Fleet
+    world: World
+    plan: Plan
+    ref: StackRef
+    sources: Sources
+    tell: Tell
+    enrolling: "Enrolling"
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Return the pool's actions, but for what no stack holds."""
+        own = (each for each in self.plan.actions if each.pool == self.ref.pool)
+        return tuple(each for each in own if not is_orphan(each))
+
+    @property
+    def approvals(self) -> tuple[ApprovalVerdict, ...]:
+        """Return the approvals that let some of the pool's actions pass."""
+        own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
+        return tuple(each for each in own if each.passes)
+
+    @property
+    def stack(self) -> Stack | None:
+        """Return the pool's stack as it was observed."""
+        return observed_stack(self.world, self.ref.pool)
+
+    @property
+    def engine(self) -> Engine:
+        """Return what changes the pool's stack."""
+        return self.sources.engine_of(self.ref.provider)
+
+    @property
+    def blind(self) -> str:
+        """Return why the pool's stack or machines are unknown; nothing may be done then."""
+        if isinstance(self.world.stacks, Unknown):
+            return self.world.stacks.unknown
+        listing = self.world.providers.get(self.ref.provider)
+        for reading in (self.world.stacks.get(self.ref.pool), listing):
+            if isinstance(reading, Unknown):
+                return reading.unknown
+        return ""
+
+    def read_stack(self) -> Stack | Unknown | None:
+        """Return the pool's stack as it is now."""
+        try:
+            return self.engine.read(self.ref)
+        except FleetError as failure:
+            return Unknown(unknown=str(failure))
+
+    def record_stack(self, *, serial: int) -> None:
+        """Have the store remember the pool's stack, so that its loss would be noticed."""
+        self.sources.store.record_stack(
+            StackRecord(
+                name=self.ref.name,
+                pool=self.ref.pool,
+                provider=self.ref.provider,
+                project=self.ref.project,
+                engine=self.engine.name,
+                serial=serial,
+            )
+        )
+
+
+def apply_pool(run: PoolRun) -> StackOutcome:
+    """Carry out one pool's actions, and return what became of it."""
+    if run.blind:
+        return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
+    try:
+        if run.actions:
+            return _apply_approved(run, run.actions)
+        if run.stack is not None:
+            run.record_stack(serial=run.stack.serial)
+    except FleetError as failure:
+        return StackOutcome(pool=run.ref.pool, result="failed", error=str(failure))
+    return StackOutcome(pool=run.ref.pool, result="unchanged")
+
+
+def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
+    """Spend approvals, carry out the actions, and refund what was not done."""
+    store = run.sources.store
+    spent = spend(store, run.approvals, actions, run.stack)
+    outcome = _apply_actions(run, actions)
+    done = {*outcome.created, *outcome.drained, *outcome.deleted}
+    if any(name not in done for machines in spent.values() for name in machines):
+        refund(store, spent, undone(actions, outcome, run.read_stack()))
+    return outcome
+
+
+def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
+    creates = [action for action in actions if isinstance(action, Create)]
+    deletes = [action for action in actions if isinstance(action, Delete)]
+    drained: list[str] = []
+    done: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    error = ""
+    result = "applied"
+    try:
+        check_registries(run, actions)
+        with ExitStack() as held:
+            change = prepare_change(run, creates, deletes, held) if creates or deletes else None
+            for action in actions:
+                if isinstance(action, Drain):
+                    run.tell(f"{action.pool}: drain {action.worker}")
+                    run.sources.registries[action.registry].drain(action.worker)
+                    drained.append(action.worker)
+            enrolled = run.enrolling.enrol(creates)
+            switched = switch_off(run, deletes)
+            kept = (*enrolled.refused, *switched.kept, *enrolled.troubles, *switched.troubles)
+            error = "; ".join(kept)
+            result = "failed" if enrolled.troubles or switched.troubles else "applied"
+            if kept:
+                # The prepared change holds more than what may be done now.
+                change = None
+            steps = change_stack(run, enrolled, switched.going, change, held)
+            done = tuple(step.worker for step in steps)
+    except FleetError as failure:
+        result = "refused" if isinstance(failure, PlanRefused) else "failed"
+        error = "; ".join((*kept, str(failure)))
+        done = failure.done if isinstance(failure, StackFailed) else ()
+    return StackOutcome.model_validate(
+        {
+            "pool": run.ref.pool,
+            "result": result,
+            "created": tuple(action.worker for action in creates if action.worker in done),
+            "drained": tuple(drained),
+            "deleted": tuple(action.worker for action in deletes if action.worker in done),
+            "error": error,
+        }
+    )
+
+
+def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
+    """Refuse before anything changes if the queue of a worker is read-only."""
+    named = {action.registry for action in actions}
+    readonly = sorted(name for name in named if name and name not in run.sources.registries)
+    if readonly:
+        raise PlanRefused(
+            f"refused, nothing was changed: queue {', '.join(readonly)} is read-only, so fleet "
+            "cannot enrol, drain or disable its workers; set `admin` on the queue, or `mode: "
+            f"observe` or `pause` on pool {run.ref.pool}"
+        )
+
+
+def prepare_change(
+    run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
+) -> Change:
+    """Return the change that these actions come to, refusing what the plan does not say."""
+    change = held.enter_context(run.engine.prepare(run.ref, _desired(run, creates, deletes)))
+    _check_preview(change.steps, creates, deletes, gone=_gone(run, deletes))
+    return change
+
+
+def _desired(
+    run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
+) -> tuple[WorkerInputs, ...]:
+    """Return the stack's workers after these actions; those that stay keep their inputs."""
+    going = {action.worker for action in deletes}
+    recorded = run.stack.workers if run.stack else ()
+    desired = {worker.name: worker for worker in recorded if worker.name not in going}
+    desired |= {action.worker: action.inputs for action in creates}
+    return tuple(desired[name] for name in sorted(desired))
+
+
+def _gone(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
+    """Return what an apply that was killed has deleted already: the engine only forgets it."""
+    listing = run.world.providers.get(run.ref.provider)
+    listed = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
+    interrupted = {each.worker for each in deletes if each.reason is Reason.INTERRUPTED}
+    return interrupted - listed
+
+
+def _check_preview(
+    steps: Sequence[Step],
+    creates: Sequence[Create],
+    deletes: Sequence[Delete],
+    *,
+    gone: Collection[str],
+) -> None:
+    """Refuse unless the engine is about to do exactly what the plan says."""
+    planned = {(action.worker, "create") for action in creates}
+    planned |= {(action.worker, "delete") for action in deletes}
+    previewed = {(step.worker, step.operation) for step in steps}
+    unplanned = sorted(previewed - planned)
+    missing = sorted(planned - previewed - {(name, "delete") for name in gone})
+    if unplanned or missing:
+        sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
+        sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
+        raise PlanRefused(f"refused, nothing was changed: the engine {'; '.join(sentences)}")
 
 
 @dataclass
@@ -211,96 +345,51 @@ class Enrolling:
         return {machine.name for listing in listings for machine in listing.machines}
 
 
-@dataclass(frozen=True)
-class PoolRun:
-    """What carrying out one pool's actions needs."""
+@dataclass
+class Switched:
+    """What became of the workers to delete."""
 
-    fleet: Fleet
-    world: World
-    plan: Plan
-    ref: StackRef
-    sources: Sources
-    tell: Tell
-    enrolling: Enrolling
+    going: list[Delete] = field(default_factory=list)
+    """Those that are disabled: their machines can be deleted."""
+    kept: list[str] = field(default_factory=list)
+    """Why some stay."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about stays too."""
 
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """Return the pool's actions, but for what no stack holds."""
-        own = (each for each in self.plan.actions if each.pool == self.ref.pool)
-        return tuple(each for each in own if not is_orphan(each))
 
-    @property
-    def approvals(self) -> tuple[ApprovalVerdict, ...]:
-        """Return the approvals that let some of the pool's actions pass."""
-        own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
-        return tuple(each for each in own if each.passes)
+def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
+    """Disable the workers to delete; one that took work or registered meanwhile stays.
 
-    @property
-    def stack(self) -> Stack | None:
-        """Return the pool's stack as it was observed."""
-        return observed_stack(self.world, self.ref.pool)
-
-    @property
-    def engine(self) -> Engine:
-        """Return what changes the pool's stack."""
-        return self.sources.engine_of(self.ref.provider)
-
-    @property
-    def blind(self) -> str:
-        """Return why the pool's stack or machines are unknown; nothing may be done then."""
-        if isinstance(self.world.stacks, Unknown):
-            return self.world.stacks.unknown
-        listing = self.world.providers.get(self.ref.provider)
-        for reading in (self.world.stacks.get(self.ref.pool), listing):
-            if isinstance(reading, Unknown):
-                return reading.unknown
-        return ""
-
-    def read_stack(self) -> Stack | Unknown | None:
-        """Return the pool's stack as it is now."""
+    Where a registry fails, the machines of workers disabled before are deleted anyway.
+    """
+    switched = Switched()
+    failing: set[str] = set()
+    for action in deletes:
+        if action.registry in failing:
+            continue
         try:
-            return self.engine.read(self.ref)
-        except FleetError as failure:
-            return Unknown(unknown=str(failure))
-
-    def record_stack(self, *, serial: int) -> None:
-        """Have the store remember the pool's stack, so that its loss would be noticed."""
-        self.sources.store.record_stack(
-            StackRecord(
-                name=self.ref.name,
-                pool=self.ref.pool,
-                provider=self.ref.provider,
-                project=self.ref.project,
-                engine=self.engine.name,
-                serial=serial,
-            )
-        )
+            if action.registry is not None:
+                let_go(run.sources.registries[action.registry], action)
+        except WorkerBusy as busy:
+            switched.kept.append(f"{action.worker} not deleted: {busy}")
+        except FleetError as trouble:
+            switched.troubles.append(f"{action.worker} not deleted: {trouble}")
+            if not isinstance(trouble, PlanRefused):
+                failing.add(action.registry or "")
+        else:
+            switched.going.append(action)
+    return switched
 
 
-def is_orphan(action: Action) -> bool:
-    """Say whether an action deletes what no stack holds; any apply does that, not only a sweep."""
-    return isinstance(action, Delete) and action.reason is Reason.ORPHAN
-
-
-def observed_stack(world: World, pool: str) -> Stack | None:
-    """Return a pool's stack as it was observed; None where none was."""
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
-    stack = stacks.get(pool)
-    return stack if isinstance(stack, Stack) else None
-
-
-def is_empty(stack: Stack | Unknown | None) -> bool:
-    """Say whether a stack surely holds nothing, not even something half deleted."""
-    return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
-
-
-def prepare_change(
-    run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
-) -> Change:
-    """Return the change that these actions come to, refusing what the plan does not say."""
-    change = held.enter_context(run.engine.prepare(run.ref, _desired(run, creates, deletes)))
-    _check_preview(change.steps, creates, deletes, gone=_gone(run, deletes))
-    return change
+def let_go(registry: Registry, action: Delete) -> None:
+    """Have a queue release, revoke or disable a worker; WorkerBusy where it has to stay."""
+    if action.releases:
+        # It holds a ticket, but its machine is stopped.
+        registry.release(action.worker)
+    elif action.revokes:
+        registry.revoke(action.worker)
+    else:
+        registry.disable(action.worker)
 
 
 def change_stack(
@@ -329,49 +418,14 @@ def change_stack(
         raise
 
 
-def _desired(
-    run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
-) -> tuple[WorkerInputs, ...]:
-    """Return the stack's workers after these actions; those that stay keep their inputs."""
-    going = {action.worker for action in deletes}
-    recorded = run.stack.workers if run.stack else ()
-    desired = {worker.name: worker for worker in recorded if worker.name not in going}
-    desired |= {action.worker: action.inputs for action in creates}
-    return tuple(desired[name] for name in sorted(desired))
-
-
-def _gone(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
-    """Return what an apply that was killed has deleted already: the engine only forgets it."""
-    listing = run.world.providers.get(run.ref.provider)
-    listed = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
-    interrupted = {each.worker for each in deletes if each.reason is Reason.INTERRUPTED}
-    return interrupted - listed
-
-
-def _check_preview(
-    steps: Sequence[Step],
-    creates: Sequence[Create],
-    deletes: Sequence[Delete],
-    *,
-    gone: Collection[str],
-) -> None:
-    """Refuse unless the engine is about to do exactly what the plan says."""
-    planned = {(action.worker, "create") for action in creates}
-    planned |= {(action.worker, "delete") for action in deletes}
-    previewed = {(step.worker, step.operation) for step in steps}
-    unplanned = sorted(previewed - planned)
-    missing = sorted(planned - previewed - {(name, "delete") for name in gone})
-    if unplanned or missing:
-        sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
-        sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
-        raise PlanRefused(f"refused, nothing was changed: the engine {'; '.join(sentences)}")
-
-
 def _make(run: PoolRun, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
     run.record_stack(serial=run.stack.serial if run.stack else 0)
     attempts = begin_attempts(run.world, enrolled.creates, run.sources.store)
     try:
-        return change.make(lambda step: run.tell(_said(run.ref, step)), enrolled.user_data)
+        return change.make(
+            lambda step: run.tell(f"{run.ref.pool}: {step.operation} {step.worker}"),
+            enrolled.user_data,
+        )
     except StackFailed as failure:
         end_attempts(attempts, failure, run.sources.store)
         raise
@@ -383,67 +437,75 @@ def _make(run: PoolRun, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
                 run.sources.store.forget_stack(run.ref.name)
 
 
-def _said(ref: StackRef, step: Step) -> str:
-    return f"{ref.pool}: {step.operation} {step.worker}"
+def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
+    """Write down what is about to be made; what an earlier run had begun is written already."""
+    begun = {each.worker: each for each in world.attempts if each.result == "starting"}
+    attempts = [begun.get(create.worker) or _attempt(world, create) for create in creates]
+    store.record_attempts([each for each in attempts if each.worker not in begun])
+    return tuple(attempts)
 
 
-def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
-    """Refuse before anything changes when a worker's queue cannot be told to let go of it."""
-    named = {action.registry for action in actions}
-    deaf = sorted(name for name in named if name and name not in run.sources.registries)
-    if deaf:
-        raise PlanRefused(
-            f"refused, nothing was changed: queue {', '.join(deaf)} is read-only, so fleet "
-            "cannot enrol, drain or disable its workers; set `admin` on the queue, or `mode: "
-            f"observe` or `pause` on pool {run.ref.pool}"
-        )
+def _attempt(world: World, create: Create) -> Attempt:
+    return Attempt(
+        pool=create.pool,
+        worker=create.worker,
+        type=create.inputs.type,
+        market=market_of(create.inputs),
+        image=create.inputs.image,
+        at=world.time,
+        result="starting",
+    )
 
 
-@dataclass
-class Switched:
-    """What became of the workers that go."""
+def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:
+    """Write down what the provider refused; what it made may still fail to boot."""
+    store.record_attempts(
+        [
+            attempt.model_copy(update={"result": classify(said), "detail": said[:_LINE_LIMIT]})
+            for attempt in attempts
+            if (said := failure.failed.get(attempt.worker)) is not None
+        ]
+    )
 
-    going: list[Delete] = field(default_factory=list)
-    """Those that are switched off: their machines can be deleted."""
-    kept: list[str] = field(default_factory=list)
-    """Why some stay."""
-    troubles: list[str] = field(default_factory=list)
-    """What failed; what it is about stays too."""
+
+def observed_stack(world: World, pool: str) -> Stack | None:
+    """Return a pool's stack as it was observed; None where none was."""
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    stack = stacks.get(pool)
+    return stack if isinstance(stack, Stack) else None
 
 
-def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
-    """Switch off the workers that go; one that took work or registered meanwhile stays.
+def is_orphan(action: Action) -> bool:
+    """Say whether an action deletes what no stack holds; any apply does that, not only a sweep."""
+    return isinstance(action, Delete) and action.reason is Reason.ORPHAN
 
-    Where a registry fails, what was switched off before goes all the same.
+
+def is_empty(stack: Stack | Unknown | None) -> bool:
+    """Say whether a stack surely holds nothing, not even something half deleted."""
+    return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
+
+
+def settle_attempts(
+    fleet: Fleet, world: World, store: Store, *, besides: Collection[str] = ()
+) -> None:
+    """Write down what became of earlier tries, as far as the world tells.
+
+    Of pools `besides` none has to be over that the world does not tell of.
     """
-    switched = Switched()
-    failing: set[str] = set()
-    for action in deletes:
-        if action.registry in failing:
-            continue
-        try:
-            if action.registry is not None:
-                let_go(run.sources.registries[action.registry], action)
-        except WorkerBusy as busy:
-            switched.kept.append(f"{action.worker} not deleted: {busy}")
-        except FleetError as trouble:
-            switched.troubles.append(f"{action.worker} not deleted: {trouble}")
-            if not isinstance(trouble, PlanRefused):
-                failing.add(action.registry or "")
-        else:
-            switched.going.append(action)
-    return switched
+    if any(attempt.result == "starting" for attempt in world.attempts):
+        settled = settle(fleet, world, take_inventory(fleet, world))
+        store.record_attempts([each for each in settled if each.pool not in besides])
 
 
-def let_go(registry: Registry, action: Delete) -> None:
-    """Have a queue give up a worker whose machine goes; WorkerBusy where it has to stay."""
-    if action.releases:
-        # It has a ticket in vain: its machine is off.
-        registry.release(action.worker)
-    elif action.revokes:
-        registry.revoke(action.worker)
-    else:
-        registry.disable(action.worker)
+def stagger(actions: Sequence[Action]) -> dict[str, int]:
+    """Return how many seconds late each new worker starts, one after the other at each queue."""
+    waiting: dict[str, int] = {}
+    delays = {}
+    for action in actions:
+        if isinstance(action, Create) and action.registry is not None:
+            delays[action.worker] = waiting.get(action.registry, 0)
+            waiting[action.registry] = delays[action.worker] + APART
+    return delays
 
 
 def release_all(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
@@ -472,7 +534,7 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
 
 
 def confirm_all(sources: Sources, tell: Tell) -> None:
-    """Have each look again, saying for how long that is waited; the next run sees what fails."""
+    """Have each registry verify its changes; the next run sees what failed."""
     for name, registry in sorted(sources.registries.items()):
         seconds = registry.pause()
         if seconds >= 1:

@@ -1,4 +1,4 @@
-"""This module moves versions of images as a plan says, but for what somebody moved meanwhile."""
+"""Promote and retire versions of images as a plan says, except those moved meanwhile."""
 
 from collections.abc import Callable
 from datetime import datetime

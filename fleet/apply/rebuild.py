@@ -1,4 +1,4 @@
-"""This module lists what only one of a machine's two witnesses knows.
+"""Rebuild lost state from the labels of machines, and list what store and provider disagree on.
 
 A machine is taken into its pool's stack when fleet.yaml still says what it was made from: its
 digest tells. Nothing is made, changed or deleted at a provider. What cannot be known is counted

@@ -4,8 +4,7 @@ A failing pool blocks no other. The engine must be about to do exactly what the 
 workers; anything else is refused before it is done. A busy worker is never deleted.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -20,16 +19,13 @@ from fleet.apply.parallel import Concurrently, Parallelism, pool_executor
 from fleet.apply.pool import (
     Enrolling,
     PoolRun,
-    change_stack,
-    check_registries,
+    apply_pool,
     confirm_all,
     is_empty,
     observed_stack,
-    prepare_change,
     release_all,
     settle_attempts,
     stagger,
-    switch_off,
 )
 from fleet.apply.promote import promote_all
 from fleet.apply.selection import (
@@ -41,14 +37,14 @@ from fleet.apply.selection import (
 )
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.signals import Signals
-from fleet.apply.spending import charge_ledger, refund, spend, undone
+from fleet.apply.spending import charge_ledger
 from fleet.apply.timer import SystemClock
 from fleet.apply.unrecorded import both, with_orphans
 from fleet.apply.wire import lock_owner, wire
-from fleet.errors import FleetError, PlanRefused, StackFailed
+from fleet.errors import FleetError
 from fleet.model.facts import Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
-from fleet.model.plan import Action, Create, Delete, Drain, Plan, PoolVerdict
+from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.competing import format_rivals
 from fleet.planner.inventory import extended, find_due
 from fleet.ports import Asking, Console, Task, Tell
@@ -288,7 +284,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
             fleet, verdict.pool, verdict.provider or "", observed_stack(world, verdict.pool)
         )
         run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
-        return with_orphans(_apply_one(run), world, plan, sources, tell)
+        return with_orphans(apply_pool(run), world, plan, sources, tell)
 
     def machines_of(pool: str) -> frozenset[str]:
         return frozenset(each.worker for each in plan.actions if each.pool == pool)
@@ -318,73 +314,6 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         under_way=tuple(going),
         released=released,
         refused=refused,
-    )
-
-
-def _apply_one(run: PoolRun) -> StackOutcome:
-    if run.blind:
-        return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
-    try:
-        if run.actions:
-            return _apply_approved(run, run.actions)
-        if run.stack is not None:
-            run.record_stack(serial=run.stack.serial)
-    except FleetError as failure:
-        return StackOutcome(pool=run.ref.pool, result="failed", error=str(failure))
-    return StackOutcome(pool=run.ref.pool, result="unchanged")
-
-
-def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
-    """Carry out a pool's actions; approvals are spent first, and taken back where nothing was."""
-    store = run.sources.store
-    spent = spend(store, run.approvals, actions, run.stack)
-    outcome = _apply_pool(run, actions)
-    done = {*outcome.created, *outcome.drained, *outcome.deleted}
-    if any(name not in done for machines in spent.values() for name in machines):
-        refund(store, spent, undone(actions, outcome, run.read_stack()))
-    return outcome
-
-
-def _apply_pool(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
-    creates = [action for action in actions if isinstance(action, Create)]
-    deletes = [action for action in actions if isinstance(action, Delete)]
-    drained: list[str] = []
-    done: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    error = ""
-    result = "applied"
-    try:
-        check_registries(run, actions)
-        with ExitStack() as held:
-            change = prepare_change(run, creates, deletes, held) if creates or deletes else None
-            for action in actions:
-                if isinstance(action, Drain):
-                    run.tell(f"{action.pool}: drain {action.worker}")
-                    run.sources.registries[action.registry].drain(action.worker)
-                    drained.append(action.worker)
-            enrolled = run.enrolling.enrol(creates)
-            switched = switch_off(run, deletes)
-            kept = (*enrolled.refused, *switched.kept, *enrolled.troubles, *switched.troubles)
-            error = "; ".join(kept)
-            result = "failed" if enrolled.troubles or switched.troubles else "applied"
-            if kept:
-                # The prepared change holds more than what may be done now.
-                change = None
-            steps = change_stack(run, enrolled, switched.going, change, held)
-            done = tuple(step.worker for step in steps)
-    except FleetError as failure:
-        result = "refused" if isinstance(failure, PlanRefused) else "failed"
-        error = "; ".join((*kept, str(failure)))
-        done = failure.done if isinstance(failure, StackFailed) else ()
-    return StackOutcome.model_validate(
-        {
-            "pool": run.ref.pool,
-            "result": result,
-            "created": tuple(action.worker for action in creates if action.worker in done),
-            "drained": tuple(drained),
-            "deleted": tuple(action.worker for action in deletes if action.worker in done),
-            "error": error,
-        }
     )
 
 

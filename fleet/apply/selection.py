@@ -1,4 +1,4 @@
-"""This module holds an apply to what a person ordered: some pools only, or a plan that was saved.
+"""Limit an apply to what a person selected: some pools only, or a saved plan.
 
 Guards have spoken over the whole plan by then; what is not ordered is left as it is.
 """

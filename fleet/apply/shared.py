@@ -1,4 +1,4 @@
-"""This module brings up what the machines of a provider share, before anything is planned.
+"""Apply what the machines of a provider share, before anything is planned.
 
 What machines still use is neither deleted nor replaced. A selection and the modes of pools hold
 here too: where no pool of a provider may be changed, what its machines share stays as it is.

@@ -1,4 +1,4 @@
-"""This module ends an apply when a person or a service manager asks for it.
+"""Stop an apply when a person or a service manager asks for it.
 
 SIGINT (Ctrl-C) and SIGTERM end it at once while nothing is being changed, else after the steps
 that were begun. A second one in the middle of a step cuts that short too.

@@ -1,4 +1,4 @@
-"""This module uses up approvals: for exactly what was applied, and for each machine once.
+"""Spend approvals: for exactly what was applied, once per machine; and charge the ledger.
 
 They are spent before a pool's first change, for machines by name and id. What was surely not done
 is taken back. A run that is killed in between leaves machines spent to which nothing happened: the

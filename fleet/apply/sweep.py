@@ -1,4 +1,4 @@
-"""This module says what of a fleet goes apart from its plan: what expired, what a person names.
+"""Plan and delete machines apart from demand: those that expired, those that a person names.
 
 The same rules hold as anywhere: what is not known to be idle stays, a worker is drained before
 its machine is deleted, and a pool in mode: pause stays as it is. Only that its stack is lost

@@ -1,4 +1,4 @@
-"""This module lets go of machines that no stack holds: at their queue, then at their provider."""
+"""Delete machines that no stack holds: at their queue, then at their provider."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing

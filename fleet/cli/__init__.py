@@ -1,1 +1,4 @@
-"""This package has one module per verb: it wires the edges, calls the core, renders the answer."""
+"""The command line: `fleet VERB` is VERB.py, with its arguments and its run.
+
+Begin with main.py; console.py is the only place that prints.
+"""

@@ -1,4 +1,4 @@
-"""This module takes machines that exist into a pool, nothing of them touched but their labels."""
+"""Adopt existing machines into a pool; only their labels change."""
 
 import argparse
 

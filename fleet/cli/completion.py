@@ -1,4 +1,4 @@
-"""This module prints a shell completion script."""
+"""Print a shell completion script."""
 
 import argparse
 

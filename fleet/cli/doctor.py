@@ -1,4 +1,4 @@
-"""This module asks whether everything that fleet.yaml names works; it changes nothing."""
+"""Check that everything fleet.yaml names works; change nothing."""
 
 import argparse
 import os

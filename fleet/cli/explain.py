@@ -1,4 +1,4 @@
-"""This module says why a request waits, why a pool wants N, why a worker stays."""
+"""Explain why a request waits, a pool has its size, a worker stays."""
 
 import argparse
 

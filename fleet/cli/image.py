@@ -1,10 +1,35 @@
-"""This module does to images what the action says, by the module of that action alone."""
+"""Build, test, publish, promote and prune images."""
 
 import argparse
 import importlib
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
+from fleet.apply.config import Config, load_config
+from fleet.apply.decide import look, priced
+from fleet.apply.timer import SystemClock
+from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, Verbs, add_json, add_verb
+from fleet.errors import FleetError, PromotionRefused
+from fleet.images.promote import (
+    ImageList,
+    declared_version,
+    find_version,
+    foresee,
+    list_images,
+    newest_promotable,
+    promote,
+    take_back,
+)
+from fleet.model.images import Move, Version
 from fleet.ports import Console
+from fleet.report.images import image_to_text, list_to_text, promotion_to_text
+from fleet.report.json import value_to_json
+from fleet.schema.model import ExistingImage
+from fleet.schema.pools import Image
+from fleet.state.connecting import name_process
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
 
 _ALL = 100
 
@@ -12,23 +37,18 @@ _ALL = 100
 def arguments(parser: Parser) -> None:
     """Declare what `fleet image` takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _list(actions)
-    _show(actions)
-    _build(actions)
-    _test(actions)
-    _publish(actions)
-    add_version_verbs(actions)
+    _list_arguments(actions)
+    _show_arguments(actions)
+    _build_arguments(actions)
+    _test_arguments(actions)
+    _publish_arguments(actions)
+    _promote_arguments(actions)
+    _rollback_arguments(actions)
+    _prune_arguments(actions)
+    _due_arguments(actions)
 
 
-def add_version_verbs(actions: Verbs) -> None:
-    """Add what moves versions."""
-    _promote(actions)
-    _rollback(actions)
-    _prune(actions)
-    _due(actions)
-
-
-def _promote(actions: Verbs) -> None:
+def _promote_arguments(actions: Verbs) -> None:
     action = add_verb(
         actions, "promote", "make a tested version the current one, or the candidate"
     )
@@ -49,7 +69,7 @@ def _promote(actions: Verbs) -> None:
     _foreseen(action)
 
 
-def _rollback(actions: Verbs) -> None:
+def _rollback_arguments(actions: Verbs) -> None:
     action = add_verb(
         actions,
         "rollback",
@@ -59,7 +79,7 @@ def _rollback(actions: Verbs) -> None:
     _foreseen(action)
 
 
-def _prune(actions: Verbs) -> None:
+def _prune_arguments(actions: Verbs) -> None:
     action = add_verb(
         actions, "prune", "delete versions that no machine, pool, plan or approval uses"
     )
@@ -82,7 +102,7 @@ def _prune(actions: Verbs) -> None:
     add_json(action)
 
 
-def _due(actions: Verbs) -> None:
+def _due_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "due", "list the images that need a build, and why")
     action.add_argument(
         "--gitlab-child-pipeline",
@@ -109,17 +129,17 @@ def _share(text: str) -> int:
     return int(number)
 
 
-def _list(actions: Verbs) -> None:
+def _list_arguments(actions: Verbs) -> None:
     add_json(add_verb(actions, "list", "list images and their versions: state, age, where"))
 
 
-def _show(actions: Verbs) -> None:
+def _show_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "show", "show the versions of an image in full")
     _named(action)
     add_json(action)
 
 
-def _build(actions: Verbs) -> None:
+def _build_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "build", "build a new version of an image")
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     action.add_argument(
@@ -161,7 +181,7 @@ def _build(actions: Verbs) -> None:
     add_json(action)
 
 
-def _publish(actions: Verbs) -> None:
+def _publish_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "publish", "upload a version to providers and stores")
     _named(action)
     action.add_argument(
@@ -179,7 +199,7 @@ def _publish(actions: Verbs) -> None:
     add_json(action)
 
 
-def _test(actions: Verbs) -> None:
+def _test_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "test", "check a built image, and boot it with --boot")
     _named(action)
     action.add_argument(
@@ -217,7 +237,119 @@ def _named(action: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Carry out one action; what it needs is loaded for it only."""
-    action = importlib.import_module(f"fleet.cli.image_{args.action}")
-    code: int = action.run(args, console)
-    return code
+    """Carry out one action; the larger ones have a module each, loaded for them only."""
+    match args.action:
+        case "list":
+            return _list(args, console)
+        case "show":
+            return _show(args, console)
+        case "promote":
+            return _promote(args, console)
+        case "rollback":
+            return _rollback(args, console)
+        case _:
+            action = importlib.import_module(f"fleet.cli.image_{args.action}")
+            code: int = action.run(args, console)
+            return code
+
+
+def _list(args: argparse.Namespace, console: Console) -> int:
+    listed, _ = _listed(args, console)
+    now = SystemClock().now()
+    console.out(
+        value_to_json(listed) if args.json else list_to_text(listed, now, colour=console.colour)
+    )
+    return 0
+
+
+def _show(args: argparse.Namespace, console: Console) -> int:
+    listed, store = _listed(args, console)
+    shown = next((each for each in listed.images if each.image == args.image), None)
+    if shown is None:
+        names = ", ".join(each.image for each in listed.images) or "none"
+        raise FleetError(f"no image {args.image}; known: {names}")
+    if args.version:
+        version = find_version(store, args.image, args.version)
+        shown = shown.model_copy(update={"versions": (version,)})
+    console.out(value_to_json(shown) if args.json else image_to_text(shown, colour=console.colour))
+    return 0
+
+
+def _listed(args: argparse.Namespace, console: Console) -> tuple[ImageList, DatabaseStore]:
+    fleet = load_config(args, console).fleet
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    return list_images(fleet, store.image_versions()), store
+
+
+def _promote(args: argparse.Namespace, console: Console) -> int:
+    """Promote the named version, else the newest that may be promoted."""
+
+    def decide(image: Image, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
+        wanted = _wanted(args, image, known, now)
+        moves = promote(known, wanted, now, share=args.candidate)
+        # A person moved it, so no rule makes it current.
+        mine = moves[0]._replace(now=moves[0].now.model_copy(update={"by_rule": False}))
+        return (mine, *moves[1:])
+
+    return _move_versions(args, console, decide)
+
+
+def _wanted(
+    args: argparse.Namespace, image: Image, known: Sequence[Version], now: datetime
+) -> Version:
+    if args.version is None and isinstance(image, ExistingImage):
+        return declared_version(args.image, image.existing, known, now, by=name_process())
+    if args.version is None:
+        return newest_promotable(known, args.image)
+    for version in known:
+        if version.version == args.version:
+            return version
+    names = ", ".join(each.version for each in known) or "none"
+    raise FleetError(f"image {args.image} has no version {args.version}; known: {names}")
+
+
+def _rollback(args: argparse.Namespace, console: Console) -> int:
+    """Retire the candidate, if there is one, else the current version."""
+
+    def decide(_: Image, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
+        return take_back(known, args.image, now)
+
+    return _move_versions(args, console, decide)
+
+
+Decide = Callable[[Image, Sequence[Version], datetime], tuple[Move, ...]]
+"""Says of an image and its versions what moves; raises PromotionRefused."""
+
+
+def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -> int:
+    """Move versions unless --dry-run, and print which machines are replaced because of it."""
+    config = load_config(args, console)
+    image = _unpinned(config, args.image)
+    sources = wire(config.fleet, args.file)
+    known = [each for each in sources.store.image_versions() if each.image == args.image]
+    moves = decide(image, known, SystemClock().now())
+    world = look(config, sources, console)
+    if not args.dry_run:
+        sources.store.move_image_versions(moves)
+    promotion = foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
+    console.out(
+        value_to_json(promotion)
+        if args.json
+        else promotion_to_text(promotion, colour=console.colour)
+    )
+    return 0
+
+
+def _unpinned(config: Config, name: str) -> Image:
+    """Return an image of fleet.yaml; raises where that pins its version."""
+    image = config.fleet.images.get(name)
+    if image is None:
+        names = ", ".join(config.fleet.images) or "none"
+        raise FleetError(f"no image {name} in fleet.yaml; known: {names}")
+    if image.version is not None:
+        place = config.document.place(("images", name, "version"), "key")
+        raise PromotionRefused(
+            f"refused, nothing was changed: {place}: image {name} is pinned to version "
+            f"{image.version}; edit or remove that line"
+        )
+    return image

@@ -1,4 +1,4 @@
-"""This module finds the Debusine server that `fleet image build --on QUEUE` means."""
+"""Build a version of an image: here, on a machine of a provider, or at a Debusine queue."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""This module says which images need building, testing or publishing, and why."""
+"""List the images that need a build, a test or publishing, and why."""
 
 import argparse
 from collections.abc import Callable, Sequence

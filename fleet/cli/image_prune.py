@@ -1,4 +1,4 @@
-"""This module deletes versions of images that nothing refers to any more."""
+"""Delete versions of images that nothing uses any more."""
 
 import argparse
 import shutil

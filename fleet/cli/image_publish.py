@@ -1,4 +1,4 @@
-"""This module wires what publishes images: to a provider, or to a store that a URL names."""
+"""Publish a version of an image to providers, or to stores that a URL names."""
 
 import argparse
 import re

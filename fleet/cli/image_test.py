@@ -1,4 +1,4 @@
-"""This module tests a version of an image that was built on this computer, before it is used."""
+"""Test a version of an image that was built on this computer."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""This module renders machines alone, as `fleet machine list` shows them."""
+"""List, delete and forget machines."""
 
 import argparse
 from collections.abc import Callable, Iterable

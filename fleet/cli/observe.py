@@ -1,4 +1,4 @@
-"""This module records everything a decision rests on: people too, but no secrets."""
+"""Record all facts that a plan is made from: personal data too, but no secrets."""
 
 import argparse
 import secrets

@@ -1,4 +1,4 @@
-"""This module says which machines should exist, at what cost and why."""
+"""Show which machines should exist, at what cost and why."""
 
 import argparse
 from dataclasses import replace

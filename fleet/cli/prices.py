@@ -1,9 +1,9 @@
-"""This module compares the prices that plans rest on with what providers say today."""
+"""Compare the prices that plans use with the providers' own."""
 
 import argparse
 
 from fleet.apply.config import load_config
-from fleet.apply.observe import ask_anew
+from fleet.apply.observe import read_price_list
 from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.clouds.cloud import AnyCloud
@@ -53,7 +53,7 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
     try:
         reader = cloud.prices()
         if reader is not None:
-            kept, told = ask_anew(name, reader, store, SystemClock().now())
+            kept, told = read_price_list(name, reader, store, SystemClock().now())
             counted = fleet if kept is None else with_price_list(fleet, name, kept)
             return compare_prices(counted, name, told, told.read_at.date())
     except FleetError as error:

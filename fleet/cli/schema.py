@@ -1,4 +1,4 @@
-"""This module prints the JSON Schemas of fleet.yaml and of what fleet writes."""
+"""Print the JSON Schemas of fleet.yaml and of what fleet writes."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""This module shows pools and workers: state, image, work, money."""
+"""Show pools and workers: state, image, work, money."""
 
 import argparse
 import shutil

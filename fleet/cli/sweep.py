@@ -1,4 +1,4 @@
-"""This module sweeps machines that existed only while an image was built or published.
+"""Delete machines whose expiry has passed, and those left by image builds.
 
 No pool has them and no worker runs there: one that is older than any build or upload takes was
 left by a run that died.

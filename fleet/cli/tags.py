@@ -1,4 +1,4 @@
-"""This module says where a request's tags come from: rule and line, task, user, or refused."""
+"""Show where tags come from and who enforces them."""
 
 import argparse
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""This module checks fleet.yaml and says everything that is wrong with it at once."""
+"""Check fleet.yaml and report every error at once."""
 
 import argparse
 import os
