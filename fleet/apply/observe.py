@@ -418,7 +418,7 @@ def _newest(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceLi
 
 
 def _keep(name: str, told: PriceList, store: Store) -> None:
-    with suppress(StoreMissing, StoreFailed):  # then the next run asks again
+    with suppress(StoreMissing, StoreFailed):  # then the next run tries again
         store.keep_price_list(name, told)
 
 

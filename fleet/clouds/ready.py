@@ -155,8 +155,8 @@ class Livechecks:
             return _Looks.model_validate_json(text).machines
         except ValidationError as error:
             raise ValueError(
-                f"{self._memory}: not a memory of livechecks (format fleet-livechecks-1): "
-                f"{error.errors()[0]['msg']}; remove it, and counting begins anew"
+                f"{self._memory}: not a record of livechecks (format fleet-livechecks-1): "
+                f"{error.errors()[0]['msg']}; remove it to start counting again"
             ) from error
 
     def _write(self, looks: dict[str, Look]) -> None:

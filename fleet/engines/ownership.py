@@ -43,7 +43,7 @@ def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
 def check_made_before(ref: StackRef, user_data: Mapping[str, str], exists: Container[str]) -> None:
     """Raise StackFailed where a machine that was there when this run looked is gone by now."""
     gone = {
-        name: f"{name} was there and is gone; without a token its worker would never register"
+        name: f"{name} is gone; without a token its worker would never register"
         for name, text in user_data.items()
         if not text and name not in exists
     }

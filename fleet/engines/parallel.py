@@ -116,7 +116,7 @@ class Running:
         """Start and await a program; raises StackFailed where no other may be started."""
         with self._changed:
             if self._is_over:
-                raise StackFailed("whoever asked for this has ended, so nothing more is begun")
+                raise StackFailed("parent process exited; not starting more work")
             self._count += 1
         try:
             yield
@@ -276,7 +276,7 @@ class Helpers:
         try:
             return Helper(HelperProcess(self._command), self._setting)
         except OSError as error:
-            raise StackFailed(f"no process for the engine can be started: {error}") from error
+            raise StackFailed(f"the engine's process cannot be started: {error}") from error
 
     def interrupt(self) -> None:
         """Have all of them cancel what they do."""

@@ -52,7 +52,7 @@ class Project:
             return None if found is None else WorkerInputs.model_validate(found)
         except (KeyError, TypeError, ValueError, ValidationError) as error:
             raise PlanRefused(
-                f"stacks/{self.name}: a recorded {kind} is not of this program's making: {error}"
+                f"stacks/{self.name}: a recorded {kind} was not made by this program: {error}"
             ) from error
 
 

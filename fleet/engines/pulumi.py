@@ -179,8 +179,8 @@ class PulumiEngine:
         if recorded and (recorded.pending or recorded.deleting):
             # Pulumi's import would drop what that run had begun.
             raise PlanRefused(
-                f"stack {ref.name}: an earlier apply did not finish; `fleet apply` first, which "
-                f"finishes it, then forget {worker}"
+                f"stack {ref.name}: an earlier apply did not finish; run `fleet apply`, then "
+                f"forget {worker}"
             )
         break_dead_locks(self._objects, self._project(ref), ref.name)
         self._cli.restore(ref)

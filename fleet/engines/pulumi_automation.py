@@ -271,7 +271,7 @@ class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships n
 
         def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
             if method == _RUN and not self._passes(request):
-                refused = language_pb2.RunResponse(error="given up after its preview", bail=True)
+                refused = language_pb2.RunResponse(error="cancelled after its preview", bail=True)
                 return bytes(refused.SerializeToString())
             try:
                 return bytes(pass_on(request))
@@ -738,8 +738,8 @@ def _run(
         ) from error
     except Overdue as error:
         raise StackFailed(
-            f"stack {ref.name}: the engine did not end within {error}, and was ended: what it did "
-            "is not known; the next apply looks, and finishes what it began",
+            f"stack {ref.name}: the engine did not finish within {error} and was stopped: its "
+            "result is unknown; the next apply checks and finishes it",
             done=tuple(step.worker for step in events.done) if events else (),
             failed=events.failed if events else {},
         ) from error

@@ -91,8 +91,8 @@ class PulumiBase:
         previewed, self._previewed = self._previewed, None
         if previewed not in (None, serial_of(found or {})):
             raise PlanRefused(
-                f"refused, nothing of stack {ref.name} was changed: somebody else changed it "
-                "after it was previewed; the next apply looks again"
+                f"refused: stack {ref.name} was changed after its preview; nothing was changed in "
+                "this run; the next apply plans again"
             )
         if found is None:
             self._cli.make(ref, self._account)
@@ -200,7 +200,7 @@ def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
     try:
         parts = _PARTS.validate_json(outputs.get("parts", "[]"))
     except ValidationError as error:
-        raise StoreFailed(f"stack {ref.name} does not say what it is made of") from error
+        raise StoreFailed(f"stack {ref.name} does not record its parts") from error
     ids = {
         f"{kinds[each['type']]}/{str(each['urn']).rpartition('::')[2]}": str(each["id"])
         for each in resources

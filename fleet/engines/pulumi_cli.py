@@ -34,9 +34,9 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
         problems.append(problem)
     found = f" ({'; '.join(problems)})" if problems else ""
     raise EngineAbsent(
-        f"the Pulumi CLI {VERSION} or newer is not here{found}; install it from pulumi.com, or "
-        "run `python tools/pulumi_cli.py`, or name it in FLEET_PULUMI, or say `engine: embedded` "
-        "for providers of kind sim"
+        f"the Pulumi CLI {VERSION} or newer is not installed{found}; install it from pulumi.com, "
+        "or run `python tools/pulumi_cli.py`, or name it in FLEET_PULUMI, or say "
+        "`engine: embedded` for providers of kind sim"
     )
 
 

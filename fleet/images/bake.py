@@ -434,7 +434,7 @@ def read_messages(
             step(message)
     code = child.wait()
     said = order.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-    raise BuildFailed(_told(f"the build ended with {code} and said last:\n  {said}", order))
+    raise BuildFailed(_told(f"the build ended with {code}; its last output:\n  {said}", order))
 
 
 def explained(error: str, images: Path) -> str:
@@ -442,9 +442,8 @@ def explained(error: str, images: Path) -> str:
     if FULL not in error:
         return error
     return (
-        f"{error}\nthere is no room for a build: it needs about 4 GiB under {images} meanwhile, "
-        "and keeps bases of 1 GiB in all in the cache; free some, or set state.images or "
-        "XDG_CACHE_HOME to folders with more"
+        f"{error}\nnot enough disk space: a build needs about 4 GiB under {images} and 1 GiB in "
+        "the cache; free some, or set state.images or XDG_CACHE_HOME to folders with more"
     )
 
 

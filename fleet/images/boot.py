@@ -153,10 +153,10 @@ Tell = Callable[[str], None]
 _DONE = {
     Stage.REGISTERED: "its worker registered with the token",
     Stage.CONNECTED: "its worker connected",
-    Stage.TOLD: "its worker told its tags",
+    Stage.TOLD: "its worker reported its tags",
     Stage.ASKED: "its worker asked for work",
     Stage.FETCHED: "its worker got work",
-    Stage.ENDED: "its worker ended the work",
+    Stage.ENDED: "its worker finished the work",
 }
 _LOST = {
     Stage.REGISTERED: (
@@ -167,8 +167,8 @@ _LOST = {
         "its worker registered and never opened its websocket: see there why debusine-worker "
         "stopped, and compare its version with the server's"
     ),
-    Stage.TOLD: "its worker connected and never told what it can do: compare its version",
-    Stage.ASKED: "its worker was told of work and never asked for it: see there why",
+    Stage.TOLD: "its worker connected and never reported its tags: compare its version",
+    Stage.ASKED: "its worker was offered work and never asked for it: see there why",
     Stage.FETCHED: (
         "its worker is ready and the server gave it no work: post a request that its tags fit, "
         "and test again"
@@ -251,7 +251,7 @@ def _wait(
 def _ended(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
     said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
     if process.returncode:
-        last = said.splitlines()[-1] if said else "it did not say why"
+        last = said.splitlines()[-1] if said else "no error message"
         return f"{trial.disk}: QEMU ended with {process.returncode}: {last}"
     return (
         f"{trial.console}: the machine switched itself off, or panicked, before its worker was "

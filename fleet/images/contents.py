@@ -169,4 +169,4 @@ def _run(file: IO[bytes], program: str, *args: str) -> "subprocess.CompletedProc
 
 def _last(text: bytes) -> str:
     lines = text.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it did not say why"
+    return lines[-1] if lines else "no error message"

@@ -104,8 +104,8 @@ class Server:
             answer = self._client.post(self._at("work-request/"), json=body)
         except httpx.HTTPError as error:
             raise BuildFailed(
-                f"{self.url} did not answer ({error}); look there whether the request waits "
-                "all the same, and abort it before you try again"
+                f"{self.url} did not answer ({error}); check there whether the request was "
+                "created, and abort it before you try again"
             ) from error
         return self._shape(Request, answer)
 
@@ -196,7 +196,7 @@ class Server:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise BuildFailed(
-                f"{answer.request.url} answers with something else than was expected: "
+                f"{answer.request.url} returned an unexpected answer: "
                 f"{first['msg']}; is it a Debusine 0.16?"
             ) from None
 
@@ -298,11 +298,11 @@ def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
     """Return why Debusine's task cannot make this image; empty when it can."""
     if mirror is None:
         return (
-            "Debusine's task has to be told the archive that its worker bakes from: say --mirror "
-            "URL or write `mirror` into the recipe"
+            "Debusine's task needs the archive that its worker bakes from: use --mirror URL, or "
+            "set `mirror` in the recipe"
         )
     if recipe.snapshot:
-        return "Debusine's task takes no archive whose lists have expired (`snapshot`)"
+        return "Debusine's task cannot use an archive whose lists have expired (`snapshot`)"
     return ""
 
 
@@ -411,7 +411,7 @@ class RequestBuilder:
             except OSError as error:
                 raise BuildFailed(str(error)) from error
             except httpx.HTTPError as error:
-                raise BuildFailed(f"what {self.url} was sending broke off: {error}") from error
+                raise BuildFailed(f"what {self.url} was sending was cut off: {error}") from error
             finally:
                 folder.drop_build(partial)
 
@@ -473,7 +473,7 @@ class _Run:
             raise BuildFailed(
                 f"work request {request.id} at {self._server.url} is {request.status}"
                 f"{f' with {request.result}' if request.result else ''}: its page there shows why"
-                + (f"; it said last:\n{_failure(said)}\n{self._log} holds all" if said else "")
+                + (f"; its last output:\n{_failure(said)}\n{self._log} holds all" if said else "")
             )
 
     def take(
@@ -528,7 +528,7 @@ class _Run:
                 failures += 1
                 if failures == _MOST_FAILURES:
                     raise BuildFailed(
-                        f"{self._server.url} tells nothing any more: {error}"
+                        f"{self._server.url} does not answer any more: {error}"
                     ) from error
                 self._builder.wait(self._builder.every)
                 continue

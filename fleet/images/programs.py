@@ -110,7 +110,7 @@ def last_of(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("E: ", "Err:", "error:"))]
     shown = (told or lines)[-_SHOWN:]
-    return "\n".join(f"  {line}" for line in shown) or "  it said nothing"
+    return "\n".join(f"  {line}" for line in shown) or "  no output"
 
 
 def _handed_on() -> dict[str, str]:

@@ -287,4 +287,4 @@ def change_version(
         except VersionMoved:
             continue
         return changed
-    raise VersionMoved(f"image {image} {version} is being changed by others all the time")
+    raise VersionMoved(f"image {image} {version} is under concurrent update; retry")

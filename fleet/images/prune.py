@@ -193,11 +193,11 @@ def _machines(case: _Case, version: Version) -> Iterator[str]:
     for place, upload in sorted(version.publications.items()):
         if place not in case.fleet.providers:
             if "://" not in place:
-                yield f"provider {place} is no longer in fleet.yaml: who boots it is not known"
+                yield f"provider {place} is no longer in fleet.yaml: its machines are unknown"
             continue
-        listing = case.world.providers.get(place, Unknown(unknown="it was not asked"))
+        listing = case.world.providers.get(place, Unknown(unknown="it was not read"))
         if not isinstance(listing, Listing):
-            yield f"which machines provider {place} has is not known: {listing.unknown}"
+            yield f"the machines of provider {place} are unknown: {listing.unknown}"
             continue
         for machine in listing.machines:
             if machine.image == upload.id:
@@ -207,15 +207,15 @@ def _machines(case: _Case, version: Version) -> Iterator[str]:
 def _stacks(case: _Case, version: Version) -> Iterator[str]:
     stacks = case.world.stacks
     if isinstance(stacks, Unknown):
-        yield f"which machines stacks record is not known: {stacks.unknown}"
+        yield f"the machines in stacks are unknown: {stacks.unknown}"
         return
     ids = {place: upload.id for place, upload in version.publications.items()}
     for pool, stack in sorted(stacks.items()):
         if isinstance(stack, Unknown):
             declared = case.fleet.pools.get(pool)
             if not isinstance(declared, Pool) or declared.provider in ids:
-                what = f"which machines the stack of pool {pool} records"
-                yield f"{what} is not known: {stack.unknown}"
+                what = f"the machines in the stack of pool {pool}"
+                yield f"{what} are unknown: {stack.unknown}"
             continue
         for worker in stack.workers:
             if worker.image == ids.get(stack.provider):

@@ -282,4 +282,4 @@ def _output(result: Mapping[str, Any]) -> str:
                 if line not in lines:
                     lines.append(line)
     kept = lines if len(lines) <= _LONGEST else [*lines[:8], "…", *lines[8 - _LONGEST :]]
-    return "\n".join(f"  {line}" for line in kept) or "  it said nothing"
+    return "\n".join(f"  {line}" for line in kept) or "  no output"

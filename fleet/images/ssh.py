@@ -241,12 +241,10 @@ class Ssh:
                 with suppress(BrokenPipeError):  # what it was not given any more
                     talk.stdin.close()
         if talk.is_late:
-            raise SourceUnreachable(
-                f"ssh to {self.host}: for {self._silence:g} s it took nothing and said nothing"
-            )
+            raise SourceUnreachable(f"ssh to {self.host}: no data for {self._silence:g} s")
         self._judge(process.returncode, b"".join(talk.complaints).decode(errors="replace"))
         if early:
-            raise SourceUnreachable(f"ssh to {self.host}: it ended in the middle")
+            raise SourceUnreachable(f"ssh to {self.host}: the connection ended early")
 
     def _judge(self, status: int, said: str) -> None:
         lines = [line for line in said.splitlines() if "Permanently added" not in line]

@@ -241,8 +241,8 @@ class Directory:
         """Raise where there is no such directory; the first file that is published makes it."""
         if not self._root.is_dir():
             raise FileUnreadable(
-                f"{self._root} is not there, so what it holds is not known; mount it, or make an "
-                "empty one if it is gone for good"
+                f"{self._root} does not exist, so its contents are unknown; mount it, or make an "
+                "empty one if it is lost"
             )
 
     def keys(self, prefix: str) -> tuple[str, ...]:
@@ -334,8 +334,8 @@ def _said(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FileUnreadable(
-            f"{error.filename or path}: {error.strerror}; what was written of it stays, "
-            "and the next `fleet image publish` goes on with it"
+            f"{error.filename or path}: {error.strerror}; the partial upload stays, "
+            "and the next `fleet image publish` continues it"
         ) from error
 
 
@@ -344,7 +344,7 @@ _MOST_PARTS = 10_000
 _SECONDS = 60
 _TRIES = 5
 _ENDED = "NoSuchUpload"
-_NEXT = "; the next `fleet image publish` goes on from here"
+_NEXT = "; the next `fleet image publish` continues from here"
 
 
 class Bucket:

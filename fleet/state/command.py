@@ -81,7 +81,7 @@ class CommandFailed(SourceUnreachable):
 def run(call: Call) -> str:
     """Return what a command printed; CommandFailed where that cannot be relied on."""
     if call.is_cut():
-        raise CommandFailed(f"{call.what} is not begun, for fleet ends", started=False)
+        raise CommandFailed(f"{call.what} is not started: fleet is stopping", started=False)
     said = _Said(call)
     process = known = None
     try:
@@ -103,7 +103,7 @@ def run(call: Call) -> str:
     try:
         return said.out.decode()
     except UnicodeDecodeError:
-        raise CommandFailed(f"{call.what} printed what is not UTF-8 text") from None
+        raise CommandFailed(f"{call.what} printed text that is not UTF-8") from None
 
 
 def _start(call: Call) -> subprocess.Popen[bytes]:
@@ -148,7 +148,7 @@ class _Said:
             self.out += data
             if len(self.out) > self._call.most:
                 raise CommandFailed(
-                    f"{self._call.what} printed more than {self._call.most} bytes, and was ended"
+                    f"{self._call.what} printed more than {self._call.most} bytes and was stopped"
                     f"{self.last()}",
                     in_time=False,
                 )
@@ -188,7 +188,7 @@ def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
         while (seconds := until - time.monotonic()) > 0:
             if call.is_cut():
                 raise CommandFailed(
-                    f"{call.what} was ended, for fleet ends{said.last()}", in_time=False
+                    f"{call.what} was stopped with fleet{said.last()}", in_time=False
                 )
             for key, _ in selector.select(min(seconds, _LOOK_SECONDS)):
                 if key.data == "stdin":
@@ -203,7 +203,7 @@ def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
                     return
     spent = write_duration(int(call.timeout)) if call.timeout >= 1 else f"{call.timeout:g}s"
     raise CommandFailed(
-        f"{call.what} did not end within {spent}, and was ended{said.last()}{call.advice}",
+        f"{call.what} did not finish within {spent} and was stopped{said.last()}{call.advice}",
         in_time=False,
     )
 

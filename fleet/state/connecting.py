@@ -156,9 +156,9 @@ class Database:
         except (StoreFailed, StoreMissing):
             return  # a file of somebody else
         raise StoreFailed(
-            f"there is no store at {self.place}, but this fleet has one at {older}: until lately "
-            "fleet decoded %XX in a path and cut it at a ?; with no run under way move it: "
-            f"`{commands}`"
+            f"there is no store at {self.place}, but this fleet has one at {older}: "
+            "earlier versions of fleet decoded %XX in a path and cut it at a ?; with no run under "
+            f"way move it: `{commands}`"
             + ("; or leave out of state.store what follows the ?" * ("?" in path.name))
         )
 
@@ -188,9 +188,8 @@ class Database:
             with later_interrupts(), connection, connection.begin():
                 if self._fence and not is_current(connection, self._fence):
                     raise Locked(
-                        f"this run has lost the lock of fleet {self._fleet}, and another took it: "
-                        "nothing more is written; what it did is in the stacks, and the next "
-                        "apply goes on from there"
+                        f"this run lost the lock of fleet {self._fleet} to another run and writes "
+                        "nothing more; the stacks record its changes, and the next apply continues"
                     )
                 yield connection
 

@@ -164,14 +164,14 @@ def _read(record: str) -> Version:
         return Version.model_validate_json(record)
     except ValidationError as error:
         raise StoreFailed(
-            "the store remembers an image version in a form that this fleet cannot read; "
+            "the store holds an image version in a form that this fleet cannot read; "
             "another release of fleet wrote it"
         ) from error
 
 
 def _moved(version: Version) -> VersionMoved:
     return VersionMoved(
-        f"image {version.image} {version.version} was changed by somebody else in the meantime; "
+        f"image {version.image} {version.version} was changed by another run; "
         "look at it with `fleet image show` and try again"
     )
 
@@ -710,7 +710,7 @@ class DatabaseStore(Database):
 
     def _held(self) -> str:
         holder = self.lock_holder()
-        whose = f"{holder[0]}, since {holder[1]}" if holder else "one that has just begun"
+        whose = f"{holder[0]}, since {holder[1]}" if holder else "a run that has just started"
         return f"another apply holds the lock of fleet {self._fleet}: {whose}"
 
     def _release(self, owner: str) -> None:

@@ -189,7 +189,7 @@ def test_a_machine_that_is_gone_when_it_is_to_be_recorded_is_not_made_again(
 ) -> None:
     sources = replace(desk.sources, engine_of=lambda _: Forestalled(desk))
 
-    with pytest.raises(StackFailed, match=f"{NAME} was there and is gone"):
+    with pytest.raises(StackFailed, match=f"{NAME} is gone"):
         adopt_machines(REF, desk.judge(), desk.cloud, sources, lambda _: None)
 
     assert desk.rig.machines() == []

@@ -98,7 +98,7 @@ NEW = {
     "not executable": Bad("not executable", "./new cannot be started: Permission denied"),
     "fails": Bad("echo no room >&2; exit 3", "no room"),
     "floods": Bad(f"{MAKE}; {FLOOD}", "printed more than 65536 bytes"),
-    "no text": Bad(f"{MAKE}; printf '\\377\\376'", "printed what is not UTF-8 text"),
+    "no text": Bad(f"{MAKE}; printf '\\377\\376'", "printed text that is not UTF-8"),
     "hangs": Bad(f"{MAKE}; exec sleep 300", "raise `timeouts: {new: …}`"),
     "fails and has made": Bad(f"{MAKE}; exit 1", "but the machine exists"),
 }
@@ -162,7 +162,7 @@ LISTS = {
     "fails": Bad("echo no route >&2; exit 1", "no route"),
     "says nothing and fails": Bad("exit 1", "list"),
     "floods": Bad("yes garbage | head -c 20000000", "printed more than 16777216 bytes"),
-    "no text": Bad("printf '\\377\\376'", "printed what is not UTF-8 text"),
+    "no text": Bad("printf '\\377\\376'", "printed text that is not UTF-8"),
     "hangs": Bad("exec sleep 300", "raise `timeouts: {list: …}`"),
 }
 

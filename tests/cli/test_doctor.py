@@ -132,7 +132,7 @@ def test_what_hetzner_does_not_tell_is_not_checked(trial: Trial, run_fleet: RunF
 
     assert said.returncode == 1
     assert "x secret providers.cloud.token: " in said.stdout
-    assert "? provider cloud, quotas: its API does not tell a project's limits" in said.stdout
+    assert "? provider cloud, quotas: its API does not show a project's limits" in said.stdout
     assert "? provider cloud, rights: " in said.stdout
 
 

@@ -93,7 +93,7 @@ def test_a_memory_that_is_damaged_is_named(folder: Path) -> None:
     listing = hooks_over(folder).list("debian")
 
     assert isinstance(listing, Unknown)
-    assert "state/livechecks.json: not a memory of livechecks" in listing.unknown
+    assert "state/livechecks.json: not a record of livechecks" in listing.unknown
 
 
 def test_without_a_livecheck_none_has_failed_and_nothing_is_noted(folder: Path) -> None:

@@ -283,7 +283,7 @@ def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("echo name!", "list printed 'name!', which is no name of a machine"),
+        ("echo name!", "list printed 'name!', which is not a machine's name"),
         ("exit 1", "list ended with status 1"),
         ("yes machine", "printed more than 16777216 bytes"),
     ],
@@ -302,7 +302,7 @@ def test_a_broken_memory_makes_all_unknown(tmp_path: Path) -> None:
     listing = cloud.list("debian")
 
     assert isinstance(listing, Unknown)
-    assert "not a memory of machines (format fleet-hook-machines-1)" in listing.unknown
+    assert "not a record of machines (format fleet-hook-machines-1)" in listing.unknown
 
 
 def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> None:
@@ -313,11 +313,11 @@ def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> N
     (machine,) = listed(cloud)
     (tmp_path / "hook-machines.json").write_text("{")
 
-    with pytest.raises(SourceUnreachable, match=f"{ONE}: .*not a memory of machines"):
+    with pytest.raises(SourceUnreachable, match=f"{ONE}: .*not a record of machines"):
         cloud.delete(machine.id)
     trouble, begun = cloud.clean(machine)
     assert not begun
-    assert "not a memory of machines" in trouble
+    assert "not a record of machines" in trouble
     assert not {"deleted", "released"} & {path.name for path in tmp_path.iterdir()}
 
 

@@ -260,7 +260,7 @@ def test_a_record_that_is_damaged_is_named_and_nothing_is_taken_for_gone(
     (folder / NAME / "machine.json").write_text("{}")
 
     unknown = cloud.list("debian")
-    with pytest.raises(SourceUnreachable, match=f"{machine_id} is out of reach: "):
+    with pytest.raises(SourceUnreachable, match=f"{machine_id} is unreachable: "):
         cloud.delete(machine_id)
 
     assert isinstance(unknown, Unknown)

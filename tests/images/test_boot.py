@@ -86,7 +86,7 @@ def test_a_machine_whose_worker_asks_for_work_has_passed(bench: Bench) -> None:
     assert [said.rpartition(" after ")[0] for said in bench.told if " after " in said] == [
         "its worker registered with the token",
         "its worker connected",
-        "its worker told its tags",
+        "its worker reported its tags",
         "its worker asked for work",
     ]
     assert bench.console.read_text() == "Linux boots and shows nothing\n"

@@ -145,7 +145,7 @@ def test_no_snapshot_is_taken_of_what_is_not_fit_for_use(rig: MachineRig) -> Non
 
     first, second = str(failed.value).splitlines()
     assert first == (
-        "what was baked is not fit for use: /etc/machine-id holds an id, which all machines would "
+        "the baked image is not usable: /etc/machine-id holds an id, which all machines would "
         "share: empty it"
     )
     assert "/etc/hostname says builder-7" in second

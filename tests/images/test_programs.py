@@ -67,7 +67,7 @@ def test_of_a_program_that_calls_nothing_an_error_the_last_lines_are_shown() -> 
     lines = last_of("\n".join(str(number) for number in range(40))).split()
 
     assert (lines[0], lines[-1]) == ("28", "39")
-    assert last_of(" \n") == "  it said nothing"
+    assert last_of(" \n") == "  no output"
 
 
 def test_programs_for_root_alone_are_found_whatever_the_path_says(
@@ -102,7 +102,7 @@ def test_a_build_tells_its_steps_and_then_what_came_of_it(tmp_path: Path, log: P
     ("script", "told"),
     [
         ("""cat >/dev/null; echo '{"error": "no suite"}'""", "no suite"),
-        ("exec >&-; exit 3", "the build ended with 3 and said last:\n  it broke"),
+        ("exec >&-; exit 3", "the build ended with 3; its last output:\n  it broke"),
     ],
 )
 def test_a_build_that_fails_is_told_with_where_its_log_lies(
@@ -140,8 +140,8 @@ def test_what_a_program_mounts_is_seen_by_itself_alone(tmp_path: Path) -> None:
 def test_a_user_without_subordinate_ids_gets_the_command_that_adds_some() -> None:
     if lacking := missing(("newuidmap",)):
         pytest.skip(lacking)
-    lines = "import os", "from fleet.images import namespaces", "os.setuid(64999)"
-    script = "; ".join((*lines, "print(namespaces.why_not())"))
+    lines = "import os", "from fleet.images import disk", "os.setuid(64999)"
+    script = "; ".join((*lines, "print(disk.why_not())"))
 
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -209,7 +209,7 @@ def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
     kept = site.images / "trixie/20261121T080000Z.log"
     assert str(caught.value) == (
         f"work request 7 at {site.server.url} is completed with failure: its page there shows "
-        f"why; it said last:\n{said}\n{kept} holds all"
+        f"why; its last output:\n{said}\n{kept} holds all"
     )
     assert kept.read_text(encoding="utf-8").endswith(f"== cmd.log\n{log}")
 
@@ -222,7 +222,7 @@ def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
             Answer(400, b'{"title": "no such task"}', {"Content-Type": "application/json"}),
             "status 400: .*no such task",
         ),
-        (Answer(200, b"[]"), "answers with something else than was expected"),
+        (Answer(200, b"[]"), "returned an unexpected answer"),
     ],
 )
 def test_a_request_that_a_server_refuses_is_told_in_its_words(
@@ -237,7 +237,7 @@ def test_a_request_that_a_server_refuses_is_told_in_its_words(
 def test_a_download_that_breaks_off_is_told_as_such(site: Site) -> None:
     site.server.faults.truncate = {8}
 
-    with pytest.raises(BuildFailed, match="broke off"):
+    with pytest.raises(BuildFailed, match="cut off"):
         site.build()
 
     assert site.left() == LEFT
@@ -292,7 +292,7 @@ def test_a_request_that_a_person_aborted_is_not_looked_for(site: Site) -> None:
 def test_a_server_that_stays_silent_is_given_up(site: Site) -> None:
     site.server.faults.drop = range(2, 100)
 
-    with pytest.raises(BuildFailed, match="tells nothing any more"):
+    with pytest.raises(BuildFailed, match="does not answer any more"):
         site.build()
 
     assert len(site.waits) == 9
@@ -301,8 +301,8 @@ def test_a_server_that_stays_silent_is_given_up(site: Site) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"mirror": None}, "has to be told the archive"),
-        ({"snapshot": True}, "no archive whose lists have expired"),
+        ({"mirror": None}, "needs the archive"),
+        ({"snapshot": True}, "`snapshot`"),
     ],
 )
 def test_a_recipe_that_the_task_cannot_follow_is_refused_unasked(

@@ -38,5 +38,5 @@ def test_what_a_directory_that_is_not_there_held_is_not_taken_for_deleted(tmp_pa
     published = a_store(root).publish(a_build(build), str(build), Watcher())
     root.rename(tmp_path / "unmounted")
 
-    with pytest.raises(FileUnreadable, match="store is not there"):
+    with pytest.raises(FileUnreadable, match="store does not exist"):
         a_store(root).delete(published.id)

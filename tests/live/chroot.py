@@ -165,7 +165,7 @@ def _why(text: str) -> str:
     """Return the line that tells most: the first that apt calls an error, else the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("E:")]
-    return (errors or lines[-1:] or ["it did not say why"])[0]
+    return (errors or lines[-1:] or ["no error message"])[0]
 
 
 if __name__ == "__main__":

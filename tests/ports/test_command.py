@@ -88,7 +88,7 @@ def test_one_that_hangs_is_ended_and_all_that_it_started(tmp_path: Path) -> None
 
     failed = failure(script, tmp_path, timeout=2)
 
-    assert str(failed) == "new did not end within 2s, and was ended"
+    assert str(failed) == "new did not finish within 2s and was stopped"
     assert not failed.in_time
     for name in ("far", "near"):
         assert is_gone(int((tmp_path / name).read_text()))
@@ -127,7 +127,7 @@ def test_output_without_end_is_refused_and_costs_no_memory(tmp_path: Path) -> No
     finally:
         tracemalloc.stop()
 
-    assert str(failed) == "new printed more than 65536 bytes, and was ended"
+    assert str(failed) == "new printed more than 65536 bytes and was stopped"
     assert most < 2_000_000
 
 
@@ -152,7 +152,7 @@ def test_a_line_without_end_is_not_told_for_it_may_hold_half_a_secret(tmp_path: 
 
 
 def test_output_that_is_no_text_is_a_failure(tmp_path: Path) -> None:
-    assert str(failure(r"printf '\377'", tmp_path)) == "new printed what is not UTF-8 text"
+    assert str(failure(r"printf '\377'", tmp_path)) == "new printed text that is not UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def test_a_command_is_ended_when_fleet_ends_and_none_is_begun_then(tmp_path: Pat
     pids: list[int] = []
     other = threading.Thread(target=cut_it)
     other.start()
-    with pytest.raises(CommandFailed, match="new was ended, for fleet ends") as running:
+    with pytest.raises(CommandFailed, match="new was stopped with fleet") as running:
         run(asked)
     other.join()
-    with pytest.raises(CommandFailed, match="new is not begun") as new:
+    with pytest.raises(CommandFailed, match="new is not started") as new:
         run(asked)
 
     assert is_gone(*pids)

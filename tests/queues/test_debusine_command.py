@@ -62,7 +62,7 @@ def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
     channel = CommandChannel([sys.executable, str(script)], partial(ask_command, seconds=0.3))
 
     with pytest.raises(
-        SourceUnreachable, match=r"did not end within 0.3s, .*; what it was told may have been"
+        SourceUnreachable, match=r"did not finish within 0.3s .*; what it was told may have been"
     ):
         DebusineRegistry("debian", "debian", channel).drain(WORKER)
 

@@ -46,7 +46,7 @@ def test_an_admin_command_is_asked_for_the_list(tmp_path: Path) -> None:
         ([], "printed nothing, not even an empty list"),
         (
             ["while True: print('y' * 9999)"],
-            "printed more than 1000000 bytes, and was ended",
+            "printed more than 1000000 bytes and was stopped",
         ),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_command_that_is_not_there_is_named() -> None:
 def test_a_command_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
 
-    with pytest.raises(SourceUnreachable, match=r"did not end within 0\.5s"):
+    with pytest.raises(SourceUnreachable, match=r"did not finish within 0\.5s"):
         list_by_command(admin(tmp_path, "time.sleep(600)"), limit=LIMIT, seconds=0.5)
 
     assert time.monotonic() - began < 30

@@ -134,11 +134,11 @@ def test_what_an_approval_is_about_stays_until_that_is_used_up_or_over() -> None
 @pytest.mark.parametrize(
     ("world", "said"),
     [
-        ({"providers": {"hetzner": UNKNOWN}}, "which machines provider hetzner has is not known"),
-        ({"providers": {}}, "which machines provider hetzner has is not known"),
-        ({"stacks": UNKNOWN}, "which machines stacks record is not known"),
-        ({"stacks": {"builders": UNKNOWN}}, "the stack of pool builders records is not known"),
-        ({"stacks": {"gone": UNKNOWN}}, "the stack of pool gone records is not known"),
+        ({"providers": {"hetzner": UNKNOWN}}, "the machines of provider hetzner are unknown"),
+        ({"providers": {}}, "the machines of provider hetzner are unknown"),
+        ({"stacks": UNKNOWN}, "the machines in stacks are unknown"),
+        ({"stacks": {"builders": UNKNOWN}}, "the stack of pool builders are unknown"),
+        ({"stacks": {"gone": UNKNOWN}}, "the stack of pool gone are unknown"),
     ],
 )
 def test_nothing_goes_because_a_listing_failed(world: dict[str, object], said: str) -> None:

@@ -20,27 +20,28 @@ _ADVICE = {
     "AuthFailure": "the credentials are wrong, or the region is not enabled in this account",
     "InvalidClientTokenId": "the credentials are wrong or were deleted",
     "SignatureDoesNotMatch": "the secret key is wrong, or this computer's clock is",
-    "RequestExpired": "this computer's clock is wrong, or the session token is over; renew it",
-    "ExpiredToken": "the session token is over; log in again, or let the role be assumed anew",
-    "ExpiredTokenException": "the session token is over; log in again, or assume the role anew",
+    "RequestExpired": "this computer's clock is wrong, or the session token has expired; renew it",
+    "ExpiredToken": "the session token has expired; log in again, or assume the role again",
+    "ExpiredTokenException": "the session token has expired; log in again, or assume the role "
+    "again",
     "UnauthorizedOperation": "the credentials may not do this; see the policy in "
     "docs/how-to/run-on-aws.md",
-    "RequestLimitExceeded": "too many questions at once; the next run asks again",
-    "Throttling": "too many questions at once; the next run asks again",
+    "RequestLimitExceeded": "too many requests at once; the next run tries again",
+    "Throttling": "too many requests at once; the next run tries again",
     "OptInRequired": "this account has not subscribed to EC2 in this region",
 }
-_TROUBLE = "the trouble is the provider's; the next run asks again"
+_TROUBLE = "the provider has a problem; the next run tries again"
 # By the name of botocore's class or of what it is derived from: no server answered.
 _FAILURES = {
     "NoCredentialsError": "no credentials were found; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, or run where a role gives them",
     "InvalidRegionError": "that is not the name of a region",
     "EndpointConnectionError": "no connection; is that a region of AWS, and this computer online?",
-    "ConnectTimeoutError": "no answer in time; the next run asks again",
-    "ReadTimeoutError": "no answer in time; the next run asks again",
-    "ConnectionError": "the connection broke off; the next run asks again",
-    "HTTPClientError": "the connection broke off; the next run asks again",
-    "PaginationError": "its pages do not end",
+    "ConnectTimeoutError": "no answer in time; the next run tries again",
+    "ReadTimeoutError": "no answer in time; the next run tries again",
+    "ConnectionError": "the connection broke off; the next run tries again",
+    "HTTPClientError": "the connection broke off; the next run tries again",
+    "PaginationError": "its pages never end",
 }
 
 
@@ -71,8 +72,8 @@ class AwsAccount:
         except (ResponseParserError, ValidationError):
             # The cause would show what was sent, which may be a secret.
             raise SourceUnreachable(
-                f"{place} was answered with something else than was expected, or with half of it; "
-                "if AWS_ENDPOINT_URL is set, is it the address of an AWS API?"
+                f"{place} got an unexpected or incomplete answer; if AWS_ENDPOINT_URL is set, is "
+                "it the address of an AWS API?"
             ) from None
         except (BotoCoreError, OSError, ValueError) as error:
             raise SourceUnreachable(f"{place} failed: {_why(error)}") from None

@@ -258,8 +258,8 @@ class AwsPublisher:
         if wrong:
             self._drop(snapshot)
             raise SourceUnreachable(
-                f"{wrong} blocks of snapshot {snapshot} at AWS were not what was sent; it was "
-                "deleted; publish again"
+                f"{wrong} blocks of snapshot {snapshot} at AWS differ from what was sent; it "
+                "was deleted; publish again"
             )
         return snapshot
 

@@ -163,7 +163,7 @@ class AwsMachines(AwsAccount):
                 if self._clock() - begun > _DEADLINE:
                     raise SourceUnreachable(
                         f"EC2 in {self.region}: the list of instances was not read within "
-                        f"{_DEADLINE} s; the next run asks again"
+                        f"{_DEADLINE} s; the next run tries again"
                     )
                 answered = _Page.model_validate(page).reservations
                 found |= {each.instance_id: each for part in answered for each in part.instances}

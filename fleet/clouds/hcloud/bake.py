@@ -147,7 +147,7 @@ class _Run:
         with self._phase("test"):
             problems = check_image(tree, self.order.recipe)
         if problems:
-            raise BuildFailed("what was baked is not fit for use: " + "\n  ".join(problems))
+            raise BuildFailed("the baked image is not usable: " + "\n  ".join(problems))
         return Test(kind="offline", at=at, seconds=self.seconds["test"])
 
     def _machine(self, holder: str) -> Order:

@@ -63,8 +63,8 @@ class Hcloud(Cloud[HcloudProvider]):
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
         """Yield what the API does not say of a token and a project."""
-        yield "rights", "its API does not tell whether the token may write: it needs Read & Write"
-        yield "quotas", "its API does not tell a project's limits; see Limits in its console"
+        yield "rights", "its API does not show whether the token can write; it needs Read & Write"
+        yield "quotas", "its API does not show a project's limits; see Limits in its console"
 
     @property
     def _token(self) -> str:

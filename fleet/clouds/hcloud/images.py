@@ -355,7 +355,7 @@ def _said(reply: _Reply) -> str:
 
 def _told(value: Shape | None, what: str) -> Shape:
     if value is None:
-        raise SourceUnreachable(f"Hetzner did not tell of the {what}")
+        raise SourceUnreachable(f"Hetzner did not return the {what}")
     return value
 
 
@@ -481,8 +481,8 @@ def _clear(api: Hetzner, order: Order) -> None:
     theirs = {key: order.labels[key] for key in ("fleet", TEMPORARY, "image", "version")}
     for server in _listed(api, "servers", _selector(theirs)):
         raise SourceUnreachable(
-            f"somebody else is at this version now, or died at it: server {server.name} was made "
-            f"at {server.created}; try again later, or see `fleet image publish --clean`"
+            f"another run works on this version, or died: server {server.name} was created at "
+            f"{server.created}; try again later, or run `fleet image publish --clean`"
         )
 
 

@@ -60,7 +60,7 @@ def read_pages(
         if following is None:
             return
         before, number = number, following
-    raise SourceUnreachable(f"{place}: its pages do not end (page {before} leads to {number})")
+    raise SourceUnreachable(f"{place}: its pages never end (page {before} leads to {number})")
 
 
 ENDPOINT = "https://api.hetzner.cloud/v1"
@@ -317,7 +317,7 @@ def _whole(
     if total is not None and total != len(servers):
         raise SourceUnreachable(
             f"the provider listed {len(servers)} servers of {key} {value}, but counts {total}: "
-            "they changed while they were read, or the list is not whole; the next run asks again"
+            "they changed while they were read, or the list is not whole; the next run tries again"
         )
     # Where an image is built or published, no worker ever is: others look after that machine.
     return tuple(
@@ -333,13 +333,13 @@ def advise(status: int) -> str:
         case 401:
             return "the token is wrong or was deleted; make one in the project's settings"
         case 403:
-            return "the token may not look at servers of this project"
+            return "the token has no permission to read servers of this project"
         case 429:
-            return "too many questions in this hour; the next run asks again"
+            return "too many requests in this hour; the next run tries again"
         case 404:
             return "is HCLOUD_ENDPOINT the address of the API, with its version (…/v1)?"
         case _:
-            return "the trouble is the provider's; the next run asks again"
+            return "the provider has a problem; the next run tries again"
 
 
 def _pool_of(server: _Server) -> str:
@@ -374,7 +374,9 @@ def _host(address: str) -> str:
     try:
         network = ipaddress.ip_interface(address).network
     except ValueError as error:
-        raise SourceUnreachable(f"the provider told the address {address!r}: {error}") from error
+        raise SourceUnreachable(
+            f"the provider returned the address {address!r}: {error}"
+        ) from error
     return address if network.num_addresses == 1 else str(network[1])
 
 

@@ -100,7 +100,7 @@ class HcloudPrices:
             )
         except (ArithmeticError, ValueError) as error:
             said = str(error).splitlines()[-1].strip()
-            raise SourceUnreachable(f"{self._base} told prices that cannot be: {said}") from error
+            raise SourceUnreachable(f"{self._base} returned impossible prices: {said}") from error
 
     def _types(self, reader: "Reader") -> Iterator[_Type]:
         def ask(query: Mapping[str, str]) -> _TypesPage:

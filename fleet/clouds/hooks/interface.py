@@ -225,7 +225,7 @@ class ResallocInterface:
         names = sorted(set(said.split()))
         odd = next((name for name in names if not NAME.fullmatch(name)), None)
         if odd is not None:
-            raise ValueError(f"list printed {odd[:60]!r}, which is no name of a machine")
+            raise ValueError(f"list printed {odd[:60]!r}, which is not a machine's name")
         memos = self._memos()
         known = [self._listed(name, memos[name]) for name in names if name in memos]
         strange = [name for name in names if name not in memos and self._pool_of(name)]

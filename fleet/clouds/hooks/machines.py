@@ -137,8 +137,8 @@ class HookMachines:
             machine_id = self._interface.made(inputs.name, said)
         if not _ID.fullmatch(machine_id):
             raise SourceUnreachable(
-                f"{inputs.name}: new printed what is no id of one word; the next apply looks "
-                "whether it exists"
+                f"{inputs.name}: new did not print an id of one word; the next apply checks "
+                "whether the machine exists"
             )
         return machine_id
 
@@ -232,7 +232,7 @@ class HookMachines:
         try:
             return self._look_for(lambda machine: machine.id == machine_id)
         except (OSError, ValueError) as error:
-            raise SourceUnreachable(f"machine {machine_id} is out of reach: {error}") from error
+            raise SourceUnreachable(f"machine {machine_id} is unreachable: {error}") from error
 
     def _look_for(self, is_it: Callable[[Machine], bool]) -> Machine | None:
         """Return a machine as it is listed now; None where two lists lack it: one may be short."""
@@ -264,11 +264,11 @@ class HookMachines:
         try:
             made = self._look_for(lambda machine: machine.name == inputs.name)
         except (CommandFailed, ValueError) as error:
-            return SourceUnreachable(f"{said}; nobody knows whether it made one: {error}")
+            return SourceUnreachable(f"{said}; whether it made a machine is unknown: {error}")
         if made:
-            return SourceUnreachable(f"{said}; but the machine exists: the next apply takes it up")
+            return SourceUnreachable(f"{said}; but the machine exists: the next apply adopts it")
         if not failure.in_time:
-            return SourceUnreachable(f"{said}; the next apply looks whether it exists by then")
+            return SourceUnreachable(f"{said}; the next apply checks whether it exists")
         return CreationRefused(said)
 
     def _run(
@@ -331,7 +331,7 @@ class HookMachines:
                 failure.args = (f"{failure}; log: {self._shown(path)}",)
             raise
         except BaseException:
-            log.end("was ended with fleet", failed=True)
+            log.end("was stopped with fleet", failed=True)
             raise
         log.end("succeeded", failed=False)
         if hook in ("new", "delete"):
@@ -374,7 +374,7 @@ class HookMachines:
         slots = self._around.slots.of(self._around.provider, self.at_once)
         while not slots.acquire(timeout=_LOOK_SECONDS):
             if self._cut.is_set():
-                raise CommandFailed("not begun, as fleet ends", started=False)
+                raise CommandFailed("not started: fleet is stopping", started=False)
         try:
             yield
         finally:
@@ -407,8 +407,7 @@ class HookMachines:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise SourceUnreachable(
-                    f"{name}: `new` of an earlier run has not ended yet; the next apply looks "
-                    "what became of it"
+                    f"{name}: `new` of an earlier run still runs; the next apply checks its result"
                 ) from error
             yield lock
 

@@ -52,8 +52,8 @@ class Undeleted(Value):
     def __str__(self) -> str:
         """Say it to a person."""
         return (
-            f"delete failed {self.failures} times in a row, at last at {self.at:%F %H:%M}Z: "
-            f"{self.said}; it is tried again from {self.again:%F %H:%M}Z on"
+            f"delete failed {self.failures} times in a row, last at {self.at:%F %H:%M}Z: "
+            f"{self.said}; next try at {self.again:%F %H:%M}Z"
         )
 
 
@@ -177,7 +177,7 @@ class HookMemory:
             return _Memos()
         except ValidationError as error:
             raise ValueError(
-                f"{self._path}: not a memory of machines (format fleet-hook-machines-1): "
+                f"{self._path}: not a record of machines (format fleet-hook-machines-1): "
                 f"{error.errors()[0]['msg']}; restore it from a backup"
             ) from error
 

@@ -71,7 +71,7 @@ def reaching(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise SourceUnreachable(f"{what} is out of reach: {_why(error)}") from error
+        raise SourceUnreachable(f"{what} is unreachable: {_why(error)}") from error
 
 
 class LocalMachines:
@@ -303,7 +303,7 @@ class LocalWorkers(LocalMachines):
         """Switch off the worker of a machine that never booted."""
         with self._reached(worker) as (_, record):
             if record.boots:
-                raise WorkerBusy(f"worker {worker} has registered after all; it was not revoked")
+                raise WorkerBusy(f"worker {worker} has registered meanwhile; it was not revoked")
             self.rewrite(record, disabled=True)
 
     def release(self, worker: str) -> None:

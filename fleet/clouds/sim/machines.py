@@ -198,7 +198,7 @@ class SimCloud:
 
         def take_back(machine: SimMachine) -> Mapping[str, object]:
             if _is_booted(machine, now):
-                raise WorkerBusy(f"worker {worker} has registered after all; it was not revoked")
+                raise WorkerBusy(f"worker {worker} has registered meanwhile; it was not revoked")
             return {"revoked": True}
 
         self._set(worker, take_back)

@@ -85,7 +85,7 @@ class SimProvider(api.Provider):
         """Show it in a preview, else refuse: inputs are passed back as they were recorded."""
         if request.preview:
             return api.UpdateResponse(properties=request.news)
-        raise SourceUnreachable(f"{request.name}: a simulated machine is never changed in place")
+        raise SourceUnreachable(f"{request.name}: a simulated machine cannot be changed in place")
 
     async def delete(self, request: api.DeleteRequest) -> None:
         """Delete a machine; one that is already gone is fine."""
