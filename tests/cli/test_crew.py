@@ -53,7 +53,7 @@ def test_a_second_signal_ends_own_commands_beside_a_real_engine(
         assert (tmp_path / "begun").read_text() == "begun\n"
         assert cut is not None
         cut()
-        with pytest.raises(StackFailed, match="fleet ends"):
+        with pytest.raises(StackFailed, match="debian-builders-0002"):
             changing.result(20)
 
     assert not (tmp_path / "deleted").exists()

@@ -152,4 +152,4 @@ def test_a_list_of_more_rules_than_anybody_reads_is_refused(
     ran = run_fleet("validate")
 
     assert ran.returncode == 1
-    assert "error[wrong-value] expected at most 2000 of them" in ran.stdout
+    assert "error[wrong-value] expected at most 2000 items" in ran.stdout

@@ -153,7 +153,7 @@ def test_after_a_stack_is_forgotten_its_machines_are_kept_counted_and_not_ours(
         FORGOTTEN,
     )
     assert code == 1
-    assert "trial-builders-0001: its provider lists it and it costs money" in said
+    assert "trial-builders-0001" in said
     assert "Applied: 1 created" in said
     assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
     assert trial.recorded() == ["trial-builders-0002"]

@@ -183,8 +183,7 @@ _BOOT = """
 import sys
 from pathlib import Path
 from fleet.images.boot import Trial, boot_image
-from fleet.images.reception import Stage
-from fleet.images.stand_in import StandIn
+from fleet.images.fake_debusine import Stage, StandIn
 token = "a" * 64
 disk = Path(sys.argv[1])
 trial = Trial(disk, disk.parent / "console.log", StandIn(token), token, Stage.ASKED, "tcg", 60)

@@ -137,11 +137,11 @@ def test_a_database_also_tells_tags_architectures_and_scopes(imported: Imported)
 
 
 def test_what_fleet_decides_otherwise_is_told(imported: Imported) -> None:
-    assert said(imported, "changed") == [
-        "1: pool arm: worker:class:big: fleet gives classes and types by the machine's figures"
-    ]
-    assert "1: only for the scopes debian: it serves every scope of its queue" in said(
-        imported, "no-equivalent"
+    (changed,) = said(imported, "changed")
+    assert changed.startswith("1: pool arm: worker:class:big: ")
+    assert any(
+        each.startswith("1: only for the scopes debian: ")
+        for each in said(imported, "no-equivalent")
     )
 
 
