@@ -1,1 +1,4 @@
-"""This package holds what changes the cloud."""
+"""What changes stacks: `embedded` in this process, `pulumi` through Pulumi's engine.
+
+Begin with `embedded.py`; `parallel.py` runs the stacks of several pools at once.
+"""

@@ -1,4 +1,4 @@
-"""This module holds a plan to the limits of fleet.yaml before anything is changed.
+"""Which actions of a plan may happen now, by the guards of fleet.yaml.
 
 What demand causes is throttled: the first N now, the rest next run. What a change of config, an
 image or lost knowledge causes is refused above its limit, unless an approval lets it pass. Every

@@ -1,1 +1,4 @@
-"""This package bakes, tests and publishes the images that machines boot."""
+"""Images: recipe, build, test, publish, promote, prune.
+
+Begin with `build.py`, then `bake.py`; `boot.py` tests a version, `stores.py` publishes it.
+"""

@@ -1,1 +1,4 @@
-"""This package turns what other systems have into a fleet.yaml, and says what changes by it."""
+"""Coming from Resalloc, Copr or Debusine's pools, and going back.
+
+Begin with `from_resalloc.py`; `writing.py` writes fleet.yaml, `delivery.py` delivers exports.
+"""

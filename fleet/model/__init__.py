@@ -1,1 +1,4 @@
-"""model."""
+"""Plain values: what was observed, what is planned, what it costs.
+
+Begin with `facts.py` (a World of machines, workers, requests), then `plan.py`.
+"""

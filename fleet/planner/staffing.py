@@ -106,7 +106,7 @@ def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
     return [(name, worker) for name, worker in found.items() if name not in taken]
 
 
-_ParallelPools = list[tuple[Rank, Ordered]]
+_Assigned = list[tuple[Rank, Ordered]]
 """The requests of one worker, in the order of service."""
 
 
@@ -141,7 +141,7 @@ def staff(
         for pool_plan in pool_plans.values()
         for unit in pool_plan.inventory.having(State.BUSY)
     }
-    crews: list[tuple[str, _ParallelPools]] = []
+    crews: list[tuple[str, _Assigned]] = []
     for key, served in sorted(allocation.served.items()):
         if places[key].makes:
             own = _spread(served, allocation.machines.get(key, 0), places[key])
@@ -187,9 +187,9 @@ def _note_awaited(
 
 def _spread(
     served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place
-) -> list[_ParallelPools]:
+) -> list[_Assigned]:
     """Return the requests of each worker: each goes to who is free first."""
-    crews: list[_ParallelPools] = [[] for _ in range(workers)]
+    crews: list[_Assigned] = [[] for _ in range(workers)]
     if len(served) <= workers:
         for executor, each in zip(crews, served, strict=False):
             executor.append(each)
@@ -202,7 +202,7 @@ def _spread(
     return crews
 
 
-def _why(place: Place, executor: _ParallelPools, turn: int) -> Why:
+def _why(place: Place, executor: _Assigned, turn: int) -> Why:
     """Return why a machine is made for these requests, and what it is billed until it goes."""
     keys = tuple(request.key for _, request in executor)
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"

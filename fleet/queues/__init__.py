@@ -1,1 +1,4 @@
-"""This package holds where work waits and workers register."""
+"""Where work waits and workers register: Debusine, Copr, recordings.
+
+Begin with `recorded.py`, the smallest; `http.py` is what talks to servers.
+"""

@@ -1,1 +1,4 @@
-"""This package holds what must outlive a run."""
+"""What outlives a run: tables, secrets, places, and the commands fleet starts.
+
+Begin with `store.py`; `tables.py` has the columns, `places.py` says where state lies.
+"""
