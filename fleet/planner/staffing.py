@@ -185,9 +185,7 @@ def _note_awaited(
                 pool_plans[places[stop.place].pool].awaited = True
 
 
-def _spread(
-    served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place
-) -> list[_Assigned]:
+def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Assigned]:
     """Return the requests of each worker: each goes to who is free first."""
     crews: list[_Assigned] = [[] for _ in range(workers)]
     if len(served) <= workers:
