@@ -226,7 +226,7 @@ def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
     assert "ci-builders-0001" in plan
-    assert "#### The change makes no difference to machines now" in plan
+    assert "#### No effect" in plan
     report = json.loads((kept.checkout / "terraform.json").read_text(encoding="utf-8"))
     assert report == {"create": 1, "update": 0, "delete": 0}
 
