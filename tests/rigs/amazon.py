@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from ipaddress import ip_address, ip_network
 from typing import Any, Self
 
 import time_machine
@@ -15,7 +16,7 @@ from werkzeug.serving import make_server
 from tests.rigs.booting import BOOT, Greeter
 
 PORT = 22
-NETWORK = "127.19.0.0/16"
+NETWORK = ip_network("127.19.0.0/16")
 
 
 class BootingAmazon(AbstractContextManager["BootingAmazon"]):
@@ -59,6 +60,7 @@ class BootingAmazon(AbstractContextManager["BootingAmazon"]):
             for backend in regions.values()
             for each in backend.all_instances()
             if each.private_ip
+            and ip_address(each.private_ip) in NETWORK
             and each.state == "running"
             and self._now() - _aware(each.launch_time) >= BOOT
         }
