@@ -4,6 +4,8 @@ Permuting any input changes nothing, and equal inputs give byte-identical plans.
 The table of steps is the body of `begin`, then that of `reconcile`, in this order.
 """
 
+from collections.abc import Mapping
+
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.model.prices import with_price_lists
@@ -11,6 +13,7 @@ from fleet.planner.allocation import allocate
 from fleet.planner.assembly import Decided, assemble
 from fleet.planner.budgets import judge_budgets
 from fleet.planner.demand import sign_demand
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import lay_out
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.lifecycle.replace import replace_due
@@ -23,10 +26,12 @@ from fleet.planner.staffing import find_supplies, staff
 from fleet.schema.model import Fleet
 
 
-def reconcile(fleet: Fleet, world: World) -> Plan:
-    """Return what should be done about this world, and why."""
+def reconcile(
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
+) -> Plan:
+    """Return what should be done about this world, and why; `inventories` are those of it."""
     fleet = with_price_lists(fleet, world)
-    pool_plans = begin(fleet, world)
+    pool_plans = begin(fleet, world, inventories or take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)

@@ -32,7 +32,7 @@ from fleet.model.prices import type_names
 from fleet.model.values import Value, digest
 from fleet.planner.failures import recall
 from fleet.planner.images import ImageChoice, choose_image
-from fleet.planner.inventory import take_inventory
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.machine_inputs import Option, market_of, new_inputs
 from fleet.planner.units import State
 from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step, Tell
@@ -99,12 +99,12 @@ def judge_adoption(
 ) -> Adoption:
     """Return what is taken into a pool; PlanRefused where anything speaks against it."""
     declared = pool_to_adopt(fleet, pool)
-    censuses = take_inventory(fleet, world)
-    inventory = censuses[pool]
+    inventories = take_inventory(fleet, world)
+    inventory = inventories[pool]
     unheard = [*inventory.blind, *_unheard(world, declared)]
     if unheard:
         raise _refusal(f"the machines of pool {pool} are unknown: {'; '.join(unheard)}")
-    choice = choose_image(fleet, world, recall(fleet, world, censuses), pool)
+    choice = choose_image(fleet, world, recall(fleet, world, inventories), pool)
     case = _Case(fleet, world, pool, declared, choice, inventory.stack, outdated_too)
     for each in sorted(found, key=lambda one: one.machine.name):
         _judge(case, each)
@@ -116,11 +116,12 @@ def judge_adoption(
             f"{write_count(len(names), 'more machine')} would exceed it; raise it first"
         )
     after = _world_after(case)
+    inventories = take_inventory(fleet, after)
     if not case.against:
-        _judge_workers(case, after)
+        _judge_workers(case, inventories[pool])
     if case.against:
         raise _refusal("; ".join(case.against))
-    plan = reconcile(fleet, after)
+    plan = reconcile(fleet, after, inventories)
     return Adoption(
         fleet=fleet.fleet,
         pool=pool,
@@ -285,9 +286,9 @@ def _world_after(case: _Case) -> World:
     )
 
 
-def _judge_workers(case: _Case, after: World) -> None:
+def _judge_workers(case: _Case, after: PoolInventory) -> None:
     """Refuse machines that the next apply would let go of because of their workers."""
-    units = {unit.name: unit for unit in take_inventory(case.fleet, after)[case.pool].units}
+    units = {unit.name: unit for unit in after.units}
     for _, each in case.taken:
         state = units[each.machine.name].state
         if state not in _CAPACITY:

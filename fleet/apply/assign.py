@@ -6,11 +6,10 @@ broken fails its ticket.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
 
 from fleet.apply.observe import Sources
 from fleet.model.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
@@ -19,7 +18,7 @@ from fleet.model.tickets import Given, Ticket
 from fleet.planner.competing import known_machines
 from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
-from fleet.tickets.handout import find_held, hand_out
+from fleet.tickets.handout import HandOut, find_held
 
 
 def _unnoted(_: str) -> None:
@@ -42,15 +41,14 @@ def hand_out_all(
         for queue, desk in sorted(sources.desks.items())
     }
     _clean(listed, sources, tell, note)
-    giver = _Giver(fleet, sources, listed, tell, note)
-    has_moved = bool(broken or sources.lenders)
-    for queue, tickets in open_tickets.items():
-        world = _with_workers(world, sources) if has_moved else world
-        if got := giver.give(world, queue, tickets):
-            reading = _without(world.queues[queue], {str(number) for number in got})
-            world = world.model_copy(update={"queues": {**world.queues, queue: reading}})
-            has_moved = True
-    return _with_workers(world, sources) if has_moved else world
+    if broken or sources.lenders:
+        world = _with_workers(world, sources)
+    given = Seen(fleet, world, sources, world.time).give(open_tickets, tell, note)
+    if not given:
+        return world
+    queues = {queue: _without(world.queues[queue], got) for queue, got in given.items()}
+    world = world.model_copy(update={"queues": {**world.queues, **queues}})
+    return _with_workers(world, sources)
 
 
 @dataclass(frozen=True)
@@ -60,59 +58,56 @@ class Seen:
     fleet: Fleet
     world: World
     sources: Sources
-    besides: Collection[str]
-    """Machines that get no ticket: it deleted them, or is changing them."""
     started: datetime
+    besides: Collection[str] = ()
+    """Machines that get no ticket: it deleted them, or is changing them."""
 
     def hand_out(self, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell) -> bool:
         """Give machines that were free then, and still are, to tickets that wait now, if any."""
-        has_given = False
         sources = replace(self.sources, executor=executor)
-        giver = _Giver(self.fleet, sources, _listed(self.world), tell, note)
         desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
         queues = {**self.world.queues, **desks}
         world = self.world.model_copy(update={"time": now, "queues": queues})
-        for queue, reading in desks.items():
-            if isinstance(reading.demand, Unknown) or not reading.demand.requests:
-                continue
-            tickets = sources.desks[queue].settle(now, None, ())
-            if giver.give(world, queue, tickets, self.besides):
-                world, has_given = _with_workers(world, sources), True
-        return has_given
-
-
-class _Giver(NamedTuple):
-    """Gives the machines that are listed to tickets."""
-
-    fleet: Fleet
-    sources: Sources
-    listed: "_Listed"
-    tell: Tell
-    note: Tell
+        waiting = {
+            queue: sources.desks[queue].settle(now, None, ())
+            for queue, reading in desks.items()
+            if not isinstance(reading.demand, Unknown) and reading.demand.requests
+        }
+        return bool(replace(self, world=world, sources=sources).give(waiting, tell, note))
 
     def give(
-        self,
-        world: World,
-        queue: str,
-        tickets: Iterable[Ticket],
-        besides: Collection[str] = (),
-    ) -> frozenset[int]:
-        """Return which of a queue's tickets got a machine."""
-        listed = self.listed
-        withheld = {*_withheld(listed, self.sources), *besides}
-        assigned = hand_out(self.fleet, world, queue, tickets, besides=withheld)
-        given = [
-            replace(
-                _given(self.fleet, queue, lease.ticket, listed[lease.machine], self.sources),
-                tags=assigned.tags[lease.ticket],
-                note=assigned.notes.get(lease.ticket, ""),
+        self, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
+    ) -> dict[str, frozenset[int]]:
+        """Give the machines that are free to tickets; return which got one, of each queue."""
+        if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
+            return {}
+        sources, listed = self.sources, _listed(self.world)
+        besides = {*_withheld(listed, sources), *self.besides}
+        hand_out = HandOut(self.fleet, self.world, besides)
+        given = {}
+        for queue, tickets in waiting.items():
+            assigned = hand_out.assign(queue, tickets)
+            leases = [lease for lease in assigned.leases if lease.machine in listed]
+            for lease in leases:
+                note(f"queue {queue}: give {lease.machine} to ticket {lease.ticket}")
+            got = _lease(
+                queue,
+                [
+                    replace(
+                        _given(self.fleet, queue, lease.ticket, listed[lease.machine], sources),
+                        tags=assigned.tags[lease.ticket],
+                        note=assigned.notes.get(lease.ticket, ""),
+                    )
+                    for lease in leases
+                ],
+                self.world,
+                sources,
+                tell,
             )
-            for lease in assigned.leases
-            if lease.machine in listed
-        ]
-        for each in given:
-            self.note(f"queue {queue}: give {each.machine} to ticket {each.ticket}")
-        return _lease(queue, given, world, self.sources, self.tell)
+            if got:
+                given[queue] = got
+                hand_out.take(queue, [lease for lease in leases if lease.ticket in got])
+        return given
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:
@@ -227,8 +222,9 @@ def _lease(
     return frozenset(leased.tickets)
 
 
-def _without(reading: QueueReading, ids: Collection[str]) -> QueueReading:
+def _without(reading: QueueReading, tickets: Iterable[int]) -> QueueReading:
     """Return what still waits."""
+    ids = {str(ticket) for ticket in tickets}
     if isinstance(reading.demand, Unknown):
         return reading
     left = tuple(each for each in reading.demand.requests if each.id not in ids)

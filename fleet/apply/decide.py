@@ -1,7 +1,7 @@
 """Load fleet.yaml, look at the world and plan: what every command does that shows a plan."""
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.apply.config import Config, check_file, load_config
@@ -15,6 +15,7 @@ from fleet.guard import guard
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.prices import with_price_lists
+from fleet.planner.inventory import PoolInventory
 from fleet.ports import Console
 from fleet.queues.recorded import read_world
 from fleet.reconcile import reconcile
@@ -85,10 +86,12 @@ def priced(config: Config, world: World) -> Config:
     return replace(config, fleet=fleet, warnings=tuple(kept))
 
 
-def plan_for(config: Config, world: World) -> Plan:
+def plan_for(
+    config: Config, world: World, inventories: Mapping[str, PoolInventory] | None = None
+) -> Plan:
     """Return the guarded plan for a world, with what fleet.yaml warns of."""
     config = priced(config, world)
-    plan = guard(config.fleet, reconcile(config.fleet, world))
+    plan = guard(config.fleet, reconcile(config.fleet, world, inventories))
     included = dict(_included(config, {path[:2] for path in plan.cited if path}))
     more = {"warnings": (*config.warnings, *plan.warnings), "included": included}
     return plan.model_copy(update=more)

@@ -18,7 +18,7 @@ from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, Wo
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Drain, Plan, Reason, Release
 from fleet.planner.failures import classify, settle
-from fleet.planner.inventory import take_inventory
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import market_of, swap_of, write_swap, write_user_data
 from fleet.planner.units import is_at_cloud
 from fleet.ports import (
@@ -486,14 +486,19 @@ def is_empty(stack: Stack | Unknown | None) -> bool:
 
 
 def settle_attempts(
-    fleet: Fleet, world: World, store: Store, *, besides: Collection[str] = ()
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    store: Store,
+    *,
+    besides: Collection[str] = (),
 ) -> None:
     """Write down what became of earlier tries, as far as the world tells.
 
     Of pools `besides` none has to be over that the world does not tell of.
     """
     if any(attempt.result == "starting" for attempt in world.attempts):
-        settled = settle(fleet, world, take_inventory(fleet, world))
+        settled = settle(fleet, world, inventories)
         store.record_attempts([each for each in settled if each.pool not in besides])
 
 

@@ -123,9 +123,9 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
     """Return what can be made anew of the stacks."""
     pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
     left = []
-    censuses = take_inventory(fleet, world)
-    memory = recall(fleet, world, censuses)
-    for name, inventory in censuses.items():
+    inventories = take_inventory(fleet, world)
+    memory = recall(fleet, world, inventories)
+    for name, inventory in inventories.items():
         shared = shared_settings(fleet, world, inventory.provider)
         because = _why_left(fleet, inventory, shared)
         choice = choose_image(fleet, world, memory, name)
@@ -168,10 +168,11 @@ def carry_out(
     if rebuild.unknown:
         raise PlanRefused(f"refused, nothing was changed: {'; '.join(rebuild.unknown)}")
     _count(fleet, world, sources)
+    inventories = take_inventory(fleet, world)
     outcomes = []
     for pool, workers in rebuild.pools.items():
         try:
-            _adopt(fleet, world, pool, workers, sources)
+            _adopt(fleet, inventories[pool], workers, sources)
         except FleetError as error:
             outcomes.append(StackOutcome(pool=pool, result="failed", error=str(error)))
         else:
@@ -238,10 +239,10 @@ def _count(fleet: Fleet, world: World, sources: Sources) -> None:
 
 
 def _adopt(
-    fleet: Fleet, world: World, pool: str, workers: Sequence[WorkerInputs], sources: Sources
+    fleet: Fleet, inventory: PoolInventory, workers: Sequence[WorkerInputs], sources: Sources
 ) -> None:
     """Take machines into a stack; where the engine would do anything else, it is refused."""
-    inventory = take_inventory(fleet, world)[pool]
+    pool = inventory.pool
     ref = stack_ref(fleet, pool, inventory.provider, inventory.stack)
     engine = sources.engine_of(inventory.provider)
     recorded = inventory.stack.workers if inventory.stack else ()

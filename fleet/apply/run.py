@@ -4,7 +4,7 @@ A failing pool blocks no other. The engine must be about to do exactly what the 
 workers; anything else is refused before it is done. A busy worker is never deleted.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -46,7 +46,7 @@ from fleet.model.facts import Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.competing import format_rivals
-from fleet.planner.inventory import extended, find_due
+from fleet.planner.inventory import PoolInventory, extended, find_due, take_inventory
 from fleet.ports import Asking, Console, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
@@ -87,21 +87,22 @@ def apply_once(
     lock = wired.store.lock(lock_owner(), started)
     executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
     with executor as (sources, cut), background.locked(lock) if background else lock as died:
-        run = _Run(config.fleet, sources, console, options, started)
+        run = _Run(config, sources, console, options, started)
         run.begin(died)
-        seen = run.observe(config)
+        seen = run.observe()
         config = priced(config, seen)
-        run = replace(run, fleet=config.fleet)
+        run = replace(run, config=config)
         with signals.changing():
             world = hand_out_all(config.fleet, seen, sources, console.note, run.note)
             remember_rules(world, sources.store)
             world, troubles = run.apply_shared_stacks(world)
-        plan = selected_part(options.selection, plan_for(config, world))
+        inventories = take_inventory(config.fleet, world)
+        plan = selected_part(options.selection, plan_for(config, world, inventories))
         plan = idle_part(sources.executor.under_way, plan)
         note_waits(config.fleet, world, plan, sources)
         show(plan)
         with signals.changing(cut):
-            outcome = run.execute(world, plan, troubles, partial(plan_for, config))
+            outcome = run.execute(world, inventories, plan, troubles)
             run.record(plan, outcome)
         if background:
             background.seen = run.seen(world, plan)
@@ -112,11 +113,16 @@ def apply_once(
 class _Run:
     """The steps of one run, under the lock."""
 
-    fleet: Fleet
+    config: Config
     sources: Sources
     console: Console
     options: RunOptions
     started: datetime
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the fleet, at the prices that are known by now."""
+        return self.config.fleet
 
     def begin(self, died: str | None) -> None:
         """Write that this run has begun; refuse a wrong selection and a wrong clock."""
@@ -136,10 +142,10 @@ class _Run:
         """Write a step into the journal, before it is done."""
         self.sources.store.record_step(started=self.started, step=step)
 
-    def observe(self, config: Config) -> World:
+    def observe(self) -> World:
         """Return the world; refuse where no server agrees with this computer's clock."""
         sources = replace(self.sources, asking=self._asking())
-        world = look(config, sources, self.console)
+        world = look(self.config, sources, self.console)
         if not self.options.trusts_clock:
             check_servers(world, TRUST)
         return world
@@ -180,16 +186,16 @@ class _Run:
     def execute(
         self,
         world: World,
+        inventories: Mapping[str, PoolInventory],
         plan: Plan,
         troubles: tuple[StackOutcome, ...],
-        plan_again: Callable[[World], Plan],
     ) -> Outcome:
         """Carry out the plan; `troubles` are what went wrong with shared stacks before it."""
         selection, store = self.options.selection, self.sources.store
         changes = find_changes(selection, plan)
         if selection.saved is not None and not changes:
             world, troubles, changes = apply_shared_stacks_of_saved(
-                selection, world, self._apply_shared_stacks, plan_again
+                selection, world, self._apply_shared_stacks, partial(plan_for, self.config)
             )
         if changes:
             return Outcome(plan=plan.digests.plan, stacks=troubles, outdated=changes)
@@ -199,6 +205,7 @@ class _Run:
         if not competing_provisioners(world, plan):
             promoted = promote_all(plan, store, SystemClock().now(), self.note, tell)
         sources = journalled(self.sources, self.note)
+        settle_accounts(self.fleet, world, inventories, sources, tell)
         outcome = apply_plan(self.fleet, world, plan, sources, tell)
         stacks = (*troubles, *outcome.stacks)
         return outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
@@ -216,7 +223,7 @@ class _Run:
         """Return what the next run can go by while it observes."""
         leaving = {each.worker for each in plan.actions if not isinstance(each, Create)}
         leaving = leaving.union(*self.sources.executor.under_way.values())
-        return Seen(self.fleet, world, self.sources, leaving, self.started)
+        return Seen(self.fleet, world, self.sources, self.started, leaving)
 
 
 def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:
@@ -267,10 +274,21 @@ def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
     return tuple(refused)
 
 
+def settle_accounts(
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    sources: Sources,
+    tell: Tell,
+) -> None:
+    """Charge the time until now, and record what became of earlier attempts, as was observed."""
+    charge_ledger(fleet, world, inventories, sources.store, tell)
+    besides = sources.executor.under_way
+    settle_attempts(fleet, world, inventories, sources.store, besides=besides)
+
+
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
-    charge_ledger(fleet, world, sources.store, tell)
-    settle_attempts(fleet, world, sources.store, besides=sources.executor.under_way)
     refused = competing_provisioners(world, plan)
     if refused:
         return Outcome(plan=plan.digests.plan, refused=refused)

@@ -12,7 +12,7 @@ from datetime import datetime
 from fleet.model.facts import Stack, Unknown, Worker, WorkerState, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Drain, Release
-from fleet.planner.inventory import take_inventory
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import charge, gap_of, periods
 from fleet.ports import Charging, Store, Tell
 from fleet.schema.model import Fleet
@@ -115,7 +115,13 @@ def _machine(action: Action | Release, stack: Stack | None) -> str:
     return f"{action.pool}/{action.worker}:{stack.ids.get(action.worker, '') if stack else ''}"
 
 
-def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
+def charge_ledger(
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    store: Store,
+    tell: Tell,
+) -> None:
     """Charge the time since the ledger was last charged, before anything is changed.
 
     Where this run is killed before that, the next one charges the time of both.
@@ -130,7 +136,7 @@ def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
         since=ledger.charged_until,
         until=world.time,
         currency=fleet.money.currency,
-        entries=charge(fleet, world, take_inventory(fleet, world)),
+        entries=charge(fleet, world, inventories),
     )
     late = gap_of(world)
     if late:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fleet.apply.observe import Sources
-from fleet.apply.run import apply_plan
+from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.unrecorded import both, delete_unrecorded_machines, machine_at
 from fleet.model.digests import seal
 from fleet.model.facts import Listing, Stack, Unknown, World
@@ -197,6 +197,7 @@ def sweep_machines(
     fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> Outcome:
     """Carry out the guarded plan of a sweep; return what became of each pool it touches."""
+    settle_accounts(fleet, world, take_inventory(fleet, world), sources, tell)
     held = [action for action in plan.actions if _is_recorded(world, action)]
     stray = [action for action in plan.actions if action not in held]
     pools = sorted({action.pool for action in stray})

@@ -19,7 +19,8 @@ from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, fin
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Signed, Supply, required_of, sign_demand
 from fleet.planner.desk import desks_of
-from fleet.planner.layout import Layout, class_of, lay_out, priority_at
+from fleet.planner.inventory import take_inventory
+from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.limits import limits_on
@@ -33,7 +34,16 @@ from fleet.tagrules.context import NOTHING
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary
-from fleet.tickets.assignment import Assignment, Budget, Ready, Suitable, Terms, assign, in_order
+from fleet.tickets.assignment import (
+    Assignment,
+    Budget,
+    Lease,
+    Ready,
+    Suitable,
+    Terms,
+    assign,
+    in_order,
+)
 
 _SHOWN = 12
 ITS_TURN = "each `fleet apply` assigns free machines and creates others"
@@ -217,48 +227,80 @@ def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
             yield name, offer_of_pool(fleet, name, ())
 
 
-def hand_out(
-    fleet: Fleet,
-    world: World,
-    queue: str,
-    tickets: Iterable[Ticket],
-    besides: Collection[str] = (),
-) -> Assignment:
-    """Return which of a queue's tickets get which machines, and why the others wait.
+class HandOut:
+    """Assigns free machines to the tickets of each queue in turn, by one inventory of the world.
 
-    A ticket that the world does not list, as one opened since, waits for the next run. No ticket
-    gets a machine in `besides`.
+    What a queue takes, the ones after it no longer get; no ticket gets a machine in `besides`.
     """
-    pool_plans = begin(fleet, world)
-    supplies = find_supplies(fleet, world, pool_plans)
-    demand = sign_demand(fleet, world, supplies)
-    signed = {
-        request.key: each for each in demand if each.queue == queue for request in each.requests
-    }
-    terms = terms_of(fleet, queue)
-    if spending_limits(fleet):
-        terms = _with_budgets(terms, lay_out(fleet, world, pool_plans, supplies, demand), queue)
-    current = [expire(ticket, world.time) for ticket in tickets]
-    # To limits and classes counts what a ticket asks for by the rules, too.
-    taking = [
-        replace(each, tags=each.counting)
-        if each.machine
-        else replace(each, tags=tuple(required_of(signed[f"{queue}/{each.id}"].ask)))
-        for each in current
-        if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
-    ]
-    free = _ready(pool_plans, supplies, queue, desks_of(fleet, world.queues))
-    kinds = {each.name: each for each in free if each.name not in besides}
-    suits = _suits(fleet, queue, supplies, signed, demand)
-    assignment = assign(taking, kinds.values(), suits, terms, world.time)
-    for lease in assignment.leases:
-        each = signed[f"{queue}/{lease.ticket}"]
-        lacking = each.dropped - supplies[kinds[lease.machine].kind].offer.provides
-        ask = replace(each.ask, required=each.ask.required - lacking)
-        assignment.tags[lease.ticket] = tuple(required_of(ask))
-        if note := _note(each, lacking):
-            assignment.notes[lease.ticket] = note
-    return assignment
+
+    def __init__(self, fleet: Fleet, world: World, besides: Collection[str] = ()) -> None:
+        self._fleet, self._world = fleet, world
+        self._pool_plans = begin(fleet, world, take_inventory(fleet, world))
+        self._supplies = find_supplies(fleet, world, self._pool_plans)
+        self._demand = sign_demand(fleet, world, self._supplies)
+        self._taken = {*besides}
+        self._group_of: dict[str, str] = {}
+        self._budgets: list[Budget] = []
+        if spending_limits(fleet):
+            layout = lay_out(fleet, world, self._pool_plans, self._supplies, self._demand)
+            self._group_of = {e.key: group.id for group in layout.groups for e in group.requests}
+            rows = [account.row for account in layout.accounts]
+            self._budgets = [Budget(r.path, r.because, r.room, r.requests) for r in rows]
+
+    def assign(self, queue: str, tickets: Iterable[Ticket]) -> Assignment:
+        """Return which of a queue's tickets get which machines, and why the others wait.
+
+        A ticket that the world does not list, as one opened since, waits for the next run.
+        """
+        signed = {
+            request.key: each
+            for each in self._demand
+            if each.queue == queue
+            for request in each.requests
+        }
+        terms = replace(
+            terms_of(self._fleet, queue),
+            budgets=tuple(self._budgets),
+            group_of=lambda ticket: self._group_of.get(f"{queue}/{ticket.id}", ""),
+        )
+        current = [expire(ticket, self._world.time) for ticket in tickets]
+        # To limits and classes counts what a ticket asks for by the rules, too.
+        taking = [
+            replace(each, tags=each.counting)
+            if each.machine
+            else replace(each, tags=tuple(required_of(signed[f"{queue}/{each.id}"].ask)))
+            for each in current
+            if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
+        ]
+        desks = desks_of(self._fleet, self._world.queues)
+        free = _ready(self._pool_plans, self._supplies, queue, desks)
+        kinds = {each.name: each for each in free if each.name not in self._taken}
+        suits = _suits(self._fleet, queue, self._supplies, signed, self._demand)
+        assignment = assign(taking, kinds.values(), suits, terms, self._world.time)
+        for lease in assignment.leases:
+            each = signed[f"{queue}/{lease.ticket}"]
+            lacking = each.dropped - self._supplies[kinds[lease.machine].kind].offer.provides
+            ask = replace(each.ask, required=each.ask.required - lacking)
+            assignment.tags[lease.ticket] = tuple(required_of(ask))
+            if note := _note(each, lacking):
+                assignment.notes[lease.ticket] = note
+        return assignment
+
+    def take(self, queue: str, leases: Iterable[Lease]) -> None:
+        """Note which tickets did get a machine, for the queues that come after this one."""
+        kinds = {unit: kind for kind, supply in self._supplies.items() for unit in supply.units}
+        served = {f"{queue}/{lease.ticket}": lease.machine for lease in leases}
+        for key, machine in served.items():
+            at = (self._group_of.get(key, ""), kinds[machine])
+            self._budgets = [
+                replace(each, left=each.left - each.takes.get(at, 0)) for each in self._budgets
+            ]
+        self._taken.update(served.values())
+        left = (
+            replace(each, requests=tuple(r for r in each.requests if r.key not in served))
+            for each in self._demand
+        )
+        self._demand = tuple(each for each in left if each.requests)
 
 
 def _note(signed: Signed, lacking: Collection[str]) -> str:
@@ -269,17 +311,6 @@ def _note(signed: Signed, lacking: Collection[str]) -> str:
     ]
     parts += [f"without {each.tag}: {each.because}" for each in signed.refused]
     return "; ".join(parts)
-
-
-def _with_budgets(terms: Terms, layout: Layout, queue: str) -> Terms:
-    """Return the terms with what budgets have left by this plan, and what tickets take of it."""
-    groups = {each.key: group.id for group in layout.groups for each in group.requests}
-    rows = [account.row for account in layout.accounts]
-    return replace(
-        terms,
-        budgets=tuple(Budget(row.path, row.because, row.room, row.requests) for row in rows),
-        group_of=lambda ticket: groups.get(f"{queue}/{ticket.id}", ""),
-    )
 
 
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from fleet.apply.observe import Sources, observe
-from fleet.apply.run import apply_plan
+from fleet.apply.run import apply_plan, settle_accounts
 from fleet.model.facts import Attempt, World
 from fleet.model.plan import Create, Reason
+from fleet.planner.inventory import take_inventory
 from fleet.ports import StackRef
 from fleet.state.store import DatabaseStore
 from tests.builders import (
@@ -53,7 +54,10 @@ class TicketDesk:
         """Carry the actions out and return what failed."""
         plan = a_plan(actions=actions, pools=(a_pool_verdict(provider="desk"),))
         seen = a_world(**(NOTHING | world))
-        outcome = apply_plan(a_sim_fleet(), seen, plan, self.sources, lambda _: None)
+        said: list[str] = []
+        fleet, tell = a_sim_fleet(), said.append
+        settle_accounts(fleet, seen, take_inventory(fleet, seen), self.sources, tell)
+        outcome = apply_plan(fleet, seen, plan, self.sources, tell)
         return outcome.stacks[0].error
 
     @property

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fleet.apply.observe import Sources, observe
-from fleet.apply.run import apply_plan
+from fleet.apply.run import apply_plan, settle_accounts
 from fleet.model.facts import Ledger, Unknown, World
+from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import periods
 from fleet.ports import Engine, Since
 from fleet.state.store import DatabaseStore
@@ -71,7 +72,9 @@ def apply(
 ) -> list[str]:
     said: list[str] = []
     plan = a_plan(pools=(a_pool_verdict(provider="desk"),))
-    apply_plan(FLEET, world, plan, sources(store, engine_of), said.append)
+    edges = sources(store, engine_of)
+    settle_accounts(FLEET, world, take_inventory(FLEET, world), edges, said.append)
+    apply_plan(FLEET, world, plan, edges, said.append)
     return said
 
 

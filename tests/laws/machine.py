@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fleet.apply.observe import Sources, observe
-from fleet.apply.run import apply_plan
+from fleet.apply.run import apply_plan, settle_accounts
 from fleet.errors import WorkerBusy
 from fleet.guard import guard
 from fleet.model.facts import (
@@ -27,6 +27,7 @@ from fleet.model.facts import (
 )
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Create, Plan
+from fleet.planner.inventory import take_inventory
 from fleet.ports import StackRef
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
@@ -206,7 +207,9 @@ class Farm:
         run = Run(self.fleet, world, before, guard(self.fleet, before), dict(self.made))
         self._prepare(run.plan, dies_after)
         try:
-            run.outcome = apply_plan(self.fleet, world, run.plan, self.sources(), lambda _: None)
+            sources, inventories = self.sources(), take_inventory(self.fleet, world)
+            settle_accounts(self.fleet, world, inventories, sources, lambda _: None)
+            run.outcome = apply_plan(self.fleet, world, run.plan, sources, lambda _: None)
         except Killed:
             pass
         finally:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from fleet.model.facts import (
     Demand,
+    Ledger,
     Listing,
     Machine,
     MachineState,
@@ -20,8 +21,9 @@ from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
 from fleet.tickets.desk import read_desk
-from fleet.tickets.handout import hand_out
+from fleet.tickets.handout import HandOut
 from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
@@ -192,7 +194,7 @@ def test_a_desk_that_cannot_be_read_freezes_its_pools() -> None:
 def given_out(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> list[tuple[int, str]]:
     """Return what is given out of one machine that runs."""
     world = world_of(a_reading(*tickets, tenancies=tenancies), listing_of())
-    leases = hand_out(FLEET, world, "tickets", tickets).leases
+    leases = HandOut(FLEET, world).assign("tickets", tickets).leases
     return [(lease.ticket, lease.machine) for lease in leases]
 
 
@@ -203,7 +205,7 @@ def test_a_free_machine_is_given_to_who_waits() -> None:
 def test_a_ticket_that_the_world_does_not_tell_of_waits_for_the_next_time() -> None:
     world = world_of(a_reading(), listing_of())
 
-    assert hand_out(FLEET, world, "tickets", [a_ticket(7)]).leases == []
+    assert HandOut(FLEET, world).assign("tickets", [a_ticket(7)]).leases == []
 
 
 def test_a_machine_that_no_tag_fits_is_not_given() -> None:
@@ -241,7 +243,7 @@ def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
     ticket = a_ticket(7, tags=("arch_x86_64", "extra_powerful"))
     world = with_another(world_of(a_reading(ticket), listing_of()), "a-plain")
 
-    assert hand_out(fleet, world, "tickets", [ticket]).leases == [(7, NAME)]
+    assert HandOut(fleet, world).assign("tickets", [ticket]).leases == [(7, NAME)]
 
 
 def test_a_ticket_without_a_sandbox_is_named_by_its_number_at_a_limit() -> None:
@@ -261,7 +263,7 @@ def test_a_ticket_gets_a_machine_on_demand_only_where_no_usual_one_is_free() -> 
     first, second = a_ticket(7), a_ticket(8)
     world = with_another(world_of(a_reading(first, second), listing_of()), "usual")
 
-    leases = hand_out(fleet, world, "tickets", [first, second]).leases
+    leases = HandOut(fleet, world).assign("tickets", [first, second]).leases
 
     assert leases == [(7, "debian-ci-usual-0001"), (8, NAME)]
 
@@ -281,7 +283,8 @@ def with_another(world: World, pool: str) -> World:
 def test_a_machine_with_failing_livechecks_is_deleted_though_it_had_no_ticket() -> None:
     listing = listing_of(state=MachineState.FAILED)
 
-    (pool_plan,) = begin(FLEET, world_of(a_reading(), listing)).values()
+    world = world_of(a_reading(), listing)
+    (pool_plan,) = begin(FLEET, world, take_inventory(FLEET, world)).values()
 
     assert [(type(each), each.reason) for each in pool_plan.actions] == [
         (Drain, Reason.LIVECHECK_FAILED)
@@ -297,8 +300,8 @@ def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() ->
     waits = a_ticket(8, **build)
     world = world_of(a_reading(other, waits), listing_of())
 
-    assert hand_out(fleet, world, "tickets", [other, waits]).leases == []
-    assert hand_out(fleet, world, "tickets", [waits]).leases == [(8, NAME)]
+    assert HandOut(fleet, world).assign("tickets", [other, waits]).leases == []
+    assert HandOut(fleet, world).assign("tickets", [waits]).leases == [(8, NAME)]
 
 
 def test_the_work_of_a_ticket_has_the_names_that_the_ticket_had_while_it_waited() -> None:
@@ -315,3 +318,38 @@ def test_the_work_of_a_ticket_has_the_names_that_the_ticket_had_while_it_waited(
     assert worker.work is not None
     assert worker.work.package == "chromium"
     assert worker.work.names == ("ada/browsers/fedora-43-x86_64/chromium",)
+
+
+TWO_QUEUES = {"tickets": {"kind": "tickets"}, "others": {"kind": "tickets"}}
+
+
+def one_of_each(fleet: Fleet, world: World) -> list[tuple[int, str]]:
+    """Return what is given to a ticket of one queue, then to one of another."""
+    first, second = a_ticket(7), a_ticket(8)
+    queues = {"tickets": a_reading(first), "others": a_reading(second)}
+    hand_out = HandOut(fleet, world.model_copy(update={"queues": queues}))
+    given = hand_out.assign("tickets", [first]).leases
+    hand_out.take("tickets", given)
+    return [*given, *hand_out.assign("others", [second]).leases]
+
+
+def test_what_one_queue_of_tickets_gets_the_next_does_not() -> None:
+    fleet = a_ticket_fleet(queues=TWO_QUEUES)
+
+    given = one_of_each(fleet, world_of(a_reading(), listing_of()))
+
+    assert given == [(7, NAME)]
+
+
+def test_the_tickets_of_all_queues_share_what_a_budget_has_left() -> None:
+    world = with_another(world_of(a_reading(), listing_of()), "usual")
+    world = world.model_copy(update={"ledger": Ledger(charged_until=NOW)})
+    pools = FLEET.pools | {"usual": FLEET.pools["powerful"]}
+    hours = {"machine_hours_per_day": 40}
+    fleet = a_ticket_fleet(queues=TWO_QUEUES, budgets={"all": hours}).model_copy(
+        update={"pools": pools}
+    )
+    unlimited = fleet.model_copy(update={"budgets": {}})
+
+    assert one_of_each(unlimited, world) == [(7, NAME), (8, "debian-ci-usual-0001")]
+    assert one_of_each(fleet, world) == [(7, NAME)]

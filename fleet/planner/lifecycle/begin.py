@@ -3,10 +3,12 @@
 What goes whatever waits gets no new work, so that this comes before anything is given out.
 """
 
+from collections.abc import Mapping
+
 from fleet.model.facts import Unknown, World
 from fleet.planner.failures import find_lost, recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import take_inventory
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.lifecycle.failed import (
     delete_deaf,
     delete_disconnected,
@@ -35,9 +37,11 @@ from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import offer_of_pool
 
 
-def begin(fleet: Fleet, world: World) -> dict[str, PoolPlan]:
+def begin(
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
+) -> dict[str, PoolPlan]:
     """Return the drafts of all pools, with what goes that is not for want of work."""
-    pool_plans = _begin(fleet, world)
+    pool_plans = _begin(fleet, world, inventories)
     for pool_plan in pool_plans.values():
         finish_interrupted(pool_plan)
         delete_failed(world, pool_plan)
@@ -55,12 +59,13 @@ def begin(fleet: Fleet, world: World) -> dict[str, PoolPlan]:
     return pool_plans
 
 
-def _begin(fleet: Fleet, world: World) -> dict[str, PoolPlan]:
+def _begin(
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
+) -> dict[str, PoolPlan]:
     remembered = known_names(fleet, world)
     pool_plans = {}
-    censuses = take_inventory(fleet, world)
-    memory = recall(fleet, world, censuses)
-    for name, inventory in censuses.items():
+    memory = recall(fleet, world, inventories)
+    for name, inventory in inventories.items():
         choice = choose_image(fleet, world, memory, name)
         pool = fleet.pools.get(name)
         shared = shared_settings(fleet, world, inventory.provider)
