@@ -172,6 +172,7 @@ class MachineApi(Protocol):
         """Delete a machine; one that is already gone is fine."""
 
 
+@runtime_checkable
 class Adopter(Protocol):
     """Where machines that exist can be found by a label and marked; only some providers are."""
 

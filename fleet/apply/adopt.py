@@ -25,6 +25,7 @@ from fleet.model.facts import (
     Unknown,
     WorkerInputs,
     World,
+    market_of,
 )
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
@@ -33,15 +34,14 @@ from fleet.model.values import Value, digest
 from fleet.planner.failures import recall
 from fleet.planner.images import ImageChoice, choose_image
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.machine_inputs import Option, market_of, new_inputs
+from fleet.planner.machine_inputs import Option, new_inputs
 from fleet.planner.units import State
 from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step, Tell
 from fleet.reconcile import reconcile
 from fleet.report.terminal import Line, Span, Style, line, lines_to_text
 from fleet.report.words import many
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, serves_queue, static_names
 from fleet.schema.units import write_count
-from fleet.tagrules import serves_queue, static_names
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9.-]{{0,{LONGEST - 1}}}")
 _CAPACITY = (State.IDLE, State.BUSY, State.ASSUMED, State.DISCONNECTED)

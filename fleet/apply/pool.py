@@ -14,13 +14,12 @@ from datetime import timedelta
 from fleet.apply.observe import Sources
 from fleet.apply.spending import refund, spend, undone
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
-from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World
+from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World, market_of
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Drain, Plan, Reason, Release
+from fleet.model.user_data import write_swap, write_user_data
 from fleet.planner.failures import classify, settle
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.machine_inputs import market_of, swap_of, write_swap, write_user_data
-from fleet.planner.units import is_at_cloud
 from fleet.ports import (
     Change,
     Engine,
@@ -32,7 +31,7 @@ from fleet.ports import (
     Store,
     Tell,
 )
-from fleet.schema.model import DebusineQueue, Fleet, Pool
+from fleet.schema.model import DebusineQueue, Fleet, Pool, is_at_cloud
 from fleet.tagrules.debusine import static_tags
 
 _LINE_LIMIT = 300
@@ -319,7 +318,7 @@ class Enrolling:
 
     def _swap(self, action: Create) -> int:
         pool = self.fleet.pools.get(action.pool)
-        return swap_of(pool) if isinstance(pool, Pool) else 0
+        return pool.swap if isinstance(pool, Pool) else 0
 
     def _swap_at_cloud(self, action: Create) -> int:
         """Return what a server that no queue enrols has to make by itself; commands are told."""

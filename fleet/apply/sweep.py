@@ -30,9 +30,8 @@ from fleet.ports import Tell
 from fleet.report import words
 from fleet.report.plan_text import changes_section
 from fleet.report.terminal import Line, Span, Style, line, lines_to_text, title
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules import serves_queue
 
 _SAID = {
     Reason.EXPIRED: "a sweep looks at expired machines, not at demand",

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 
 from fleet.model.prices import (
     LOCATIONS,
-    SOURCE,
     MachineType,
     find_types,
     known_types,
     listed_type,
     markets_of,
     shipped_types,
+    source_of,
     table_of,
     type_names,
 )
@@ -24,7 +24,6 @@ from fleet.schema.model import (
     Pool,
     Provider,
     Section,
-    SimProvider,
 )
 
 
@@ -77,13 +76,11 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     close = _most_alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
     known = f"known: {', '.join(sold)}; or state" if sold else "state"
     message = f"the catalogue has no machine type '{wanted}' for provider '{pool.provider}'"
-    # Hetzner's own price list may have types that are newer than the catalogue.
-    may_be_new = isinstance(
-        fleet.providers[pool.provider], HcloudProvider
-    ) and _HETZNER_TYPE.fullmatch(wanted)
+    # A provider's own price list may have types that are newer than the catalogue.
+    may_be_new = re.fullmatch(fleet.providers[pool.provider].listed_types, wanted)
     return Finding(
         "unknown-machine-type",
-        f"{message}; the pool creates none unless Hetzner's price list has it"
+        f"{message}; the pool creates none unless the provider's price list has it"
         if may_be_new
         else message,
         path,
@@ -92,8 +89,6 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     )
 
 
-_HETZNER_TYPE = re.compile(r"c[a-z]{1,3}\d{2}")
-"""What names of Hetzner's machine types look like, future ones included."""
 _NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<size>[a-z0-9]+))?")
 
 
@@ -136,9 +131,9 @@ def missing_price(fleet: Fleet) -> Iterator[Finding]:
         unpriced = [each for each in types if each.price is None]
         if unpriced:
             alone = len(unpriced) == len(types)
-            # A cloud has prices for what it sells; Hetzner's price list is read at each run.
+            # A cloud has prices for what it sells.
             known = table_of(provider).types
-            listed = isinstance(provider, HcloudProvider) and bool(type_names(pool))
+            listed = bool(provider.listed_types and type_names(pool))
             sold = listed or all(each.name in known for each in unpriced)
             message = _describe_unpriced(provider, unpriced, named=bool(type_names(pool)))
             yield Finding(
@@ -164,7 +159,7 @@ def _describe_unpriced(provider: Provider, unpriced: list[MachineType], *, named
     if not named:
         return "machine has cores and memory but no price"
     types = ", ".join(each.name for each in unpriced)
-    place = f" at {provider.place}" if provider.kind in SOURCE else ""
+    place = f" at {provider.place}" if source_of(provider.kind) else ""
     as_of = table_of(provider).as_of
     dated = f" of {as_of}" if as_of else ""
     return f"the catalogue{dated} has no price for {types}{place}"
@@ -188,7 +183,7 @@ def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
         message = f"provider '{pool.provider}' has no spot price for {', '.join(unsold)}"
     number = markets_of(pool).index("spot")
     # Where prices come from a table, a later one may have a spot price.
-    stays = provider is not None and not (provider.has_spot and provider.kind in SOURCE)
+    stays = provider is not None and not (provider.has_spot and source_of(provider.kind))
     alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
     return Finding(
         "market-not-sold",
@@ -205,8 +200,8 @@ def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
         if not isinstance(pool, Pool) or not isinstance(pool.machine, Machine):
             continue
         machine, provider = pool.machine, fleet.providers.get(pool.provider)
-        needed = (machine.disk or 0) + (machine.swap or 0)
-        if not isinstance(provider, HcloudProvider) or not needed:
+        needed = (machine.disk or 0) + pool.swap
+        if provider is None or not provider.has_fixed_disks or not needed:
             continue
         sold = [listed_type(fleet, pool.provider, each) for each in type_names(pool)]
         small = [each for each in sold if each is not None and each.disk < needed]
@@ -215,7 +210,7 @@ def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
             key = "disk" if machine.disk else "swap"
             yield Finding(
                 "disk-above-type",
-                f"disk and swap need {_gib(needed)}, but {disks} (fixed by Hetzner)",
+                f"disk and swap need {_gib(needed)}, but {disks} (fixed by the provider)",
                 ("pools", name, "machine", key),
                 hint="choose a larger type, or reduce disk and swap",
             )
@@ -251,8 +246,7 @@ def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
 
 def _written_money(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
     for name, provider in fleet.providers.items():
-        if isinstance(provider, SimProvider):
-            yield from _simulated_money(("providers", name), provider)
+        yield from _stated_prices(("providers", name), provider)
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool) and pool.budget:
             yield from _amounts(("pools", name, "budget"), pool.budget)
@@ -262,13 +256,14 @@ def _written_money(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
         yield ("guards", "refuse", "cost_increase"), fleet.guards.refuse.cost_increase
 
 
-def _simulated_money(path: Path, provider: SimProvider) -> Iterator[tuple[Path, Money]]:
+def _stated_prices(path: Path, provider: Provider) -> Iterator[tuple[Path, Money]]:
     for key in ("address", "disk"):
-        extra = getattr(provider.billing, key)
+        extra = getattr(provider.own_billing, key, None)
         if extra is not None:
             yield (*path, "billing", key), extra
-    for kind, sold in provider.types.items():
-        yield (*path, "types", kind, "price"), sold.price
+    for kind, sold in provider.own_types.items():
+        if sold.price:
+            yield (*path, "types", kind, "price"), sold.price
         if sold.spot:
             yield (*path, "types", kind, "spot"), sold.spot
 

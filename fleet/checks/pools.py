@@ -6,19 +6,18 @@ from difflib import get_close_matches
 
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
-    AwsProvider,
     Fleet,
-    HcloudProvider,
     ImageRecipe,
     Pool,
     Ready,
     StaticPool,
     TicketQueue,
     beginning_of,
+    has_no_usable_queue,
+    serves_queue,
     speaks_resalloc,
 )
 from fleet.schema.units import NAME_PATTERN, write_duration
-from fleet.tagrules.offers import has_no_usable_queue, serves_queue
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -85,9 +84,6 @@ def pool_name(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-_SSH = 22
-
-
 def never_ready(fleet: Fleet) -> Iterator[Finding]:
     """Require that a pool's machines can get work, and that the port of `ready` is open."""
     for name, pool in fleet.pools.items():
@@ -109,7 +105,7 @@ def never_ready(fleet: Fleet) -> Iterator[Finding]:
 def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[Finding]:
     path = ("pools", name, "ready")
     provider = fleet.providers.get(pool.provider)
-    if not isinstance(provider, HcloudProvider | AwsProvider):
+    if provider is None or not provider.is_cloud:
         yield Finding(
             "never-ready",
             f"`ready` works only with hcloud and aws, and provider '{pool.provider}' is neither",
@@ -127,8 +123,8 @@ def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[
             path,
             hint="remove it, or serve a queue of kind tickets",
         )
-    if not _opens(provider, ready.port):
-        key = "firewall" if isinstance(provider, HcloudProvider) else "ssh_from"
+    key = provider.blocked_by(ready.port)
+    if key:
         yield Finding(
             "never-ready",
             f"`{key}` of provider '{pool.provider}' blocks port {ready.port}, so no machine "
@@ -136,25 +132,6 @@ def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[
             (*path, "port") if "port" in ready.model_fields_set else path,
             hint=f"allow this computer in providers.{pool.provider}.{key}",
         )
-
-
-def _opens(provider: HcloudProvider | AwsProvider, port: int) -> bool:
-    """Say whether a provider's firewall opens a port to any address."""
-    if isinstance(provider, AwsProvider):
-        return port == _SSH and bool(provider.ssh_from)
-    if provider.firewall is None:
-        return True
-    return any(
-        rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or "any", port)
-        for rule in provider.firewall
-    )
-
-
-def _covers(ports: str, port: int) -> bool:
-    if ports == "any":
-        return True
-    first, _, last = ports.partition("-")
-    return int(first) <= port <= int(last or first)
 
 
 def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:

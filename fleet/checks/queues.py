@@ -5,8 +5,14 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from fleet.schema.findings import Finding, Path, did_you_mean
-from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, ImageRecipe, TicketQueue
-from fleet.tagrules import serves_queue
+from fleet.schema.model import (
+    CoprQueue,
+    DebusineQueue,
+    Fleet,
+    ImageRecipe,
+    TicketQueue,
+    serves_queue,
+)
 from fleet.tagrules.vocabulary import mentions
 
 

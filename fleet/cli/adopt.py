@@ -15,8 +15,6 @@ from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json
-from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import PlanRefused, SourceUnreachable, WrongUsage
 from fleet.model.facts import Found, Stack, Unknown, World
 from fleet.model.outcome import Outcome
@@ -103,7 +101,7 @@ def _find(adopter: Adopter, provider: str, key: str, value: str) -> tuple[Found,
 
 def _adopter(sources: Sources, provider: str) -> Adopter:
     found = sources.providers.get(provider)
-    if isinstance(found, SimCloud | HcloudMachines):
+    if isinstance(found, Adopter):
         return found
     raise PlanRefused(
         f"refused, nothing was changed: provider {provider} cannot find and label machines; "

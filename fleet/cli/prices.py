@@ -9,7 +9,7 @@ from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
-from fleet.model.prices import SOURCE, Table, table_of, with_price_list
+from fleet.model.prices import Table, source_of, table_of, with_price_list
 from fleet.ports import Console, Store
 from fleet.report.json import value_to_json
 from fleet.report.prices import (
@@ -58,8 +58,8 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
             return compare_prices(counted, name, told, told.read_at.date())
     except FleetError as error:
         return _unchecked(fleet, name, str(error), failed=True)
-    source = SOURCE.get(cloud.declared.kind)
-    if source is None:
+    source = source_of(cloud.declared.kind)
+    if not source:
         return _unchecked(fleet, name, "its prices are those of fleet.yaml")
     return _unchecked(
         fleet,
@@ -70,7 +70,7 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
 
 def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:
     declared = fleet.providers[name]
-    shipped = table_of(declared) if declared.kind in SOURCE else Table()
+    shipped = table_of(declared) if source_of(declared.kind) else Table()
     return PriceCheck(
         provider=name,
         kind=declared.kind,

@@ -18,9 +18,9 @@ from fleet.model.plan import Plan, WorkerVerdict
 from fleet.planner.demand import Ordered, judge_of, ordered
 from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
-from fleet.schema.model import Boot, Fleet, Pool
+from fleet.schema.model import Boot, Fleet, Pool, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules import Offer, ask_of_tags, offer_of_pool, offer_of_worker, serves_queue
+from fleet.tagrules import Offer, ask_of_tags, offer_of_pool, offer_of_worker
 from fleet.tagrules.bulk import Matcher
 from fleet.tagrules.context import queue_context
 from fleet.tagrules.vocabulary import Vocabulary

@@ -10,9 +10,8 @@ from fleet.explain.what_if import Edit, Path, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
 from fleet.planner.inventory import take_inventory
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count
-from fleet.tagrules import serves_queue
 from fleet.tagrules.enforcement import Enforcer, enforcement_of, pools_providing, weakest
 
 _NAMED = 3

@@ -22,7 +22,15 @@ from fleet.planner.durations import Durations, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import tail_seconds
-from fleet.schema.model import AnyPool, Fleet, Pool, StaticPool, TicketQueue, WorldQueue
+from fleet.schema.model import (
+    AnyPool,
+    Fleet,
+    Pool,
+    StaticPool,
+    TicketQueue,
+    WorldQueue,
+    serves_queue,
+)
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules import (
@@ -33,7 +41,6 @@ from fleet.tagrules import (
     find_mismatch,
     offer_of_pool,
     satisfies,
-    serves_queue,
 )
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.enforcement import Claim, Enforcement, Enforcer, enforcement_of, weakest

@@ -10,9 +10,9 @@ from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
-from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
+from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
 from fleet.schema.units import write_count
-from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules import find_mismatch, offer_of_pool
 from fleet.tagrules.enforcement import (
     Claim,
     Enforcement,

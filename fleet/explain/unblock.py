@@ -44,10 +44,18 @@ from fleet.model.plan import Plan, Signature, Unserved
 from fleet.model.values import Moment, Value
 from fleet.planner.images import images_by_pool
 from fleet.planner.units import is_busy
-from fleet.schema.model import Approval, Askers, Fleet, Pool, PowerfulRule, StaticPool
+from fleet.schema.model import (
+    Approval,
+    Askers,
+    Fleet,
+    Pool,
+    PowerfulRule,
+    StaticPool,
+    serves_queue,
+)
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
-from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.names import names_of
 from fleet.tagrules.vocabulary import Vocabulary
 

@@ -33,9 +33,8 @@ from fleet.model.facts import (
 )
 from fleet.model.plan import Create, Plan, Signature
 from fleet.reconcile import reconcile
-from fleet.schema.model import Approval, Fleet, Money, Pool, Section
+from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
 from fleet.schema.units import PERCENT_PATTERNS, written
-from fleet.tagrules import serves_queue
 
 Path = tuple[str | int, ...]
 

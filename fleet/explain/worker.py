@@ -10,15 +10,14 @@ from pydantic import Field
 from fleet.explain.forecast import left_of, registered_workers
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model import facts
-from fleet.model.facts import Listing, World
+from fleet.model.facts import Listing, World, market_of
 from fleet.model.plan import Plan, Rate, Reason, WorkerVerdict, rate
 from fleet.model.prices import Life, MachineType, Tariff, find_types
 from fleet.model.values import Moment, Value
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import Holding, holdings
-from fleet.planner.machine_inputs import market_of
 from fleet.planner.units import Unit
-from fleet.schema.model import AwsProvider, Fleet, HcloudProvider, Machine, Pool, TicketQueue
+from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.pools import Market
 from fleet.schema.units import write_count, write_duration, write_time
 
@@ -63,7 +62,6 @@ def _facts(
     machine, work = unit.machine, unit.worker.work if unit.worker else None
     known = _type(fleet, unit)
     pool = fleet.pools.get(unit.pool)
-    stated = pool.machine if isinstance(pool, Pool) and isinstance(pool.machine, Machine) else None
     started = work.started_at if work else None
     since = machine.created_at if machine else None
     return WorkerFacts(
@@ -73,7 +71,7 @@ def _facts(
         cores=known.cores if known else None,
         memory=known.memory if known else None,
         disk=known.disk or None if known else None,
-        swap=stated.swap if stated else None,
+        swap=(pool.swap or None) if isinstance(pool, Pool) else None,
         architecture=known.architecture if known else None,
         created_at=since,
         cost_so_far=_cost(fleet, world, held, since, work=False),
@@ -93,13 +91,8 @@ def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
 
 
 def _location(fleet: Fleet, provider: str) -> str | None:
-    match fleet.providers.get(provider):
-        case HcloudProvider(location=location):
-            return location
-        case AwsProvider(region=region):
-            return region
-        case _:
-            return None
+    declared = fleet.providers.get(provider)
+    return declared.place if declared is not None and declared.is_cloud else None
 
 
 def _cost(

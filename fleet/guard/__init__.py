@@ -27,9 +27,8 @@ from fleet.model.plan import (
     Unserved,
     serves,
 )
-from fleet.schema.model import DebusineQueue, Fleet
+from fleet.schema.model import DebusineQueue, Fleet, has_no_usable_queue
 from fleet.schema.units import write_count
-from fleet.tagrules.offers import has_no_usable_queue
 
 _SAY_ADMIN = (
     "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "

@@ -19,7 +19,7 @@ from typing import IO, Literal
 from fleet.errors import FleetError
 from fleet.images.fake_debusine import Backend, Reception, Stage
 from fleet.images.programs import need
-from fleet.planner.machine_inputs import write_user_data
+from fleet.model.user_data import write_user_data
 
 HOST = "10.0.2.2"
 """Under which address a machine sees the computer that it runs on."""

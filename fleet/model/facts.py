@@ -464,6 +464,12 @@ class WorkerInputs(Value):
     )
 
 
+def market_of(inputs: WorkerInputs | None) -> Market:
+    """Return the market that a machine was bought on."""
+    is_spot = inputs is not None and inputs.settings.get("market") == "spot"
+    return "spot" if is_spot else "on-demand"
+
+
 class Found(Value):
     """A machine found by a label, whoever created it."""
 

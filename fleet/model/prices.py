@@ -31,14 +31,12 @@ from fleet.schema.model import (
     Fleet,
     HcloudProvider,
     LocalMachineType,
-    LocalProvider,
     Machine,
     Money,
     Pool,
     Provider,
     SimBilling,
     SimMachineType,
-    SimProvider,
 )
 from fleet.schema.pools import Market
 
@@ -51,8 +49,72 @@ LOCATIONS = {
     "sin": "sin",
 }
 """Hetzner's locations, and in which column their prices are: it charges alike within a zone."""
-_SPOT = Decimal("0.99")
-"""Below the price on demand, so that spot is bought first where both are."""
+
+
+@dataclass(frozen=True)
+class Billing:
+    """How a provider counts time, and what it bills beside the machine."""
+
+    increment: int = 1
+    """Seconds that are billed as a whole, from the creation of the machine."""
+    minimum: int = 0
+    """Seconds that are billed at least."""
+    month: int | None = None
+    """Hours of a calendar month that are billed at most."""
+    address: Money | None = None
+    """The public IPv4 address of one machine, per hour."""
+    disk: Money | None = None
+    """One GiB of disk above what the machine type has, per hour."""
+
+
+@dataclass(frozen=True)
+class KindPrices:
+    """What fleet knows of the prices of one kind of provider, beside its table `<kind>.csv`."""
+
+    currency: str
+    source: str = ""
+    """Where a person compares by hand; empty: the table is invented."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Places whose prices stand in a column of another name."""
+    spot: Decimal | None = None
+    """What a machine costs on the spot market, as a share of its price on demand."""
+    billing: Billing = Billing()
+
+
+_KINDS = {
+    "hcloud": KindPrices(
+        currency="EUR",
+        source="https://www.hetzner.com/cloud/ (primary IPv4 and volumes stated apart), "
+        "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
+        columns=LOCATIONS,
+        billing=Billing(
+            increment=3600,
+            month=624,  # 24 hours of 26 days: the monthly price is 624 times the hourly one
+            address=Money(amount=Decimal("0.0008"), currency="EUR"),  # 0.50 a month
+            disk=Money(amount=Decimal("0.0000917"), currency="EUR"),  # 0.0572/month, 2026-05-27
+        ),
+    ),
+    "aws": KindPrices(
+        currency="USD",
+        source="https://aws.amazon.com/ec2/pricing/on-demand/ (Linux; seconds, at least 60), "
+        "https://aws.amazon.com/vpc/pricing/ (public IPv4), "
+        "https://aws.amazon.com/ebs/pricing/ (gp3), https://aws.amazon.com/ec2/spot/pricing/ "
+        "(changes all the time; counted near its ceiling, the price on demand)",
+        # It varies, and is at most the price on demand; below it, so that spot is bought first.
+        spot=Decimal("0.99"),
+        billing=Billing(
+            minimum=60,
+            address=Money(amount=Decimal("0.005"), currency="USD"),
+            disk=Money(amount=Decimal("0.0001304"), currency="USD"),  # 0.0952 for 730 hours
+        ),
+    ),
+    "sim": KindPrices(currency="EUR"),
+}
+
+
+def source_of(kind: str) -> str:
+    """Return where a person compares the shipped prices of a kind; empty: it has none."""
+    return _KINDS[kind].source if kind in _KINDS else ""
 
 
 @dataclass(frozen=True)
@@ -90,12 +152,9 @@ class Table:
 
 def table(kind: str, place: str) -> Table:
     """Return what a kind of provider sells at a place: a location or a region."""
-    if kind not in _CURRENCIES:
+    if kind not in _KINDS:
         return Table()
-    return _table(kind, LOCATIONS.get(place, place) if kind == "hcloud" else place)
-
-
-_CURRENCIES = {"aws": "USD", "hcloud": "EUR", "sim": "EUR"}
+    return _table(kind, _KINDS[kind].columns.get(place, place))
 
 
 @cache
@@ -112,20 +171,20 @@ def _table(kind: str, column: str) -> Table:
 
 
 def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
+    prices = _KINDS[kind]
     known = MachineType(
         name=row["name"],
         cores=int(row["cores"]),
         memory=int(row["memory"]),
         disk=int(row["disk"]),
         price=None if price is None else Decimal(price),
-        currency=_CURRENCIES[kind],
+        currency=prices.currency,
         architecture=row["architecture"],
         line=row["class"],
     )
-    if kind != "aws" or known.price is None:
+    if prices.spot is None or known.price is None:
         return known
-    # Spot costs at most the price on demand, and varies: no table says by how much.
-    return replace(known, spot=Money(amount=known.price * _SPOT, currency=known.currency))
+    return replace(known, spot=Money(amount=known.price * prices.spot, currency=known.currency))
 
 
 class ListedHcloud(HcloudProvider):
@@ -171,7 +230,7 @@ def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
         prices = _own(declared, world, name)
         if prices is not None:
             yield _own_source(world, name, prices)
-        elif declared.kind in SOURCE:
+        elif source_of(declared.kind):
             yield _shipped_source(world, name, table(declared.kind, declared.place))
 
 
@@ -236,33 +295,8 @@ def _seconds(since: date, until: date) -> int:
     return max(0, int((until - since).total_seconds()))
 
 
-SOURCE = {
-    "hcloud": "https://www.hetzner.com/cloud/ (primary IPv4 and volumes stated apart), "
-    "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
-    "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (Linux; seconds, at least "
-    "60), https://aws.amazon.com/vpc/pricing/ (public IPv4), https://aws.amazon.com/ebs/pricing/ "
-    "(gp3), https://aws.amazon.com/ec2/spot/pricing/ (changes all the time; counted near its "
-    "ceiling, the price on demand)",
-}
-"""Where a person compares by hand."""
 GIB_DIGITS = Decimal("0.0000001")
 """To which part of money it is known what a GiB of disk costs per hour."""
-
-
-@dataclass(frozen=True)
-class Billing:
-    """How a provider counts time, and what it bills beside the machine."""
-
-    increment: int = 1
-    """Seconds that are billed as a whole, from the creation of the machine."""
-    minimum: int = 0
-    """Seconds that are billed at least."""
-    month: int | None = None
-    """Hours of a calendar month that are billed at most."""
-    address: Money | None = None
-    """The public IPv4 address of one machine, per hour."""
-    disk: Money | None = None
-    """One GiB of disk above what the machine type has, per hour."""
 
 
 def billing_of(fleet: Fleet, provider: str) -> Billing:
@@ -270,9 +304,9 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
     declared = fleet.providers.get(provider)
     if declared is None:
         return Billing()
-    if isinstance(declared, SimProvider):
-        return _simulated(declared.billing)
-    billing = _BILLING.get(declared.kind, Billing())
+    if declared.own_billing is not None:
+        return _simulated(declared.own_billing)
+    billing = _KINDS[declared.kind].billing if declared.kind in _KINDS else Billing()
     return _told(billing, declared.prices) if isinstance(declared, ListedHcloud) else billing
 
 
@@ -328,11 +362,13 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
 
 def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineType]:
     image = fleet.images.get(pool.image)
+    provider = fleet.providers.get(pool.provider)
+    free = Decimal(0) if provider is not None and provider.is_free else None
     for name in type_names(pool) or ("own",):
         known = _sold(fleet, pool.provider, name) if machine.type else None
         if known is None and None in (machine.cores, machine.memory):
             continue
-        price = known.price if known else _own_price(fleet.providers.get(pool.provider))
+        price = known.price if known else free
         yield MachineType(
             name=name,
             cores=machine.cores or (known.cores if known else 0),
@@ -427,10 +463,8 @@ def listed_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
 def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
     """Return one machine type of a provider; None where it sells none of this name."""
     declared = fleet.providers.get(provider)
-    if isinstance(declared, SimProvider) and name in declared.types:
-        known = _own_type(name, declared.types[name])
-    elif isinstance(declared, LocalProvider) and name in declared.types:
-        known = _local_type(name, declared.types[name], fleet.money.currency)
+    if declared is not None and name in declared.own_types:
+        known = _own_type(name, declared.own_types[name], fleet.money.currency)
     elif name in _listed(declared):
         known = _listed(declared)[name]
     else:
@@ -450,51 +484,18 @@ def _listed(declared: Provider | None) -> Mapping[str, MachineType]:
     return table_of(declared).types
 
 
-def _own_type(name: str, sold: SimMachineType) -> MachineType:
+def _own_type(name: str, sold: SimMachineType | LocalMachineType, currency: str) -> MachineType:
     return MachineType(
         name=name,
         cores=sold.cores,
         memory=sold.memory,
-        disk=sold.disk,
-        price=sold.price.amount,
-        currency=sold.price.currency,
+        disk=sold.disk or 0,
+        price=sold.price.amount if sold.price else Decimal(0),
+        currency=sold.price.currency if sold.price else currency,
         architecture=sold.architecture,
         spot=sold.spot,
         speed=sold.speed or 0,
     )
-
-
-def _local_type(name: str, local: LocalMachineType, currency: str) -> MachineType:
-    return MachineType(
-        name=name,
-        cores=local.cores,
-        memory=local.memory,
-        disk=local.disk or 0,
-        price=Decimal(0),
-        currency=currency,
-        architecture=local.architecture,
-        speed=local.speed or 0,
-    )
-
-
-def _own_price(provider: object) -> Decimal | None:
-    """Return what an own machine costs where no price is stated: on this computer nothing."""
-    return Decimal(0) if isinstance(provider, LocalProvider) else None
-
-
-_BILLING = {
-    "hcloud": Billing(
-        increment=3600,
-        month=624,  # 24 hours of 26 days: the monthly price is 624 times the hourly one
-        address=Money(amount=Decimal("0.0008"), currency="EUR"),  # 0.50 a month
-        disk=Money(amount=Decimal("0.0000917"), currency="EUR"),  # 0.0572 a month, on 2026-05-27
-    ),
-    "aws": Billing(
-        minimum=60,
-        address=Money(amount=Decimal("0.005"), currency="USD"),
-        disk=Money(amount=Decimal("0.0001304"), currency="USD"),  # 0.0952 a month of 730 hours
-    ),
-}
 
 
 _HOUR = 3600

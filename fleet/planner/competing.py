@@ -12,10 +12,10 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.planner.demand import Signed
 from fleet.planner.inventory import PoolInventory
-from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue
+from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_count
-from fleet.tagrules import find_doubts, serves_queue
+from fleet.tagrules import find_doubts
 from fleet.tagrules.context import find_differing_records, queue_context
 from fleet.tagrules.vocabulary import Vocabulary
 

@@ -34,9 +34,8 @@ from fleet.planner.units import (
     units_of,
     workers_by_machine,
 )
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, serves_queue, static_names
 from fleet.schema.units import write_duration
-from fleet.tagrules import serves_queue, static_names
 
 
 class Seen:

@@ -13,11 +13,10 @@ from decimal import Decimal
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from fleet.model.facts import Entry, Stack, Unknown, Work, WorkerInputs, World
+from fleet.model.facts import Entry, Stack, Unknown, Work, WorkerInputs, World, market_of
 from fleet.model.plan import PeriodName
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.machine_inputs import market_of
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration

@@ -1,28 +1,17 @@
-"""This module says what new machines are called.
+"""The names of new machines, the ways to make them, and what each is made from.
 
 A name ends in a number of a fixed width, so that none is the beginning of another: there are
 scripts that delete whatever begins with a machine's name. No name is used again while anything
 remembers it.
-
-The worker's service does not run before its token and configuration are there: without them it
-would register as somebody that nobody enabled.
-
-Everything goes by names that follow from fleet.yaml, so that a plan is complete before anything
-exists. A launch template is named after its content and has one version: when the content
-changes another one is made, and machines of the old one are outdated.
 """
 
-import shlex
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain, count
 from types import MappingProxyType
-from typing import Any
-
-import yaml
 
 from fleet.model.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
 from fleet.model.prices import MachineType, find_types, markets_of, price_per_hour
@@ -30,18 +19,9 @@ from fleet.model.values import digest
 from fleet.planner.failures import Memory, why_failing
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
-from fleet.schema.model import (
-    AwsProvider,
-    Fleet,
-    HcloudProvider,
-    HooksProvider,
-    LocalProvider,
-    Machine,
-    Pool,
-    beginning_of,
-)
+from fleet.planner.stack_inputs import settings_of
+from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
-from fleet.tagrules import static_names
 
 _DIGITS = 4
 _MOST = 10**_DIGITS - 1
@@ -120,136 +100,6 @@ def _is_over(worker: Worker) -> bool:
     """Say whether a worker of ours can do nothing any more, and has nothing left to do."""
     is_off = worker.state is WorkerState.DISABLED and worker.running is None
     return is_off and worker.machine is not None
-
-
-WORKER = "/etc/debusine/worker"
-SERVICE = "debusine-worker.service"
-OWNER = "debusine-worker:debusine-worker"
-_HEADER = "#cloud-config\n"
-_SWAP = "/swap.img"
-_MIB = 1024 * 1024
-# Masked until the next boot at most, and on a machine's first boot only.
-_HOLD = [["cloud-init-per", "instance", "hold-worker", "systemctl", "mask", "--runtime", SERVICE]]
-_RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restart", SERVICE]]
-
-
-@dataclass(frozen=True)
-class File:
-    """A file that a machine is given; `content` may be a secret and is not shown."""
-
-    path: str
-    permissions: str
-    owner: str
-    content: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class UserData:
-    """What a machine does at its first boot: write files, make swap, wait, start its worker."""
-
-    files: tuple[File, ...]
-    delay: int
-    swap: int = 0
-    """MiB of swap, in a file of its disk; 0: none."""
-
-
-def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> str:
-    """Return the `#cloud-config` of a machine whose worker registers at a Debusine server.
-
-    `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late,
-    with `swap` MiB of swap beside its memory.
-    """
-    config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
-    files = (
-        File(f"{WORKER}/config.ini", "0644", OWNER, config),
-        File(f"{WORKER}/activation-token", "0600", OWNER, token),
-    )
-    return _HEADER + yaml.safe_dump(_document(UserData(files, delay, swap)), sort_keys=False)
-
-
-def write_swap(swap: int) -> str:
-    """Return the `#cloud-config` of a machine that registers nowhere and makes so many MiB."""
-    return _HEADER + yaml.safe_dump(_swap_document(swap), sort_keys=False)
-
-
-def read_user_data(text: str) -> UserData:
-    """Return what `write_user_data` has put into a text; ValueError for any other text."""
-    data = _as_written(text) if text.startswith(_HEADER) else None
-    if data is None:
-        # Neither the text nor what is wrong with it is told: it holds a token.
-        raise ValueError("fleet did not make this user data")
-    return data
-
-
-def _as_written(text: str) -> UserData | None:
-    try:
-        document = yaml.safe_load(text)
-        files = tuple(File(**each) for each in document["write_files"])
-        delay = sum(int(seconds) for _, seconds in document["runcmd"][: -len(_RELEASE)])
-        swap = int(document.get("swap", {}).get("size", 0)) // _MIB
-        data = UserData(files, delay, swap)
-        return data if _document(data) == document else None
-    except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError, RecursionError):
-        return None
-
-
-def _document(data: UserData) -> dict[str, object]:
-    wait = [["sleep", str(data.delay)]] if data.delay else []
-    return {
-        "bootcmd": _HOLD,
-        **(_swap_document(data.swap) if data.swap else {}),
-        "write_files": [asdict(each) for each in data.files],
-        "runcmd": [*wait, *_RELEASE],
-    }
-
-
-def _swap_document(swap: int) -> dict[str, object]:
-    size = swap * _MIB
-    return {"swap": {"filename": _SWAP, "size": size, "maxsize": size}}
-
-
-_REVISION = 1
-"""To be raised whenever stacks/aws puts something else into a template."""
-_GIB = 1024
-
-
-def template_of(fleet: Fleet, provider: str) -> dict[str, Any]:
-    """Return a provider's launch template, as the program of stacks/aws takes it."""
-    declared = _declared(fleet, provider)
-    vpc = declared.network.vpc if declared.network else ""
-    key_pair = declared.key_pair or ""
-    content = digest({"revision": _REVISION, "vpc": vpc, "key_pair": key_pair})[:8]
-    return {
-        "name": f"{fleet.fleet}-{provider}-{content}",
-        "vpc": vpc,
-        "key_pair": key_pair,
-        "ssh_from": list(declared.ssh_from),
-        "labels": {"fleet": fleet.fleet},
-    }
-
-
-def settings_of(fleet: Fleet, pool: Pool) -> dict[str, str]:
-    """Return what else a pool's machines are made from at AWS."""
-    network = _declared(fleet, pool.provider).network
-    settings = {
-        "subnet": network.subnet if network else "",
-        "disk": _disk(pool.machine) if isinstance(pool.machine, Machine) else "",
-    }
-    return {key: text for key, text in settings.items() if text}
-
-
-def _disk(machine: Machine) -> str:
-    """Return the whole GiB of the root disk, swap included; empty: as large as the image's."""
-    if machine.disk is None:
-        return ""
-    return str(-(-(machine.disk + (machine.swap or 0)) // _GIB))
-
-
-def _declared(fleet: Fleet, provider: str) -> AwsProvider:
-    declared = fleet.providers[provider]
-    if not isinstance(declared, AwsProvider):
-        raise TypeError(f"provider {provider!r} is of kind {declared.kind}, not aws")
-    return declared
 
 
 NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
@@ -374,7 +224,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
-    settings = _settings(fleet, pool, next(_types(fleet, pool, option.type), None))
+    settings = settings_of(fleet, pool, next(_types(fleet, pool, option.type), None))
     settings |= dict(option.shared)
     if option.market != "on-demand":
         settings["market"] = option.market
@@ -387,7 +237,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         "settings": settings,
         # What is not said is left out, so that it outdates nothing.
         **{key: sorted(tags) for key, tags in said.items() if tags},
-        **({"swap": swap_of(pool)} if swap_of(pool) else {}),
+        **({"swap": pool.swap} if pool.swap else {}),
     }
     return WorkerInputs(
         name=worker,
@@ -408,37 +258,7 @@ def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
     return (known for known in find_types(fleet, pool) if known.name == name)
 
 
-def _settings(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
-    """Return what else a pool's machines are made from at its provider."""
-    provider = fleet.providers[pool.provider]
-    match provider:
-        case AwsProvider():
-            return settings_of(fleet, pool)
-        case HcloudProvider():
-            return {"location": provider.location}
-        case LocalProvider():
-            return {"run": shlex.join(provider.run)}
-        case HooksProvider() if known is not None:
-            figures = {"cores": known.cores, "memory_mib": known.memory, "disk_mib": known.disk}
-            figures["swap_mib"] = swap_of(pool)
-            return {key: str(figure) for key, figure in figures.items() if figure}
-        case _:
-            return {}
-
-
-def swap_of(pool: Pool) -> int:
-    """Return how much swap a pool's machines make at their first boot, in MiB."""
-    return (pool.machine.swap or 0) if isinstance(pool.machine, Machine) else 0
-
-
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
     """Return the same for another machine that is made the same way."""
     labels = inputs.labels | {"worker": worker}
     return inputs.model_copy(update={"name": worker, "labels": labels})
-
-
-def market_of(inputs: WorkerInputs | None) -> Market:
-    """Return the market that a machine was bought on."""
-    return (
-        "spot" if inputs is not None and inputs.settings.get("market") == "spot" else "on-demand"
-    )

@@ -11,13 +11,13 @@ from decimal import Decimal
 from functools import cached_property
 from typing import NamedTuple
 
-from fleet.model.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import Action, Cause, Create, Delete, Drain, Reason
 from fleet.model.prices import price_of_type
 from fleet.planner.choices import Row
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.machine_inputs import Option, market_of
+from fleet.planner.machine_inputs import Option
 from fleet.planner.units import CAPACITY, State, Unit
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market

@@ -9,8 +9,8 @@ What an engine can only change by making it anew counts as changed here; the eng
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.model.facts import Base, BaseChange, Listing, Part, Stack, Unknown, WorkerInputs, World
-from fleet.planner.machine_inputs import template_of
-from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
+from fleet.planner.stack_inputs import parts_of
+from fleet.schema.model import Fleet
 from fleet.schema.pools import Pool
 from fleet.schema.units import write_count
 
@@ -24,18 +24,6 @@ _SETTINGS = {
 """Kind of a part to the setting of a machine that names it."""
 _BY_NAME = frozenset({"template"})
 """Kinds of parts that machines are given by name; the others by id."""
-
-
-def parts_of(fleet: Fleet, name: str) -> tuple[Part, ...]:
-    """Return what fleet.yaml says that the machines of a provider share."""
-    provider = fleet.providers.get(name)
-    parts: Iterable[Part] = ()
-    if isinstance(provider, HcloudProvider):
-        parts = _hcloud(fleet, name, provider)
-    elif isinstance(provider, AwsProvider):
-        template = template_of(fleet, name)
-        parts = (Part(kind="template", name=template.pop("name"), inputs=template),)
-    return tuple(sorted(parts, key=lambda part: part.key))
 
 
 def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] | Unknown:
@@ -144,32 +132,6 @@ def _given(key: str, part_id: str) -> str:
     """Return by what a machine is given a part."""
     kind, _, name = key.partition("/")
     return name if kind in _BY_NAME else part_id
-
-
-def _hcloud(fleet: Fleet, name: str, provider: HcloudProvider) -> Iterator[Part]:
-    labels, own = {"fleet": fleet.fleet}, f"{fleet.fleet}-{name}"
-    if provider.network is not None:
-        network = {"ip_range": provider.network.ip_range, "zone": provider.network.zone}
-        yield Part(kind="network", name=f"{own}-network", inputs=network | {"labels": labels})
-    if provider.firewall is not None:
-        rules = [
-            {
-                "direction": rule.direction,
-                "protocol": rule.protocol,
-                "port": rule.port or "",
-                "ips": rule.ips,
-            }
-            for rule in provider.firewall
-        ]
-        yield Part(
-            kind="firewall", name=f"{own}-firewall", inputs={"rules": rules, "labels": labels}
-        )
-    for who, key in sorted(provider.ssh_keys.items()):
-        inputs = {"public_key": key, "labels": labels}
-        yield Part(kind="ssh_key", name=f"{own}-key-{who}", inputs=inputs)
-    if provider.placement_group is not None:
-        inputs = {"type": provider.placement_group, "labels": labels}
-        yield Part(kind="placement_group", name=f"{own}-spread", inputs=inputs)
 
 
 def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:

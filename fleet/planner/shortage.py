@@ -16,9 +16,9 @@ from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, why_closed
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service
-from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue
+from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules import Ask, Mismatch, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules import Ask, Mismatch, find_mismatch, offer_of_pool
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.offers import Nearness
 from fleet.tagrules.sources import BUILD_ARCH

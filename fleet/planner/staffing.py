@@ -21,8 +21,8 @@ from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, new_inputs, renamed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import CAPACITY, State, Unit, is_busy
-from fleet.schema.model import Fleet, StaticPool
-from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
+from fleet.schema.model import Fleet, StaticPool, serves_queue
+from fleet.tagrules import Offer, offer_of_pool, offer_of_worker
 
 
 def find_supplies(

@@ -24,7 +24,14 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.schema.model import AwsProvider, Boot, DebusineQueue, Fleet, HcloudProvider, Pool, Ready
+from fleet.schema.model import (
+    Boot,
+    DebusineQueue,
+    Fleet,
+    Pool,
+    Ready,
+    is_at_cloud,
+)
 from fleet.schema.units import write_duration
 
 _HEARING = timedelta(minutes=10)
@@ -151,11 +158,6 @@ def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
         return True
     answered = pool.ready is None or machine.misses == 0 or machine.was_ready
     return machine.address is not None and answered
-
-
-def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
-    """Say whether a pool's machines are servers of a cloud, which tickets reach by address."""
-    return isinstance(fleet.providers.get(pool.provider), HcloudProvider | AwsProvider)
 
 
 def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:

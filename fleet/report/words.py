@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from fleet.explain.worker import WorkerFacts
 from fleet.model import plan
-from fleet.model.facts import WorkerInputs
+from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
@@ -19,7 +19,6 @@ from fleet.model.plan import (
     WorkerVerdict,
 )
 from fleet.model.prices import PriceSource
-from fleet.planner.machine_inputs import market_of
 from fleet.schema.units import write_count, write_time
 
 many, time = write_count, write_time

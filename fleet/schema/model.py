@@ -329,6 +329,34 @@ def speaks_resalloc(fleet: Fleet, pool: str) -> bool:
     return isinstance(provider, HooksProvider) and provider.interface == "resalloc"
 
 
+def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
+    """Say whether a pool's workers register at this queue."""
+    return pool.serves is None or queue in pool.serves
+
+
+def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
+    """Say whether a pool's machines are servers of a cloud, which tickets reach by address."""
+    provider = fleet.providers.get(pool.provider)
+    return provider is not None and provider.is_cloud
+
+
+def has_no_usable_queue(fleet: Fleet, pool: object) -> bool:
+    """Say whether a pool's machines are at a cloud, and none of its queues can use them."""
+    if not isinstance(pool, Pool):
+        return False
+    kinds = DebusineQueue | TicketQueue
+    return is_at_cloud(fleet, pool) and not any(
+        isinstance(queue, kinds) and serves_queue(pool, name)
+        for name, queue in fleet.queues.items()
+    )
+
+
+def static_names(fleet: Fleet) -> frozenset[str]:
+    """Return the names of the workers of static pools."""
+    pools = fleet.pools.values()
+    return frozenset(n for pool in pools if isinstance(pool, StaticPool) for n in pool.static)
+
+
 Secret = EnvSecret | FileSecret | CommandSecret
 
 

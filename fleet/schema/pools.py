@@ -353,6 +353,11 @@ class Pool(Section):
     )
     previously: PoolName | None = Field(None, description="Former name of this pool.")
 
+    @property
+    def swap(self) -> int:
+        """MiB of swap that each of its machines makes at its first boot."""
+        return (self.machine.swap or 0) if isinstance(self.machine, Machine) else 0
+
 
 class HooksPool(Pool):
     """Machines that the pool's own commands create, list and delete."""

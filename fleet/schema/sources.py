@@ -57,10 +57,18 @@ class FirewallRule(Section):
 class ProviderSection(Section):
     """What planning asks of a provider of any kind; a kind says where it is otherwise."""
 
+    is_cloud: ClassVar[bool] = False
+    """Whether machines are servers of a cloud, which tickets reach by their address."""
     has_images: ClassVar[bool] = False
     """Whether machines boot images by ids of the provider's own; else by their name here."""
     has_spot: ClassVar[bool] = False
     """Whether there are machines on the spot market."""
+    listed_types: ClassVar[str] = ""
+    """What names of types look like in a price list that each run reads; empty: there is none."""
+    has_fixed_disks: ClassVar[bool] = False
+    """Whether a machine's disk is as large as its type says, and never larger."""
+    is_free: ClassVar[bool] = False
+    """Whether machines cost nothing."""
 
     @property
     def place(self) -> str:
@@ -73,16 +81,28 @@ class ProviderSection(Section):
         return {}
 
     @property
+    def own_billing(self) -> "SimBilling | None":
+        """How machines are billed where fleet.yaml says it; None: as the kind does."""
+        return None
+
+    @property
     def given_variables(self) -> Sequence[str]:
         """Variables of fleet's environment that the provider's own commands get."""
         return ()
+
+    def blocked_by(self, port: int) -> str:  # noqa: ARG002 - for kinds with a firewall
+        """Return the key that keeps all addresses from a port of machines; empty: none does."""
+        return ""
 
 
 class HcloudProvider(ProviderSection):
     """A Hetzner Cloud project."""
 
     engine: ClassVar[Engine] = "pulumi"
+    is_cloud = True
     has_images = True
+    listed_types = r"c[a-z]{1,3}\d{2}"
+    has_fixed_disks = True
     kind: Literal["hcloud"] = Field(description="Hetzner Cloud.")
     location: Text = Field(description="Location of servers, for example fsn1, nbg1 or hel1.")
     token: SecretRef = Field(description="API token of the project.")
@@ -105,6 +125,24 @@ class HcloudProvider(ProviderSection):
         """The location."""
         return self.location
 
+    def blocked_by(self, port: int) -> str:
+        """Return `firewall` where its rules do not open the port."""
+        is_open = self.firewall is None or any(
+            rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or "any", port)
+            for rule in self.firewall
+        )
+        return "" if is_open else "firewall"
+
+
+def _covers(ports: str, port: int) -> bool:
+    if ports == "any":
+        return True
+    first, _, last = ports.partition("-")
+    return int(first) <= port <= int(last or first)
+
+
+_SSH = 22
+
 
 class AwsNetwork(Section):
     """The network of machines at AWS."""
@@ -119,6 +157,7 @@ class AwsProvider(ProviderSection):
     """An AWS account in one region; credentials come from the usual AWS chain."""
 
     engine: ClassVar[Engine] = "pulumi"
+    is_cloud = True
     has_images = True
     has_spot = True
     kind: Literal["aws"] = Field(description="Amazon EC2.")
@@ -137,6 +176,10 @@ class AwsProvider(ProviderSection):
     def place(self) -> str:
         """The region."""
         return self.region
+
+    def blocked_by(self, port: int) -> str:
+        """Return `ssh_from` where it does not open the port."""
+        return "" if port == _SSH and self.ssh_from else "ssh_from"
 
 
 class SimMachineType(Section):
@@ -222,10 +265,17 @@ class SimProvider(ProviderSection):
         """The types of this provider."""
         return self.types
 
+    @property
+    def own_billing(self) -> SimBilling:
+        """What `billing` says."""
+        return self.billing
+
 
 class LocalMachineType(Section):
     """A machine type of a local provider, for planning only; processes are not limited to it."""
 
+    price: ClassVar[None] = None
+    spot: ClassVar[None] = None
     cores: Cores = Field(description="Processor cores.")
     memory: Mebibytes = Field(description="Main memory.")
     disk: Mebibytes | None = Field(None, description="Disk; default: none.")
@@ -237,6 +287,7 @@ class LocalProvider(ProviderSection):
     """Machines that are processes on this computer, for trials and tests; they cost nothing."""
 
     engine: ClassVar[Engine] = "embedded"
+    is_free = True
     kind: Literal["local"] = Field(description="Processes on this computer.")
     run: Command = Field(
         description="Program and arguments to run on a machine: `{name}` is the machine's name, "

@@ -14,8 +14,6 @@ from fleet.tagrules.offers import (
     offer_of_tags,
     offer_of_worker,
     satisfies,
-    serves_queue,
-    static_names,
 )
 from fleet.tagrules.sources import EXTERNAL_WORKER, Doubt, newest_first, newest_version
 
@@ -34,6 +32,4 @@ __all__ = [
     "offer_of_tags",
     "offer_of_worker",
     "satisfies",
-    "serves_queue",
-    "static_names",
 ]

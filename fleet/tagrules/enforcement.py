@@ -25,10 +25,10 @@ from fleet.schema.model import (
     TagRule,
     TicketQueue,
     WorldQueue,
+    serves_queue,
 )
 from fleet.schema.rules import Asker
 from fleet.tagrules.numbers import tag_name
-from fleet.tagrules.offers import serves_queue
 from fleet.tagrules.sources import pool_sources
 
 Enforcer = Literal["report", "capacity", "scheduler"]

@@ -34,9 +34,10 @@ from fleet.schema.model import (
     Fleet,
     Pool,
     PowerfulRule,
+    serves_queue,
 )
 from fleet.schema.units import write_count
-from fleet.tagrules import ask_of_tags, offer_of_pool, serves_queue
+from fleet.tagrules import ask_of_tags, offer_of_pool
 from fleet.tagrules.allow import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, is_expired, rules_for_name
 from fleet.tagrules.debusine import rung_of_minimum, rungs_of, static_tags
 from fleet.tagrules.enforcement import is_workspace_tag

@@ -11,13 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from fleet.schema.model import (
-    AwsProvider,
-    DebusineQueue,
     Fleet,
-    HcloudProvider,
     Pool,
-    StaticPool,
-    TicketQueue,
 )
 from fleet.tagrules.numbers import Numbers, read_minimums, read_numbers, unmet
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
@@ -146,29 +141,6 @@ def _offer(fleet: Fleet, weighed: Weighed, requires: Iterable[str]) -> Offer:
         on_demand=frozenset(filter(vocabulary.is_on_demand, weighed.tags)),
         numbers=weighed.numbers,
     )
-
-
-def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
-    """Say whether a pool's workers register at this queue."""
-    return pool.serves is None or queue in pool.serves
-
-
-def has_no_usable_queue(fleet: Fleet, pool: object) -> bool:
-    """Say whether a pool's machines are at a cloud, and none of its queues can use them."""
-    if not isinstance(pool, Pool):
-        return False
-    at_cloud = isinstance(fleet.providers.get(pool.provider), HcloudProvider | AwsProvider)
-    kinds = DebusineQueue | TicketQueue
-    return at_cloud and not any(
-        isinstance(queue, kinds) and serves_queue(pool, name)
-        for name, queue in fleet.queues.items()
-    )
-
-
-def static_names(fleet: Fleet) -> frozenset[str]:
-    """Return the names of the workers of static pools."""
-    pools = fleet.pools.values()
-    return frozenset(n for pool in pools if isinstance(pool, StaticPool) for n in pool.static)
 
 
 class Nearness:

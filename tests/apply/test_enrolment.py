@@ -10,7 +10,7 @@ import pytest
 from fleet.engines.ownership import previewed
 from fleet.errors import Locked, PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
-from fleet.planner.machine_inputs import read_user_data
+from fleet.model.user_data import read_user_data
 from fleet.ports import NO_USER_DATA, Change, Enrolment, Progress, StackRef, Step
 from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
 from tests.builders.queue_desk import TicketDesk

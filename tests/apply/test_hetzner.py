@@ -13,7 +13,7 @@ from fleet.engines.pulumi_base import PulumiBase
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.outcome import Outcome
-from fleet.planner.machine_inputs import read_user_data
+from fleet.model.user_data import read_user_data
 from fleet.reconcile import reconcile
 from fleet.state.store import DatabaseStore
 from simulators.hetzner.faults import Fault

@@ -9,7 +9,7 @@ from fleet.apply.run import apply_plan
 from fleet.model.facts import World
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Plan
-from fleet.planner.machine_inputs import read_user_data
+from fleet.model.user_data import read_user_data
 from fleet.schema.model import Fleet
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore

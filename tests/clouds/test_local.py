@@ -10,7 +10,7 @@ import pytest
 from fleet.clouds.local.machines import LocalMachines
 from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.model.facts import MachineState, Unknown
-from fleet.planner.machine_inputs import write_user_data
+from fleet.model.user_data import write_user_data
 from fleet.schema.model import Faults
 from fleet.state.processes import end, is_alive
 from tests.builders import NOW

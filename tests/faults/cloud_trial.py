@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 
-from fleet.planner.machine_inputs import read_user_data
+from fleet.model.user_data import read_user_data
 from tests.faults.clouds import Cloud
 from tests.ports.engines import kill_family
 from tests.ports.registries import DebusinePlace, a_channel

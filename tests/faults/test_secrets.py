@@ -20,7 +20,7 @@ import pytest
 import zstandard
 
 from fleet.engines.pulumi_cli import find_cli
-from fleet.planner.machine_inputs import read_user_data
+from fleet.model.user_data import read_user_data
 from simulators.hetzner.server import SimulatedHetzner
 from tests.ports.engines import skip_without_cli
 from tests.ports.hcloud_rig import skip_without_plugin

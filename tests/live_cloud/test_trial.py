@@ -15,7 +15,7 @@ from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.engines.account import Account
 from fleet.model.facts import WorkerInputs
-from fleet.planner.machine_inputs import template_of
+from fleet.planner.stack_inputs import parts_of
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
 from tests.builders import a_fleet
 from tests.fakes.aws import Amazon
@@ -47,12 +47,13 @@ def an_aws_fleet(region: str = "eu-central-1") -> Fleet:
 def an_aws_trial(fleet: Fleet, image: str, folder: Path) -> Trial:
     provider = fleet.providers["live"]
     assert isinstance(provider, AwsProvider)
-    template = template_of(fleet, "live")
+    (template,) = parts_of(fleet, "live")
     machine_type = os.environ.get("FLEET_LIVE_TYPE", "c7a.2xlarge")
-    worker = a_worker(fleet.fleet, machine_type, image, template=template["name"], disk="10")
+    worker = a_worker(fleet.fleet, machine_type, image, template=template.name, disk="10")
     cloud = AwsMachines(provider)
     account = Account(cloud, {"aws:region": provider.region})
-    return Trial(cloud, account, worker, folder, base={"templates": [template]})
+    base = {"templates": [{"name": template.name, **template.inputs}]}
+    return Trial(cloud, account, worker, folder, base=base)
 
 
 def double(stack: ExitStack, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:

@@ -9,7 +9,7 @@ import pytest
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.parallel import EngineAside, Turns
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
-from fleet.planner.machine_inputs import write_user_data
+from fleet.model.user_data import write_user_data
 from fleet.ports import Step
 from simulators.hetzner.server import SimulatedHetzner
 from tests.ports.aws_rig import AwsContractRig, an_aws_rig

@@ -11,7 +11,7 @@ from fleet.clouds.sim.file import Menu
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import StackFailed
 from fleet.model.facts import WorkerInputs
-from fleet.planner.machine_inputs import write_user_data
+from fleet.model.user_data import write_user_data
 from fleet.ports import Step
 from tests.ports.engines import REF, PulumiRig, a_sim_worker, quiet, skip_without_cli
 

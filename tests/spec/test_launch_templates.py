@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fleet.model.facts import Base, Unknown
-from fleet.planner.machine_inputs import settings_of, template_of
-from fleet.planner.shared_stacks import made_without, parts_of, shared_settings, wanted_parts
+from fleet.planner.shared_stacks import made_without, shared_settings, wanted_parts
+from fleet.planner.stack_inputs import parts_of, settings_of
 from fleet.schema.model import Fleet, Pool
 from tests.builders import a_fleet, a_listing, a_pool, a_stack, a_world, some_inputs
 
@@ -22,7 +22,7 @@ def at_aws(machine: Any = "c7a.8xlarge", **keys: object) -> Fleet:  # noqa: ANN4
 def settings(fleet: Fleet) -> dict[str, str]:
     pool = fleet.pools["builders"]
     assert isinstance(pool, Pool)
-    return settings_of(fleet, pool)
+    return settings_of(fleet, pool, None)
 
 
 def test_a_machine_is_given_the_template_of_its_account_once_the_base_holds_it() -> None:
@@ -68,24 +68,24 @@ def test_only_machines_of_another_template_are_outdated_by_a_new_one() -> None:
 
 
 def test_a_template_is_named_after_its_fleet_its_account_and_its_content() -> None:
-    template = template_of(at_aws(), "amazon")
+    (template,) = parts_of(at_aws(), "amazon")
 
-    assert template["name"].rpartition("-")[0] == f"{at_aws().fleet}-amazon"
-    assert template["labels"] == {"fleet": at_aws().fleet}
+    assert template.name.rpartition("-")[0] == f"{at_aws().fleet}-amazon"
+    assert template.inputs["labels"] == {"fleet": at_aws().fleet}
 
 
 @pytest.mark.parametrize("change", [{"network": NETWORK}, {"key_pair": "ops"}])
 def test_another_content_is_another_template(change: dict[str, object]) -> None:
-    one, two = (template_of(each, "amazon")["name"] for each in (at_aws(), at_aws(**change)))
-    assert one != two
+    (one,), (two,) = (parts_of(each, "amazon") for each in (at_aws(), at_aws(**change)))
+    assert one.name != two.name
 
 
 def test_who_may_reach_machines_outdates_none_of_them() -> None:
     opened = at_aws(ssh_from=["192.0.2.0/24"])
 
-    one, two = (template_of(each, "amazon")["name"] for each in (at_aws(), opened))
-    assert one == two
-    assert template_of(opened, "amazon")["ssh_from"] == ["192.0.2.0/24"]
+    (one,), (two,) = (parts_of(each, "amazon") for each in (at_aws(), opened))
+    assert one.name == two.name
+    assert two.inputs["ssh_from"] == ["192.0.2.0/24"]
 
 
 def test_machines_stand_in_the_subnet_that_is_named() -> None:
@@ -108,5 +108,4 @@ def test_a_disk_holds_what_is_asked_for_and_the_swap(
 
 
 def test_another_provider_has_no_launch_template() -> None:
-    with pytest.raises(TypeError, match="is of kind hcloud, not aws"):
-        template_of(a_fleet(), "hetzner")
+    assert parts_of(a_fleet(), "hetzner") == ()

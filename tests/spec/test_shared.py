@@ -3,7 +3,8 @@
 from fleet.guard import guard
 from fleet.model.facts import Base, Unknown, World
 from fleet.model.plan import Create, Plan
-from fleet.planner.shared_stacks import parts_of, shared_settings, wanted_parts
+from fleet.planner.shared_stacks import shared_settings, wanted_parts
+from fleet.planner.stack_inputs import parts_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -5,7 +5,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.planner.machine_inputs import read_user_data, write_user_data
+from fleet.model.user_data import read_user_data, write_user_data
 
 URL = "https://debusine.example.org"
 TOKEN = "5ec4e7" * 10 + "abcd"

@@ -4,7 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies, serves_queue
+from fleet.schema.model import serves_queue
+from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies
 from fleet.tagrules.bulk import match
 from tests.builders import a_pool
 

@@ -32,8 +32,8 @@ from fleet.model.facts import (
     WorkerInputs,
     WorkerState,
 )
+from fleet.model.user_data import UserData, read_user_data
 from fleet.model.values import Moment, Value
-from fleet.planner.machine_inputs import UserData, read_user_data
 from fleet.ports import Clock
 from fleet.schema.sources import Faults
 from fleet.state.files import replace_file

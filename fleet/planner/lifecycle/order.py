@@ -9,9 +9,8 @@ for longest was used least. Then by name, so that equal inputs give equal plans.
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from fleet.model.facts import World
+from fleet.model.facts import World, market_of
 from fleet.model.prices import paid_until, tariff_of
-from fleet.planner.machine_inputs import market_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import Unit
 from fleet.schema.model import DebusineQueue

@@ -1,0 +1,94 @@
+"""What a machine does at its first boot: its user data, as cloud-init reads it.
+
+The worker's service does not run before its token and configuration are there: without them it
+would register as somebody that nobody enabled.
+"""
+
+from dataclasses import asdict, dataclass, field
+
+import yaml
+
+WORKER = "/etc/debusine/worker"
+SERVICE = "debusine-worker.service"
+OWNER = "debusine-worker:debusine-worker"
+_HEADER = "#cloud-config\n"
+_SWAP = "/swap.img"
+_MIB = 1024 * 1024
+# Masked until the next boot at most, and on a machine's first boot only.
+_HOLD = [["cloud-init-per", "instance", "hold-worker", "systemctl", "mask", "--runtime", SERVICE]]
+_RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restart", SERVICE]]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a machine is given; `content` may be a secret and is not shown."""
+
+    path: str
+    permissions: str
+    owner: str
+    content: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class UserData:
+    """What a machine does at its first boot: write files, make swap, wait, start its worker."""
+
+    files: tuple[File, ...]
+    delay: int
+    swap: int = 0
+    """MiB of swap, in a file of its disk; 0: none."""
+
+
+def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> str:
+    """Return the `#cloud-config` of a machine whose worker registers at a Debusine server.
+
+    `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late,
+    with `swap` MiB of swap beside its memory.
+    """
+    config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
+    files = (
+        File(f"{WORKER}/config.ini", "0644", OWNER, config),
+        File(f"{WORKER}/activation-token", "0600", OWNER, token),
+    )
+    return _HEADER + yaml.safe_dump(_document(UserData(files, delay, swap)), sort_keys=False)
+
+
+def write_swap(swap: int) -> str:
+    """Return the `#cloud-config` of a machine that registers nowhere and makes so many MiB."""
+    return _HEADER + yaml.safe_dump(_swap_document(swap), sort_keys=False)
+
+
+def read_user_data(text: str) -> UserData:
+    """Return what `write_user_data` has put into a text; ValueError for any other text."""
+    data = _as_written(text) if text.startswith(_HEADER) else None
+    if data is None:
+        # Neither the text nor what is wrong with it is told: it holds a token.
+        raise ValueError("fleet did not make this user data")
+    return data
+
+
+def _as_written(text: str) -> UserData | None:
+    try:
+        document = yaml.safe_load(text)
+        files = tuple(File(**each) for each in document["write_files"])
+        delay = sum(int(seconds) for _, seconds in document["runcmd"][: -len(_RELEASE)])
+        swap = int(document.get("swap", {}).get("size", 0)) // _MIB
+        data = UserData(files, delay, swap)
+        return data if _document(data) == document else None
+    except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError, RecursionError):
+        return None
+
+
+def _document(data: UserData) -> dict[str, object]:
+    wait = [["sleep", str(data.delay)]] if data.delay else []
+    return {
+        "bootcmd": _HOLD,
+        **(_swap_document(data.swap) if data.swap else {}),
+        "write_files": [asdict(each) for each in data.files],
+        "runcmd": [*wait, *_RELEASE],
+    }
+
+
+def _swap_document(swap: int) -> dict[str, object]:
+    size = swap * _MIB
+    return {"swap": {"filename": _SWAP, "size": size, "maxsize": size}}
