@@ -106,7 +106,7 @@ def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
     return [(name, worker) for name, worker in found.items() if name not in taken]
 
 
-_Assigned = list[tuple[Rank, Ordered]]
+_Load = list[tuple[Rank, Ordered]]
 """The requests of one worker, in the order of service."""
 
 
@@ -141,23 +141,23 @@ def staff(
         for pool_plan in pool_plans.values()
         for unit in pool_plan.inventory.having(State.BUSY)
     }
-    crews: list[tuple[str, _Assigned]] = []
+    loads: list[tuple[str, _Load]] = []
     for key, served in sorted(allocation.served.items()):
         if places[key].makes:
             own = _spread(served, allocation.machines.get(key, 0), places[key])
-            crews += ((key, executor) for executor in own if executor)
+            loads += ((key, load) for load in own if load)
             continue
         # Who is free comes before who still works.
         units = sorted(supplies[key].units, key=lambda name: (name in busy, name))
-        for unit, executor in zip(units, _spread(served, len(units), places[key]), strict=True):
-            service.by_worker |= {request.key: unit for _, request in executor}
-            if executor and unit in owner:
-                owner[unit].used[unit] = executor[0][1].key
-                owner[unit].served += len(executor)
-    crews.sort(key=lambda each: each[1][0])
+        for unit, load in zip(units, _spread(served, len(units), places[key]), strict=True):
+            service.by_worker |= {request.key: unit for _, request in load}
+            if load and unit in owner:
+                owner[unit].used[unit] = load[0][1].key
+                owner[unit].served += len(load)
+    loads.sort(key=lambda each: each[1][0])
     options: dict[str, Option] = {}
     made: dict[tuple[str, str], WorkerInputs] = {}
-    for turn, (key, executor) in enumerate(crews, start=1):
+    for turn, (key, load) in enumerate(loads, start=1):
         pool_plan = pool_plans[places[key].pool]
         worker = next(pool_plan.names)
         if key not in options:
@@ -166,9 +166,9 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
-        pool_plan.create(renamed(made[alike], worker), _why(places[key], executor, turn))
-        pool_plan.served += len(executor)
-    service.turns = len(crews)
+        pool_plan.create(renamed(made[alike], worker), _why(places[key], load, turn))
+        pool_plan.served += len(load)
+    service.turns = len(loads)
     _note_awaited(pool_plans, places, allocation)
     return service
 
@@ -185,28 +185,28 @@ def _note_awaited(
                 pool_plans[places[stop.place].pool].awaited = True
 
 
-def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Assigned]:
+def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Load]:
     """Return the requests of each worker: each goes to who is free first."""
-    crews: list[_Assigned] = [[] for _ in range(workers)]
+    loads: list[_Load] = [[] for _ in range(workers)]
     if len(served) <= workers:
-        for executor, each in zip(crews, served, strict=False):
-            executor.append(each)
-        return crews
+        for load, each in zip(loads, served, strict=False):
+            load.append(each)
+        return loads
     free = [(0, worker) for worker in range(workers)]
     for each in served if workers else ():
-        load, worker = free[0]
-        crews[worker].append(each)
-        heapreplace(free, (load + max(1, _seconds(each[1], place)), worker))
-    return crews
+        taken, worker = free[0]
+        loads[worker].append(each)
+        heapreplace(free, (taken + max(1, _seconds(each[1], place)), worker))
+    return loads
 
 
-def _why(place: Place, executor: _Assigned, turn: int) -> Why:
+def _why(place: Place, load: _Load, turn: int) -> Why:
     """Return why a machine is made for these requests, and what it is billed until it goes."""
-    keys = tuple(request.key for _, request in executor)
+    keys = tuple(request.key for _, request in load)
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
-    until_idle = place.billed(sum(_seconds(request, place) for _, request in executor))
-    assumed = sum(request.seconds is None for _, request in executor)
+    until_idle = place.billed(sum(_seconds(request, place) for _, request in load))
+    assumed = sum(request.seconds is None for _, request in load)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 
