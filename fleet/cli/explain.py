@@ -6,18 +6,10 @@ from fleet.apply.config import Config
 from fleet.apply.decide import Decision, decide
 from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FleetError
-from fleet.explain import (
-    Everything,
-    ExplainedReason,
-    Explanation,
-    Path,
-    each_request,
-    explain_every,
-    explain_pool,
-    explain_request,
-    explain_worker,
-)
-from fleet.explain.unblock import Suggestion
+from fleet.explain.pool import explain_pool
+from fleet.explain.request import each_request, explain_every, explain_request
+from fleet.explain.values import Everything, ExplainedReason, Explanation, Path, Suggestion
+from fleet.explain.worker import explain_worker
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import everything_to_text, explanation_to_text

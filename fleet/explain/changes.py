@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from fleet.explain.what_if import Path, write_value
+from fleet.explain.values import Path
+from fleet.explain.what_if import write_value
 from fleet.guard.throttles import held_by
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest

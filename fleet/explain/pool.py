@@ -5,8 +5,8 @@ from decimal import Decimal
 
 from fleet.explain.request import FIRST_READ
 from fleet.explain.tags import enforcement_facts
-from fleet.explain.values import ExplainedReason, Explanation
-from fleet.explain.what_if import Edit, Path, Replans, apply_edits, is_served
+from fleet.explain.values import ExplainedReason, Explanation, Path
+from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
 from fleet.planner.inventory import take_inventory

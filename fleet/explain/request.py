@@ -9,14 +9,22 @@ from itertools import product
 
 from fleet.explain.forecast import Forecast, Standing, forecast, workers_of
 from fleet.explain.tags import enforcement_facts
-from fleet.explain.unblock import Suggestion, find_remedies
-from fleet.explain.values import ExplainedReason, Explanation, PlaceFacts
-from fleet.explain.what_if import FEWEST_REPLANS, Path, Replans, Run, find_request, is_served
+from fleet.explain.unblock import find_remedies
+from fleet.explain.values import (
+    EachRequest,
+    Everything,
+    ExplainedReason,
+    Explanation,
+    Group,
+    Path,
+    PlaceFacts,
+    Suggestion,
+)
+from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, find_request, is_served
 from fleet.model.facts import World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved, rate
 from fleet.model.prices import bill, find_types, markets_of, tariff_of
-from fleet.model.values import Value
 from fleet.planner.demand import Ordered, judge_of, ordered
 from fleet.planner.durations import Durations, kind_at
 from fleet.planner.images import images_by_pool
@@ -552,33 +560,6 @@ def format_places(fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str) -> I
 
 def _money(fleet: Fleet, cost: Decimal) -> str:
     return f"about {rate(cost.quantize(Decimal('0.0001')))} {fleet.money.currency}"
-
-
-class Group(Value):
-    """Requests of one signature with the same outcome, in the order of service."""
-
-    signature: str
-    queue: str
-    required: tuple[str, ...]
-    priority: int
-    verdict: str
-    """Their outcome in words."""
-    requests: tuple[Explanation, ...]
-    """The answer about each; only the first has suggestions, the others name it in `like`."""
-
-
-class Everything(Value):
-    """What `fleet explain request --all` answers."""
-
-    fleet: str
-    groups: tuple[Group, ...]
-
-
-class EachRequest(Value):
-    """The same for programs: one answer for each request."""
-
-    fleet: str
-    requests: tuple[Explanation, ...]
 
 
 def explain_every(

@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from fleet.explain.values import ExplainedReason
-from fleet.explain.what_if import Path
+from fleet.explain.values import ExplainedReason, Path
 from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.values import Value

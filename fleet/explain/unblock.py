@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from fleet.explain.forecast import left_of
+from fleet.explain.values import Change, Path, Suggestion, Wait
 from fleet.explain.what_if import (
     MOST_COUNT,
     MOST_DAYS,
@@ -21,7 +22,6 @@ from fleet.explain.what_if import (
     REQUEST,
     Edit,
     Knob,
-    Path,
     Replans,
     Run,
     edited,
@@ -41,7 +41,6 @@ from fleet.guard.approvals import APPROVED_DAYS
 from fleet.model.facts import Listing, Request, Worker, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved
-from fleet.model.values import Moment, Value
 from fleet.planner.images import images_by_pool
 from fleet.planner.units import is_busy
 from fleet.schema.model import (
@@ -71,42 +70,6 @@ MOST_WAITING_DAYS = 62
 MOST_EDITS = 4
 _NAMED = 3
 _Key = frozenset[tuple[Path, str]]
-
-
-class Wait(Value):
-    """What to wait for, and until when."""
-
-    runs: int = 0
-    """So many runs of fleet apply from now, each with its machines up."""
-    workers: tuple[str, ...] = ()
-    """Busy workers whose work has to end."""
-    until: Moment | None = None
-    """The expected moment; None where the end of their work is unknown."""
-    start: Moment | None = None
-    """Of runs: when the request is expected to start on what the last of them makes."""
-
-
-class Change(Value):
-    """One key of fleet.yaml, and what to write there."""
-
-    path: Path
-    old: str
-    new: str
-    yaml: str
-    """What to write: from the top of the file, or within the entry of a list."""
-    place: str = ""
-
-
-class Suggestion(Value):
-    """Something that gets a request served: edits of fleet.yaml, what to wait for, or both."""
-
-    sentence: str
-    changes: tuple[Change, ...] = ()
-    asks: tuple[str, ...] = ()
-    """Tags that the request would have to ask for too."""
-    wait: Wait | None = None
-    harms: tuple[str, ...] = ()
-    """Requests that are served now and would wait then."""
 
 
 @dataclass(frozen=True)

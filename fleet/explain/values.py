@@ -1,12 +1,15 @@
-"""The answer of `fleet explain`: a headline, facts, reasons with their places, next steps."""
+"""What `fleet explain` answers: a headline, facts, reasons with their places, next steps."""
 
 from typing import Literal
 
-from fleet.explain.unblock import Suggestion
-from fleet.explain.what_if import Path
-from fleet.model.plan import Bill
+from pydantic import Field
+
+from fleet.model.plan import Bill, Rate
 from fleet.model.values import Moment, Value
+from fleet.schema.pools import Market
 from fleet.tagrules.enforcement import Enforcer
+
+Path = tuple[str | int, ...]
 
 
 class ExplainedReason(Value):
@@ -41,6 +44,42 @@ class PlaceFacts(Value):
     """It cannot end before its deadline there."""
 
 
+class Wait(Value):
+    """What to wait for, and until when."""
+
+    runs: int = 0
+    """So many runs of fleet apply from now, each with its machines up."""
+    workers: tuple[str, ...] = ()
+    """Busy workers whose work has to end."""
+    until: Moment | None = None
+    """The expected moment; None where the end of their work is unknown."""
+    start: Moment | None = None
+    """Of runs: when the request is expected to start on what the last of them makes."""
+
+
+class Change(Value):
+    """One key of fleet.yaml, and what to write there."""
+
+    path: Path
+    old: str
+    new: str
+    yaml: str
+    """What to write: from the top of the file, or within the entry of a list."""
+    place: str = ""
+
+
+class Suggestion(Value):
+    """Something that gets a request served: edits of fleet.yaml, what to wait for, or both."""
+
+    sentence: str
+    changes: tuple[Change, ...] = ()
+    asks: tuple[str, ...] = ()
+    """Tags that the request would have to ask for too."""
+    wait: Wait | None = None
+    harms: tuple[str, ...] = ()
+    """Requests that are served now and would wait then."""
+
+
 class Explanation(Value):
     """What `fleet explain` answers."""
 
@@ -60,3 +99,51 @@ class Explanation(Value):
     """Each way to make a machine for a request: start, end and cost there."""
     like: str = ""
     """The first request of the same outcome, which has the suggestions."""
+
+
+class Group(Value):
+    """Requests of one signature with the same outcome, in the order of service."""
+
+    signature: str
+    queue: str
+    required: tuple[str, ...]
+    priority: int
+    verdict: str
+    """Their outcome in words."""
+    requests: tuple[Explanation, ...]
+    """The answer about each; only the first has suggestions, the others name it in `like`."""
+
+
+class Everything(Value):
+    """What `fleet explain request --all` answers."""
+
+    fleet: str
+    groups: tuple[Group, ...]
+
+
+class EachRequest(Value):
+    """The same for programs: one answer for each request."""
+
+    fleet: str
+    requests: tuple[Explanation, ...]
+
+
+class WorkerFacts(Value):
+    """A worker's machine and its work."""
+
+    provider: str | None = None
+    location: str | None = Field(None, description="The provider's location or region.")
+    market: Market | None = None
+    cores: int | None = None
+    memory: int | None = Field(None, description="MiB.")
+    disk: int | None = Field(None, description="MiB.")
+    swap: int | None = Field(None, description="MiB.")
+    architecture: str | None = None
+    created_at: Moment | None = None
+    cost_so_far: Rate | None = Field(
+        None, description="Billed for the machine since its creation, whole steps counted."
+    )
+    task: str | None = None
+    package: str | None = Field(None, description="The source package that its work builds.")
+    work_since: Moment | None = None
+    work_cost: Rate | None = Field(None, description="What its work has cost so far.")

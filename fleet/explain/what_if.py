@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, TypeVar, get_args
 
 from fleet.explain.forecast import Forecast, forecast
+from fleet.explain.values import Path
 from fleet.guard import guard
 from fleet.model.facts import (
     Demand,
@@ -35,8 +36,6 @@ from fleet.model.plan import Create, Plan, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
 from fleet.schema.units import PERCENT_PATTERNS, written
-
-Path = tuple[str | int, ...]
 
 MOST_COUNT = 100_000
 MOST_PERCENT = 9_999

@@ -5,44 +5,19 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field
-
 from fleet.explain.forecast import left_of, registered_workers
-from fleet.explain.values import ExplainedReason, Explanation
+from fleet.explain.values import ExplainedReason, Explanation, WorkerFacts
 from fleet.model import facts
 from fleet.model.facts import Listing, World, market_of
-from fleet.model.plan import Plan, Rate, Reason, WorkerVerdict, rate
+from fleet.model.plan import Plan, Reason, WorkerVerdict, rate
 from fleet.model.prices import Life, MachineType, Tariff, find_types
-from fleet.model.values import Moment, Value
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import Holding, holdings
 from fleet.planner.units import Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
-from fleet.schema.pools import Market
 from fleet.schema.units import write_count, write_duration, write_time
 
 _EXACT = Decimal("0.0001")
-
-
-class WorkerFacts(Value):
-    """A worker's machine and its work."""
-
-    provider: str | None = None
-    location: str | None = Field(None, description="The provider's location or region.")
-    market: Market | None = None
-    cores: int | None = None
-    memory: int | None = Field(None, description="MiB.")
-    disk: int | None = Field(None, description="MiB.")
-    swap: int | None = Field(None, description="MiB.")
-    architecture: str | None = None
-    created_at: Moment | None = None
-    cost_so_far: Rate | None = Field(
-        None, description="Billed for the machine since its creation, whole steps counted."
-    )
-    task: str | None = None
-    package: str | None = Field(None, description="The source package that its work builds.")
-    work_since: Moment | None = None
-    work_cost: Rate | None = Field(None, description="What its work has cost so far.")
 
 
 def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from fleet.explain import Everything, ExplainedReason, Explanation, Group
 from fleet.explain.tags import (
     WORDS,
     EnforcedClaim,
@@ -13,7 +12,7 @@ from fleet.explain.tags import (
     TagList,
     TagsExplanation,
 )
-from fleet.explain.unblock import Suggestion
+from fleet.explain.values import Everything, ExplainedReason, Explanation, Group, Suggestion
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
 from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from fleet.explain.changes import ComparedPlan, Comparison
-from fleet.explain.worker import WorkerFacts
+from fleet.explain.values import WorkerFacts
 from fleet.model.plan import Plan
 from fleet.report.status import status_of
 from fleet.report.terminal import visible

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-    from fleet.explain.worker import WorkerFacts
+    from fleet.explain.values import WorkerFacts
 
 
 _LONGEST = 120

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleet.explain.worker import WorkerFacts
+from fleet.explain.values import WorkerFacts
 from fleet.model.facts import BaseChange
 from fleet.model.images import WaitingVersion
 from fleet.model.plan import (

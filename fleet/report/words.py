@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from fleet.explain.worker import WorkerFacts
+from fleet.explain.values import WorkerFacts
 from fleet.model import plan
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import (

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from fleet.explain import ExplainedReason, Explanation
+from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.plan import Plan, PoolVerdict, Reason, WorkerVerdict
 from tests.builders import (
     a_create,

@@ -1,6 +1,6 @@
 """How an explanation reads."""
 
-from fleet.explain import ExplainedReason
+from fleet.explain.values import ExplainedReason
 from fleet.report.answers import explanation_to_text
 from tests.builders.telling import an_explanation
 

@@ -4,7 +4,7 @@ import json
 from datetime import timedelta, timezone
 from decimal import Decimal
 
-from fleet.explain import Explanation
+from fleet.explain.values import Explanation
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Plan
 from fleet.report.json import plan_to_json, status_to_json, value_to_json

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain import explain_request
+from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.plan import Create, Plan
 from fleet.planner.durations import Durations, Kind, Timing, kind_at

@@ -5,9 +5,11 @@ from datetime import date
 
 import pytest
 
-from fleet.explain import Explanation, explain_pool, explain_request, explain_worker
-from fleet.explain.request import FIRST_READ
+from fleet.explain.pool import explain_pool
+from fleet.explain.request import FIRST_READ, explain_request
+from fleet.explain.values import Explanation
 from fleet.explain.what_if import later
+from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Plan

@@ -1,7 +1,6 @@
 """The answer for everything that waits: groups of requests that fare the same."""
 
-from fleet.explain import each_request, explain_every
-from fleet.explain.request import BY_CREATE, BY_UNSEEN
+from fleet.explain.request import BY_CREATE, BY_UNSEEN, each_request, explain_every
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Plan

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from fleet.explain import Explanation, explain_pool
+from fleet.explain.pool import explain_pool
+from fleet.explain.values import Explanation
 from fleet.guard import guard
 from fleet.model.facts import Worker, World
 from fleet.reconcile import reconcile

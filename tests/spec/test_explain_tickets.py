@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from fleet.explain import explain_pool, explain_request, explain_worker
+from fleet.explain.pool import explain_pool
+from fleet.explain.request import explain_request
+from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Machine, World
 from fleet.model.tickets import Ticket

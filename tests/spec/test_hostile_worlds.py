@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from fleet.explain import explain_request
+from fleet.explain.request import explain_request
 from fleet.model.digests import world_digest
 from fleet.model.facts import Request
 from fleet.reconcile import reconcile

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.apply.rebuild import find_orphans
-from fleet.explain import explain_worker
+from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Machine, MachineState, Stack, Unknown, World
 from fleet.model.plan import Delete, Plan, Reason

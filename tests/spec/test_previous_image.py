@@ -2,7 +2,8 @@
 
 from decimal import Decimal
 
-from fleet.explain import Explanation, explain_request
+from fleet.explain.request import explain_request
+from fleet.explain.values import Explanation
 from fleet.guard import guard
 from fleet.model.facts import Worker, World
 from fleet.model.images import ImageVersion

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain import explain_request
+from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.facts import TaskRuns, World
 from fleet.model.plan import Create

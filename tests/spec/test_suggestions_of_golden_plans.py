@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from fleet.apply.config import check_file
-from fleet.explain.unblock import Change, awaited, find_remedies
+from fleet.explain.unblock import awaited, find_remedies
+from fleet.explain.values import Change
 from fleet.explain.what_if import Replans, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import World

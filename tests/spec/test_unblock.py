@@ -4,7 +4,8 @@ from datetime import date
 
 import pytest
 
-from fleet.explain.unblock import Remedy, Suggestion, awaited, dotted, find_remedies
+from fleet.explain.unblock import Remedy, awaited, dotted, find_remedies
+from fleet.explain.values import Suggestion
 from fleet.explain.what_if import Replans, apply_edits, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import Attempt, Ledger, World

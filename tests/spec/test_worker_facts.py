@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from fleet.explain import explain_worker
-from fleet.explain.worker import WorkerFacts, facts_of_workers
+from fleet.explain.values import WorkerFacts
+from fleet.explain.worker import explain_worker, facts_of_workers
 from fleet.model.facts import Work, Worker, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
