@@ -1,10 +1,12 @@
-"""Machines are given to tickets before a run decides, whatever the desk remembers of them."""
+"""Machines are given to tickets before a run decides, and their clients get the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fleet.apply.assign import hand_out_all
+import pytest
+
+from fleet.apply.assign import fill, hand_out_all
 from fleet.apply.observe import Sources
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.tickets import Given, Leased, TicketState, close
@@ -248,3 +250,31 @@ def test_what_a_machine_ran_is_charged_though_another_ticket_has_it_by_then() ->
     assert farm.desk.all[second].machine == NAME
     assert workers[0].ended is not None
     assert (workers[0].ended.work.team, workers[0].ended.at) == ("blue", LATER)
+
+
+TOLD = {"name": "m-1", "host": "192.0.2.1", "pool": "powerful", "data": "user: ci"}
+
+
+@pytest.mark.parametrize(
+    ("template", "answer"),
+    [
+        ("{host}", "192.0.2.1"),
+        ("ssh -p {port} root@{host}", "ssh -p 22 root@192.0.2.1"),
+        ("host: {host}\nname: {name}\n", "host: 192.0.2.1\nname: m-1"),
+        ("{pool}: {data}", "powerful: user: ci"),
+    ],
+)
+def test_an_answer_is_filled_in(template: str, answer: str) -> None:
+    assert fill(template, TOLD) == answer
+
+
+def test_a_port_that_is_told_is_said() -> None:
+    assert fill("{host}:{port}", TOLD | {"port": "2222"}) == "192.0.2.1:2222"
+
+
+def test_what_is_told_is_not_filled_in_again() -> None:
+    assert fill("{data}", TOLD | {"data": "{name}"}) == "{name}"
+
+
+def test_what_nothing_is_told_of_is_empty() -> None:
+    assert fill("[{data}]", {"name": "m-1"}) == "[]"

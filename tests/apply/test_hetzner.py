@@ -19,12 +19,12 @@ from fleet.state.store import DatabaseStore
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_request
+from tests.builders.sharing import NETWORK, RULE, a_sharing_fleet
 from tests.fakes.asking import FakeAsking
 from tests.fakes.queue import FakeQueue
 from tests.fakes.registry import FakeRegistry
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 from tests.ports.test_sharer import hetzner_base
-from tests.spec.test_shared import NETWORK, RULE, a_sharing_fleet
 
 pytestmark = pytest.mark.engine
 FIRST = "debian-ci-builders-0001"

@@ -15,11 +15,19 @@ from fleet.model.outcome import StackOutcome
 from fleet.planner.stack_inputs import parts_of
 from fleet.ports import Engine, Step
 from fleet.schema.model import Fleet
-from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_stack, a_world, some_inputs
+from tests.builders import (
+    a_fleet,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_stack,
+    a_world,
+    sharing,
+    some_inputs,
+)
 from tests.fakes.asking import FakeAsking
 from tests.fakes.sharer import FakeSharer
 from tests.fakes.store import FakeStore, Shelf
-from tests.spec import test_shared as sharing
 
 NETWORK = "network/debian-ci-hetzner-network"
 ASKED = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}

@@ -1,11 +1,14 @@
-"""This module asks a plan about the pool `builders` at the simulated provider."""
+"""Questions to a plan about the pool `builders` at the simulated provider."""
 
-from fleet.model.facts import Listing, Unknown, World
+from fleet.model.facts import Listing, Unknown, Worker, World
 from fleet.model.plan import Plan, Reason
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
 
 FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
+THIRD = "debian-ci-builders-0003"
+MON_TO_FRI, AT_NIGHT = "mon-fri 07:00-17:00 Europe/Berlin", "mon-sun 22:00-06:00"
+"""NOW is a Saturday, 8:00 UTC."""
 
 
 def fleet_with(**pool: object) -> Fleet:
@@ -45,3 +48,18 @@ def an_unseen_world() -> World:
     world = a_sim_world(requests=(a_request(),), starting=(FIRST,))
     silent = Unknown(unknown="no answer")
     return world.model_copy(update={"providers": {"desk": silent}})
+
+
+def idle(*names: str, **said: object) -> tuple[Worker, ...]:
+    """Return idle workers of these names."""
+    return tuple(a_worker(name=name, **said) for name in names)
+
+
+def outdated(world: World, *names: str) -> World:
+    """Return a world in which these machines, or all, boot an image of yesterday."""
+    return with_machines(world, *names, digest="yesterday", image="trixie-0")
+
+
+def drained(plan: Plan) -> list[str]:
+    """Return the workers that a plan drains."""
+    return [action.worker for action in plan.actions if action.action == "drain"]

@@ -1,8 +1,15 @@
-"""What an image's sources have newer: the worker, and whatever a security fix mends."""
+"""What an image's sources have newer, by the order that Debian gives to versions."""
 
-from fleet.images.due import Source, find_updates, sources_of
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fleet.images.due import Source, find_updates, sources_of, version_key
 from fleet.model.images import Package
 from tests.builders.versioning import a_manifest
+from tests.rigs.process import clean_environment, run_process
 
 MAIN = Source("http://deb.example.org/debian", "trixie", "main", "amd64")
 SECURITY = Source("http://deb.example.org/debian-security", "trixie-security", "main", "amd64")
@@ -65,3 +72,46 @@ def test_what_is_installed_already_is_no_news() -> None:
     offered = {SECURITY: {"zlib1g": "1-1+deb13u1"}, MAIN: {"debusine-worker": "2"}}
 
     assert find_updates(a_manifest(packages=packages), offered) == ()
+
+
+# From deb-version(7) and the tests of dpkg: each is older than the next.
+ASCENDING = (
+    "0~rc1",
+    "0",
+    "0.9",
+    "0.10",
+    "0.16.1-1~bpo12+1",
+    "0.16.1-1",
+    "0.16.1-1+b1",
+    "0.16.1-1+deb13u1",
+    "0.16.2~~",
+    "0.16.2~",
+    "0.16.2",
+    "0.16.2-1",
+    "0.16.2a",
+    "0.16.2+dfsg",
+    "0.16.2-1-1",
+    "2026.9",
+    "2026.10",
+    "1:0.1",
+    "10:0",
+)
+
+
+@pytest.mark.parametrize(("older", "newer"), tuple(pairwise(ASCENDING)))
+def test_versions_are_ordered_as_debian_orders_them(older: str, newer: str) -> None:
+    assert version_key(older) < version_key(newer)
+
+
+@pytest.mark.parametrize(("one", "other"), [("0:1.0", "1.0"), ("1.01", "1.1"), ("1.0-0", "1.0")])
+def test_what_only_looks_different_is_equal(one: str, other: str) -> None:
+    assert version_key(one) == version_key(other)
+
+
+@pytest.mark.skipif(shutil.which("dpkg") is None, reason="the order is NOT COMPARED with dpkg's")
+def test_dpkg_orders_them_alike(tmp_path: Path) -> None:
+    order = "&&".join(f"dpkg --compare-versions {a} lt {b}" for a, b in pairwise(ASCENDING))
+
+    done = run_process("sh", "-c", order, cwd=tmp_path, env=clean_environment(tmp_path))
+
+    assert done.returncode == 0

@@ -15,7 +15,7 @@ from fleet.planner.durations import LEAST_RUNS, Durations, Fitted, Kind, fit
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_request, a_sim_world, a_worker, ago
-from tests.spec.test_durations import DAY, HOUR, two_sizes
+from tests.builders.durations import DAY, HOUR, two_sizes
 
 SMALL, BIG, OTHER = Kind("norm", 8), Kind("mons", 64), Kind("mid", 16)
 SEVEN = tuple(n * HOUR for n in (18, 19, 20, 20, 21, 22, 90))

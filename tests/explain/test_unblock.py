@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from fleet.explain.unblock import Remedy, awaited, dotted, find_remedies
+from fleet.explain.unblock import Remedy, awaited, candidates, describe, dotted, find_remedies
 from fleet.explain.values import Suggestion
 from fleet.explain.what_if import Replans, apply_edits, edited, is_served
 from fleet.guard import guard
@@ -15,13 +15,17 @@ from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
 from fleet.tagrules.names import names_of
 from tests.builders import (
+    a_guard_result,
+    a_plan,
     a_pool,
     a_reading,
     a_request,
+    a_signature,
     a_sim_fleet,
     a_sim_world,
     a_worker,
     ago,
+    an_unserved,
 )
 
 KEY = "debian/101"
@@ -397,3 +401,33 @@ def test_a_build_that_only_a_powerful_machine_takes_is_put_on_the_allow_list(sco
     assert isinstance(edit.new, PowerfulRule)
     assert (edit.path, edit.new.ask) == (("powerful", 0), ["extra_powerful"])
     assert [name for name in names if matches_name(edit.new, name)] == [names[0]]
+
+
+REFUSED = a_plan(
+    signatures=(a_signature(requests=(KEY,)),),
+    unserved=(an_unserved(requests=(KEY,), path=("guards", "refuse", "delete")),),
+    guards=(a_guard_result(path=("guards", "refuse", "delete")),),
+)
+
+
+def considered(fleet: Fleet) -> list[str]:
+    return [describe(fleet, edit) for edit in candidates(fleet, ASKING, REFUSED, KEY)]
+
+
+def test_what_a_guard_refuses_may_be_approved() -> None:
+    assert any(said.startswith("add an approval: {guard:") for said in considered(a_sim_fleet()))
+
+
+def test_an_approval_that_has_expired_may_be_given_another_day_or_let_more_pass() -> None:
+    approval = {
+        "guard": "delete",
+        "pool": "builders",
+        "count": 3,
+        "reason": "move",
+        "expires": date(2026, 11, 1),
+    }
+
+    found = considered(a_sim_fleet(approvals=[approval]))
+
+    assert "move approvals[0].expires from 2026-11-01 to 2026-11-21 or later" in found
+    assert "raise approvals[0].count from 3 to 100000" in found

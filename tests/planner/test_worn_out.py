@@ -8,14 +8,18 @@ from fleet.schema.model import Fleet
 from tests.builders import a_sim_world, ago
 from tests.builders.deciding import (
     FIRST,
+    MON_TO_FRI,
     SECOND,
+    THIRD,
     actions_of,
+    drained,
     fleet_with,
+    idle,
+    outdated,
     reason_of,
     sentence_of,
     with_machines,
 )
-from tests.spec.test_replacing import MON_TO_FRI, THIRD, drained, idle, outdated
 
 
 def retiring(**retire: object) -> Fleet:

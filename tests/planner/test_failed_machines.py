@@ -13,13 +13,15 @@ from tests.builders import a_request, a_sim_world, a_worker, ago
 from tests.builders.deciding import (
     FIRST,
     SECOND,
+    THIRD,
     actions_of,
     fleet_with,
+    idle,
+    outdated,
     reason_of,
     sentence_of,
     with_machines,
 )
-from tests.spec.test_replacing import THIRD, idle, outdated
 
 FOURTH = "debian-ci-builders-0004"
 

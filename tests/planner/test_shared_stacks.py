@@ -1,67 +1,23 @@
 """What the machines of a provider share: asked for in fleet.yaml, given to new machines."""
 
-from fleet.guard import guard
-from fleet.model.facts import Base, Unknown, World
-from fleet.model.plan import Create, Plan
+from fleet.model.facts import Unknown
+from fleet.model.plan import Create
 from fleet.planner.shared_stacks import shared_settings, wanted_parts
 from fleet.planner.stack_inputs import parts_of
-from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from tests.builders import (
-    a_fleet,
-    a_reading,
-    a_request,
     a_stack,
     a_world,
     some_inputs,
 )
-
-NETWORK = {"ip_range": "10.20.0.0/16", "zone": "eu-central"}
-RULE = {"protocol": "tcp", "port": "22", "ips": ["192.0.2.0/24"]}
-SHARED = {
-    "network": NETWORK,
-    "firewall": [RULE],
-    "ssh_keys": {"ana": "ssh-ed25519 AAAA"},
-    "placement_group": "spread",
-}
-QUEUE = {
-    "kind": "debusine",
-    "url": "https://debusine.example.org",
-    "scopes": ["debian"],
-    "admin": ["debusine-admin"],
-}
-IDS = {
-    "firewall/debian-ci-hetzner-firewall": "2",
-    "network/debian-ci-hetzner-network": "1",
-    "placement_group/debian-ci-hetzner-spread": "4",
-    "ssh_key/debian-ci-hetzner-key-ana": "3",
-}
-
-
-def a_sharing_fleet(**shared: object) -> Fleet:
-    """Return a fleet whose servers share these parts."""
-    provider = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
-    images = {"trixie": {"existing": {"hetzner": "114690387"}}}
-    return a_fleet(
-        providers={"hetzner": provider | shared}, queues={"debian": QUEUE}, images=images
-    )
-
-
-def a_base(fleet: Fleet, **overrides: object) -> Base:
-    """Return the base that holds what a fleet asks for."""
-    parts = parts_of(fleet, "hetzner")
-    ids = {part.key: IDS[part.key] for part in parts}
-    return Base.model_validate({"serial": 1, "parts": parts, "ids": ids} | overrides)
-
-
-def a_waiting_world(**overrides: object) -> World:
-    """Return a world in which one request waits."""
-    queues = {"debian": a_reading(a_request(), workers=())}
-    return a_world(**({"queues": queues} | overrides))
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
+from tests.builders.sharing import (
+    IDS,
+    NETWORK,
+    SHARED,
+    a_base,
+    a_sharing_fleet,
+    a_waiting_world,
+    planned,
+)
 
 
 def test_each_part_is_named_after_fleet_and_provider_and_carries_the_mark() -> None:

@@ -8,8 +8,7 @@ from fleet.model.facts import Found, Listing, MachineState, Unknown, WorkerState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker, some_inputs
-from tests.builders.deciding import FIRST, actions_of, fleet_with, reason_of
-from tests.spec.test_replacing import idle
+from tests.builders.deciding import FIRST, actions_of, fleet_with, idle, reason_of
 
 NAME = "builder-01"
 

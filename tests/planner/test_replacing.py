@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.model.facts import Unknown, Worker, WorkerState, World
+from fleet.model.facts import Unknown, WorkerState
 from fleet.model.plan import Cause, Create, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
@@ -19,38 +19,26 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.deciding import (
+    AT_NIGHT,
     FIRST,
+    MON_TO_FRI,
     SECOND,
+    THIRD,
     actions_of,
+    drained,
     fleet_with,
+    idle,
+    outdated,
     reason_of,
     sentence_of,
     with_machines,
 )
-
-THIRD = "debian-ci-builders-0003"
-MON_TO_FRI, AT_NIGHT = "mon-fri 07:00-17:00 Europe/Berlin", "mon-sun 22:00-06:00"
-"""NOW is a Saturday, 8:00 UTC."""
-
-
-def idle(*names: str, **said: object) -> tuple[Worker, ...]:
-    """Return idle workers of these names."""
-    return tuple(a_worker(name=name, **said) for name in names)
-
-
-def outdated(world: World, *names: str) -> World:
-    """Return a world in which these machines, or all, boot an image of yesterday."""
-    return with_machines(world, *names, digest="yesterday", image="trixie-0")
 
 
 def of_three(**pool: object) -> Plan:
     """Return the plan for three idle outdated workers."""
     world = outdated(a_sim_world(*idle(FIRST, SECOND, THIRD)))
     return reconcile(fleet_with(**pool), world)
-
-
-def drained(plan: Plan) -> list[str]:
-    return [action.worker for action in plan.actions if action.action == "drain"]
 
 
 # what is outdated

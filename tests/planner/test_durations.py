@@ -1,8 +1,6 @@
 """How long work runs on which machine, what it costs there, and where it ends in time."""
 
-from collections.abc import Mapping
 from decimal import Decimal
-from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -16,39 +14,14 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.deciding import with_machines
+from tests.builders.durations import DAY, HOUR, two_sizes
 
 SMALL, BIG = Kind("norm", 8), Kind("mons", 64)
-HOUR, DAY = 3600, 86_400
-TYPES = {
-    "norm": {"cores": 8, "memory": "32GiB", "disk": "240GiB", "price": "0.08 EUR/h"},
-    "mons": {"cores": 64, "memory": "256GiB", "disk": "960GiB", "price": "0.40 EUR/h"},
-}
 MEASURED = [
     {"match": "chromium", "takes": "24h", "machine": "norm"},
     {"match": "chromium", "takes": "3h", "machine": "mons"},
     {"takes": "30m"},
 ]
-
-
-def two_sizes(
-    stated: object,
-    deadline: str | None = None,
-    speeds: Mapping[str, str] = MappingProxyType({}),
-    **pool: object,
-) -> Fleet:
-    """Return a fleet of small and of powerful machines, billed by the hour."""
-    types = {name: sold | {"speed": speeds.get(name)} for name, sold in TYPES.items()}
-    sold = {"kind": "sim", "billing": {"increment": "1h"}, "types": types}
-    return a_sim_fleet(
-        providers={"desk": sold},
-        queues={"debian": {"kind": "world", "path": "w.json", "deadline": deadline}},
-        durations={"sbuild": stated},
-        cadence="10m",
-        pools={
-            "normal": a_pool(provider="desk", machine="norm", **pool),
-            "powerful": a_pool(provider="desk", machine="mons", **pool),
-        },
-    )
 
 
 def planned(fleet: Fleet, **request: object) -> Plan:

@@ -1,8 +1,8 @@
-"""Where some characters of a text stand in the line that it was written in."""
+"""Where a finding stands in its line, and which known word a misspelt one means."""
 
 import pytest
 
-from fleet.schema.findings import Finding
+from fleet.schema.findings import Finding, nearest
 from fleet.schema.source import read_document
 from tests.fakes.files import FakeFiles
 
@@ -63,3 +63,18 @@ def test_a_value_that_was_not_written_has_no_characters() -> None:
     span = document.locate(Finding("some-rule", "wrong", ("b",), part=(0, 1))).span
 
     assert str(span) == "fleet.yaml:1:1"
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("ccx34", ["ccx33", "ccx63"], "ccx33"),
+        ("bildrs", ["builders", "powerful"], "builders"),
+        ("TRIXIE-AMD46", ["trixie-amd64", "trixie-arm64"], "trixie-amd64"),
+        ("chromium", ["ccx33"], ""),
+    ],
+)
+def test_of_equally_near_words_the_one_that_begins_alike_is_meant(
+    word: str, known: list[str], meant: str
+) -> None:
+    assert nearest(word, known) == meant
