@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 from bench.report import Report
 from fleet.clouds.sim.file import Menu, load
 from fleet.clouds.sim.machines import SimCloud
-from fleet.engines.account import Account
-from fleet.engines.projects import load_project
+from fleet.engines.projects import Account, load_project
 from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_automation import Home
-from fleet.engines.pulumi_cli import find_cli
+from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import FleetError
 from fleet.model.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import StackRef

@@ -28,8 +28,8 @@ from fleet.model.facts import Listing, Machine, MachineState, Stack, WorkerInput
 from fleet.model.tickets import Ticket
 from fleet.ports import Engine
 from fleet.schema.model import Fleet
+from fleet.state.database import TENANCIES, TICKETS
 from fleet.state.store import DatabaseStore
-from fleet.state.tables import TENANCIES, TICKETS
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.fakes.asking import FakeAsking

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleet.engines.pulumi_cli import VERSION, cache_folder, find_cli, why_unfit
+from fleet.engines.pulumi_backends import VERSION, cache_folder, find_cli, why_unfit
 from fleet.errors import EngineAbsent
 from tools.go_programs import ABSENT, NotThisWayError, install, keep, key_of, obtain, run
 

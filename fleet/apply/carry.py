@@ -26,7 +26,7 @@ from fleet.model.values import Moment, Value
 from fleet.ports import Console, StackRecord
 from fleet.report.words import many
 from fleet.schema.model import Fleet, Pool
-from fleet.state.dump import Cell, complete, find_mistake
+from fleet.state.database import Cell, complete, find_mistake
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.places import Places
 from fleet.state.store import DatabaseStore

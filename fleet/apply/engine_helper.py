@@ -14,7 +14,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import engines_of
 from fleet.clouds.kinds import clouds_of
 from fleet.engines.parallel import serve
-from fleet.engines.pulumi_cli import known_cli
+from fleet.engines.pulumi_backends import known_cli
 from fleet.errors import EngineAbsent
 from fleet.ports import Engine
 from fleet.schema.model import Fleet

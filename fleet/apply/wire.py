@@ -48,7 +48,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
-from fleet.state.connecting import name_process
+from fleet.state.database import name_process
 from fleet.state.files import FileMembers, LocalFiles
 from fleet.state.places import Places, find_places
 from fleet.state.secrets import HostSecrets
@@ -189,7 +189,7 @@ def _shared_stacks(
     sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
     if not sharing:
         return {}
-    from fleet.engines.pulumi_base import PulumiBase
+    from fleet.engines.pulumi import PulumiBase
 
     return {
         name: PulumiBase(

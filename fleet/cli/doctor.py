@@ -116,7 +116,7 @@ def _tools(fleet: Fleet) -> Iterator[_Look]:
 
 
 def _pulumi() -> Sequence[Finding]:
-    from fleet.engines.pulumi_cli import find_cli
+    from fleet.engines.pulumi_backends import find_cli
 
     return (Finding(about="Pulumi, version", result="ok", said=f"{find_cli()} fits"),)
 

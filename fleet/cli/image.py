@@ -27,7 +27,7 @@ from fleet.report.images import image_to_text, list_to_text, promotion_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import ExistingImage
 from fleet.schema.pools import Image
-from fleet.state.connecting import name_process
+from fleet.state.database import name_process
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
 

@@ -26,7 +26,7 @@ from fleet.report.images import BuildResult, built_to_text, step_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import SERVER_PATTERN, ImageRecipe
-from fleet.state.connecting import is_alive
+from fleet.state.database import is_alive
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore

@@ -21,7 +21,7 @@ from fleet.report.tickets import (
 )
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import read_duration
-from fleet.state.connecting import name_user
+from fleet.state.database import name_user
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.names import PARTS

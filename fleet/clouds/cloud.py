@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fleet.clouds.ready import Slots
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.errors import SecretMissing
 from fleet.model.facts import Listing, Unknown
 from fleet.model.images import BuildOrder, BuildStep, Manifest, Publication

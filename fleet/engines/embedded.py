@@ -16,16 +16,19 @@ from typing import Any, Literal, NamedTuple, Protocol, assert_never, runtime_che
 
 import sqlalchemy as sa
 
-from fleet.engines.ownership import (
+from fleet.engines.parallel import each_done
+from fleet.engines.projects import (
     Absences,
+    Project,
+    Resource,
     check_holds,
     check_made_before,
     check_owner,
     check_provider,
+    evaluate,
+    load_project,
     previewed,
 )
-from fleet.engines.parallel import each_done
-from fleet.engines.projects import Project, Resource, evaluate, load_project
 from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, StoreFailed
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value

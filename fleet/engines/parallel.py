@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Literal, NamedTuple, TypeVar, assert_never
 
-from fleet.engines.ownership import previewed
+from fleet.engines.projects import previewed
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import (

@@ -1,4 +1,4 @@
-"""This module finds the stack projects, in the checkout or in the wheel, and loads programs.
+"""Stack projects: what a provider gives them, whose a stack is, and how programs are loaded.
 
 A stack's program is a file of its own that knows nothing of fleet: it is loaded by path.
 
@@ -8,9 +8,10 @@ No provider is called: a monitor of our own answers each registration with its o
 import asyncio
 import importlib.util
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+import time
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,124 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 import fleet
-from fleet.errors import EngineAbsent, FleetError, PlanRefused
-from fleet.model.facts import WorkerInputs
+from fleet.errors import EngineAbsent, EngineMismatch, FleetError, PlanRefused, StackFailed
+from fleet.model.facts import Unknown, WorkerInputs
 from fleet.model.values import Value
+from fleet.ports import Change, Engine, Provider, StackRef
 
 if TYPE_CHECKING:
     from pulumi.runtime.proto import resource_pb2
+
+
+@dataclass(frozen=True)
+class Account:
+    """A provider's listing, and its part of each stack.
+
+    `config` goes into the stack's settings in clear; secrets go by `environment` or, as inputs
+    of the program that it declares secret, by `inputs`.
+    """
+
+    provider: Provider
+    config: Mapping[str, str] = field(default_factory=dict)
+    environment: Callable[[], Mapping[str, str]] = dict
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    pause: Callable[[float], None] = time.sleep
+    """Waits that many seconds between two looks at the provider."""
+    clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
+    """Deletes what a shared stack does not know of a part, and cannot adopt: of which fleet, of
+    which part, and the names of the resources that it knows."""
+
+
+def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
+    """Raise EngineMismatch when a stack is recorded as another engine's."""
+    if owner not in (None, mine):
+        raise EngineMismatch(
+            f"stack {ref.name} belongs to the engine {owner!r}, not to {mine!r}; say "
+            f"`engine: {owner}` for provider {ref.provider}, or drain the pool first"
+        )
+
+
+def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> None:
+    """Raise PlanRefused when a stack's machines are at another provider than its pool now is."""
+    if holds_machines and recorded != ref.provider:
+        raise PlanRefused(
+            f"stack {ref.name} holds machines at provider {recorded!r}, but the pool now says "
+            f"{ref.provider!r}; drain the pool before it moves"
+        )
+
+
+def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
+    """Raise PlanRefused when a stack does not hold the worker that it is to forget."""
+    if worker not in held:
+        raise PlanRefused(
+            f"stack {ref.name} does not hold {worker}, so there is nothing to forget"
+        )
+
+
+def check_made_before(ref: StackRef, user_data: Mapping[str, str], exists: Container[str]) -> None:
+    """Raise StackFailed where a machine that was there when this run looked is gone by now."""
+    gone = {
+        name: f"{name} is gone; without a token its worker would never register"
+        for name, text in user_data.items()
+        if not text and name not in exists
+    }
+    if gone:
+        raise StackFailed(
+            f"stack {ref.name}: {'; '.join(gone.values())}; the next apply gives it one",
+            failed=gone,
+        )
+
+
+_SECONDS_APART = 10
+
+
+class Absences:
+    """Looks for machines; what was surely gone once is looked for again, but not waited for.
+
+    A provider in trouble may leave a machine out of a listing. Taken for gone it would run on,
+    unknown; so it has to be out of two listings, some seconds apart.
+    """
+
+    def __init__(self) -> None:
+        self._sure: set[tuple[str, str]] = set()
+
+    def surely_gone(
+        self,
+        provider: Provider,
+        going: Sequence[WorkerInputs],
+        ids: Mapping[str, str],
+        pause: Callable[[float], None],
+    ) -> tuple[str, ...]:
+        """Return those that their provider lists no more, neither at once nor a while later."""
+        gone = _unlisted(provider, [each for each in going if each.name in ids], ids)
+        if not self._sure.issuperset(_machines(gone, ids)):
+            pause(_SECONDS_APART)
+            gone = _unlisted(provider, gone, ids)
+            self._sure.update(_machines(gone, ids))
+        return tuple(each.name for each in gone)
+
+
+def _machines(
+    workers: Sequence[WorkerInputs], ids: Mapping[str, str]
+) -> Sequence[tuple[str, str]]:
+    return [(each.name, ids[each.name]) for each in workers]
+
+
+def _unlisted(
+    provider: Provider, going: Sequence[WorkerInputs], ids: Mapping[str, str]
+) -> Sequence[WorkerInputs]:
+    listed: set[str] = set()
+    for owner in {each.labels.get("fleet", "") for each in going}:
+        listing = provider.list(owner)
+        if isinstance(listing, Unknown):
+            return ()
+        listed |= {text for machine in listing.machines for text in (machine.name, machine.id)}
+    return [each for each in going if not listed & {each.name, ids[each.name]}]
+
+
+def previewed(engine: Engine, ref: StackRef, workers: Sequence[WorkerInputs]) -> Change:
+    """Return a change that is previewed and made in two operations."""
+    return Change(engine.preview(ref, workers), partial(engine.up, ref, workers))
 
 
 Inputs = Mapping[str, Any]

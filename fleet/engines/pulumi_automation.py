@@ -32,18 +32,21 @@ from pulumi.automation import EngineEvent
 from pulumi.runtime.proto import language_pb2
 from semver import VersionInfo
 
-from fleet.engines.account import Account
 from fleet.engines.parallel import running
-from fleet.engines.projects import Project, load_project
-from fleet.engines.pulumi_backends import drop_cut_notes, file_root
-from fleet.engines.pulumi_cli import VERSION, cache_folder, known_cli
+from fleet.engines.projects import Account, Project, load_project
+from fleet.engines.pulumi_backends import (
+    VERSION,
+    cache_folder,
+    drop_cut_notes,
+    file_root,
+    known_cli,
+)
 from fleet.engines.pulumi_state import Kept, drop_init_errors, drop_worker
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed, StoreFailed
 from fleet.ports import Progress, StackRef, Step
 from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
-from fleet.state.masking import mask
-from fleet.state.processes import kill_marked, marked
+from fleet.state.processes import kill_marked, marked, mask
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -22,7 +22,7 @@ from fleet.model.plan import Plan
 from fleet.model.tickets import Ticket, TicketState, close, read_sandbox
 from fleet.model.values import Moment, Value
 from fleet.schema.units import write_duration
-from fleet.state.connecting import read_url
+from fleet.state.database import read_url
 
 _HOUR = 3600
 

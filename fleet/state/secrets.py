@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleet.errors import SecretMissing
 from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
-from fleet.state.command import Call, CommandFailed, run
+from fleet.state.processes import Call, CommandFailed, run
 
 _MAX_BYTES = 64 * 1024
 _HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")

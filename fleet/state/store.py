@@ -26,20 +26,28 @@ from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.values import in_utc
 from fleet.ports import Charging, Since, StackRecord
-from fleet.state import tables
-from fleet.state.connecting import FORMAT, Database, LockingConnection, next_fence
-from fleet.state.dump import Rows, read_rows, write_rows
-from fleet.state.files import make_private
-from fleet.state.tables import (
+from fleet.state.database import (
     ABOUT,
     ATTEMPTS,
+    FORMAT,
     IMAGES,
     LEDGER,
+    LOCK,
     MANIFESTS,
+    METADATA,
+    RUNS,
     SPENT,
+    STACKS,
+    Database,
+    LockingConnection,
+    Rows,
     make_tables,
+    next_fence,
+    read_rows,
     rows_of,
+    write_rows,
 )
+from fleet.state.files import make_private
 
 _KEPT = timedelta(days=30)
 
@@ -404,7 +412,7 @@ class DatabaseStore(Database):
         with self._checked() as connection:
             # Who has these rows already has all of them.
             if not any(read_rows(connection).values()):
-                make_tables(connection, tables.METADATA.sorted_tables)
+                make_tables(connection, METADATA.sorted_tables)
                 write_rows(connection, rows)
 
     def _create(self, rows: Rows) -> bool:
@@ -419,9 +427,9 @@ class DatabaseStore(Database):
             except OSError as error:
                 raise StoreFailed(f"cannot create {path}: {error.strerror}") from error
         with self._transaction() as connection:
-            tables.METADATA.create_all(connection)
+            METADATA.create_all(connection)
             connection.execute(
-                sa.insert(tables.ABOUT),
+                sa.insert(ABOUT),
                 [{"key": "format", "value": FORMAT}, {"key": "fleet", "value": self._fleet}],
             )
             write_rows(connection, rows)
@@ -430,10 +438,8 @@ class DatabaseStore(Database):
     def stacks(self) -> tuple[StackRecord, ...]:
         """Return every stack that was ever made and not yet removed, sorted by name."""
         with self._checked() as connection:
-            rows = connection.execute(
-                sa.select(tables.STACKS).order_by(tables.STACKS.c.name)
-            ).mappings()
-            with rows_of(tables.STACKS):
+            rows = connection.execute(sa.select(STACKS).order_by(STACKS.c.name)).mappings()
+            with rows_of(STACKS):
                 return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
@@ -441,9 +447,9 @@ class DatabaseStore(Database):
 
         Raises EngineMismatch when another engine owns it.
         """
-        same = tables.STACKS.c.name == record.name
+        same = STACKS.c.name == record.name
         with self._checked() as connection:
-            known = connection.execute(sa.select(tables.STACKS).where(same)).first()
+            known = connection.execute(sa.select(STACKS).where(same)).first()
             if known is not None and known.engine != record.engine:
                 raise EngineMismatch(
                     f"stack {record.name} belongs to engine {known.engine}, not {record.engine}; "
@@ -452,27 +458,27 @@ class DatabaseStore(Database):
             if known is not None and known.pool != record.pool:
                 rename_in_attempts(connection, known.pool, record.pool)
                 rename_in_ledger(connection, known.pool, record.pool)
-            connection.execute(sa.delete(tables.STACKS).where(same))
-            connection.execute(sa.insert(tables.STACKS), [record.model_dump()])
+            connection.execute(sa.delete(STACKS).where(same))
+            connection.execute(sa.insert(STACKS), [record.model_dump()])
 
     def forget_stack(self, name: str) -> None:
         """Drop a stack that is empty and whose pool is gone."""
         with self._transaction() as connection:
-            connection.execute(sa.delete(tables.STACKS).where(tables.STACKS.c.name == name))
+            connection.execute(sa.delete(STACKS).where(STACKS.c.name == name))
 
     def begin_run(self, *, started: datetime) -> None:
         """Append a run without an end to the journal, so that one that dies is seen."""
         row = {"started": started.isoformat(), "ended": "", "plan": "", "outcome": ""}
         with self._transaction() as connection:
-            connection.execute(sa.insert(tables.RUNS), [row])
+            connection.execute(sa.insert(RUNS), [row])
 
     def record_step(self, *, started: datetime, step: str) -> None:
         """Append a line to the run that was begun then, in the place of its outcome."""
-        runs = tables.RUNS.c
+        runs = RUNS.c
         begun = (runs.started == started.isoformat(), runs.ended == "")
         with self._transaction() as connection:
             told = {"outcome": runs.outcome + f"{step}\n"}
-            connection.execute(sa.update(tables.RUNS).where(*begun).values(told))
+            connection.execute(sa.update(RUNS).where(*begun).values(told))
 
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
         """End the run that was begun then, or append one that was not; `outcome` is JSON.
@@ -480,16 +486,14 @@ class DatabaseStore(Database):
         The oldest runs leave the journal, so that a loop without end does not fill the disk.
         """
         row = {"ended": ended.isoformat(), "plan": plan, "outcome": outcome}
-        begun = (tables.RUNS.c.started == started.isoformat(), tables.RUNS.c.ended == "")
+        begun = (RUNS.c.started == started.isoformat(), RUNS.c.ended == "")
         with self._transaction() as connection:
-            found = connection.execute(sa.update(tables.RUNS).where(*begun).values(row))
+            found = connection.execute(sa.update(RUNS).where(*begun).values(row))
             if not found.rowcount:
                 row["started"] = started.isoformat()
-                connection.execute(sa.insert(tables.RUNS), [row])
-            newest = sa.select(sa.func.max(tables.RUNS.c.number)).scalar_subquery()
-            connection.execute(
-                sa.delete(tables.RUNS).where(tables.RUNS.c.number <= newest - self._journal)
-            )
+                connection.execute(sa.insert(RUNS), [row])
+            newest = sa.select(sa.func.max(RUNS.c.number)).scalar_subquery()
+            connection.execute(sa.delete(RUNS).where(RUNS.c.number <= newest - self._journal))
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
@@ -497,23 +501,23 @@ class DatabaseStore(Database):
 
     def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs that carried a plan out to its end, newest first."""
-        return self._runs(count, tables.RUNS.c.ended != "", tables.RUNS.c.plan != "")
+        return self._runs(count, RUNS.c.ended != "", RUNS.c.plan != "")
 
     def _runs(self, count: int, *where: sa.ColumnElement[bool]) -> tuple[Mapping[str, str], ...]:
         columns = (
-            tables.RUNS.c.started,
-            tables.RUNS.c.ended,
-            tables.RUNS.c.plan,
-            tables.RUNS.c.outcome,
+            RUNS.c.started,
+            RUNS.c.ended,
+            RUNS.c.plan,
+            RUNS.c.outcome,
         )
-        latest = tables.RUNS.c.number.desc()
+        latest = RUNS.c.number.desc()
         query = sa.select(*columns).where(*where).order_by(latest).limit(count)
         with self._checked() as connection:
             found = tuple(
                 {str(key): str(value) for key, value in row.items()}
                 for row in connection.execute(query).mappings()
             )
-        with rows_of(tables.RUNS):
+        with rows_of(RUNS):
             for run in found:
                 for moment in (run["started"], run["ended"] or run["started"]):
                     in_utc(datetime.fromisoformat(moment))
@@ -587,12 +591,12 @@ class DatabaseStore(Database):
 
     def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
         """Return, by queue and place, the digest of the rules seen last, and since when."""
-        about = tables.ABOUT.c
+        about = ABOUT.c
         with self._checked() as connection:
             rows = connection.execute(
                 sa.select(about.key, about.value).where(about.key.startswith(_RULES))
             ).all()
-        with rows_of(tables.ABOUT):
+        with rows_of(ABOUT):
             parted = [(key.removeprefix(_RULES), *value.split(" ", 1)) for key, value in rows]
             return {
                 key: (digest, in_utc(datetime.fromisoformat(at))) for key, digest, at in parted
@@ -608,8 +612,8 @@ class DatabaseStore(Database):
             return
         with self._transaction() as connection:
             keys = [row["key"] for row in rows]
-            connection.execute(sa.delete(tables.ABOUT).where(tables.ABOUT.c.key.in_(keys)))
-            connection.execute(sa.insert(tables.ABOUT), rows)
+            connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_(keys)))
+            connection.execute(sa.insert(ABOUT), rows)
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return, by provider, the price list that was kept last; what nobody can read is none."""
@@ -656,7 +660,7 @@ class DatabaseStore(Database):
     def lock_holder(self) -> tuple[str, str] | None:
         """Return who holds the lock and since when."""
         with self._transaction() as connection:
-            row = connection.execute(sa.select(tables.LOCK.c.owner, tables.LOCK.c.since)).first()
+            row = connection.execute(sa.select(LOCK.c.owner, LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
     def is_held(self) -> bool:
@@ -703,9 +707,9 @@ class DatabaseStore(Database):
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         with self._transaction() as connection:
             # Whoever wrote it would still be alive to `_alive` if it were.
-            died = connection.execute(sa.select(tables.LOCK.c.owner)).scalar()
-            connection.execute(sa.delete(tables.LOCK))
-            connection.execute(sa.insert(tables.LOCK), [row])
+            died = connection.execute(sa.select(LOCK.c.owner)).scalar()
+            connection.execute(sa.delete(LOCK))
+            connection.execute(sa.insert(LOCK), [row])
             return died, next_fence(connection)
 
     def _held(self) -> str:
@@ -715,4 +719,4 @@ class DatabaseStore(Database):
 
     def _release(self, owner: str) -> None:
         with self._transaction() as connection:
-            connection.execute(sa.delete(tables.LOCK).where(tables.LOCK.c.owner == owner))
+            connection.execute(sa.delete(LOCK).where(LOCK.c.owner == owner))

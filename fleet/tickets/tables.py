@@ -18,7 +18,7 @@ from fleet.errors import TicketRefused
 from fleet.model.tickets import OPEN, Given, Leased, Ticket, TicketState, task_in
 from fleet.model.values import in_utc
 from fleet.planner.durations import Run
-from fleet.state.tables import TENANCIES, TICKETS, make_tables, rows_of
+from fleet.state.database import TENANCIES, TICKETS, make_tables, rows_of
 from fleet.tickets.tenancy import Tenancy, admit, touch
 
 _KEPT = timedelta(days=30)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.ownership import previewed
+from fleet.engines.projects import previewed
 from fleet.errors import Locked, PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.model.user_data import read_user_data

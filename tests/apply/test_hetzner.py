@@ -9,7 +9,7 @@ import pytest
 from fleet.apply.observe import Sources, observe
 from fleet.apply.run import apply_plan
 from fleet.apply.shared import apply_shared_stacks
-from fleet.engines.pulumi_base import PulumiBase
+from fleet.engines.pulumi import PulumiBase
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.outcome import Outcome

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleet.ports import StackRecord
-from fleet.state.connecting import name_process
+from fleet.state.database import name_process
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Literal
 
-from fleet.engines.ownership import check_made_before, previewed
+from fleet.engines.projects import check_made_before, previewed
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step

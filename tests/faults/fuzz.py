@@ -229,7 +229,7 @@ def damage_store(random: Random, schema: bytes) -> bytes:
 
 
 def _schema() -> tuple[bytes, ...]:
-    from fleet.state.tables import METADATA
+    from fleet.state.database import METADATA
 
     tables = {
         table.name: [column.name for column in table.columns] for table in METADATA.sorted_tables

@@ -13,7 +13,7 @@ import pytest
 
 from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.model.facts import WorkerInputs
 from fleet.planner.stack_inputs import parts_of
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider

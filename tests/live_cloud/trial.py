@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import FleetError
 from fleet.model.facts import Listing, Machine, WorkerInputs

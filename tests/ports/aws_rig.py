@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from fleet.clouds.aws.machines import AwsMachines, AwsShared
-from fleet.engines.account import Account
-from fleet.engines.pulumi import PulumiEngine
-from fleet.engines.pulumi_base import PulumiBase
+from fleet.engines.projects import Account
+from fleet.engines.pulumi import PulumiBase, PulumiEngine
 from fleet.errors import StackFailed
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Engine, Progress, StackRef, Step

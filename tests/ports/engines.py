@@ -19,10 +19,10 @@ from fleet.clouds.hooks.machines import HookMachines, Surroundings
 from fleet.clouds.local.machines import LocalMachines
 from fleet.clouds.sim.file import Menu, load
 from fleet.clouds.sim.machines import SimCloud
-from fleet.engines.account import Account
 from fleet.engines.embedded import EmbeddedEngine
+from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine
-from fleet.engines.pulumi_cli import find_cli
+from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import EngineAbsent
 from fleet.model.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, Provider, StackRef

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine
 from fleet.model.facts import WorkerInputs
 from fleet.ports import Engine

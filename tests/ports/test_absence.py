@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.engines.ownership import Absences
+from fleet.engines.projects import Absences
 from fleet.model.facts import Listing, Unknown
 from tests.builders import a_listing, a_machine
 from tests.ports.engines import a_sim_worker

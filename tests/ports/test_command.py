@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from fleet.state import command
-from fleet.state.command import Call, CommandFailed, run
+from fleet.state import processes
+from fleet.state.processes import Call, CommandFailed, run
 from tests.rigs.local_machines import until
 
 SECRET = "s3cr/et+of=the test"
@@ -97,7 +97,7 @@ def test_one_that_hangs_is_ended_and_all_that_it_started(tmp_path: Path) -> None
 def test_one_that_is_asked_to_end_may_clean_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "GRACE", 60.0)
+    monkeypatch.setattr(processes, "COMMAND_GRACE", 60.0)
     script = "trap 'echo cleaned > here; exit 0' TERM; sleep 99 & wait"
 
     failure(script, tmp_path, timeout=2)

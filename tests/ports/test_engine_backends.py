@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.sim.machines import SimCloud
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_backends import Objects, open_objects
 from fleet.engines.pulumi_state import STACKS, find_locks

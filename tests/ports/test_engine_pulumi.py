@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.sim.machines import SimCloud
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
 from fleet.model.facts import Listing, Unknown, WorkerInputs

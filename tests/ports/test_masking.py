@@ -1,6 +1,6 @@
 """Secrets are taken out of what is said, in every form, and nothing else is."""
 
-from fleet.state.masking import mask, words_of
+from fleet.state.processes import mask, words_of
 
 
 def test_what_is_too_short_for_a_secret_is_not_masked() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.pulumi_automation import Home
-from fleet.engines.pulumi_cli import find_cli
+from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import EngineAbsent
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.hcloud.shared import HcloudShared
-from fleet.engines.account import Account
-from fleet.engines.pulumi_base import PulumiBase
+from fleet.engines.projects import Account
+from fleet.engines.pulumi import PulumiBase
 from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Base, Part
 from fleet.ports import SharedStackEngine, StackRef, Step

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
 from fleet.model.facts import PriceList
 from fleet.ports import StackRecord, Store
+from fleet.state.database import ABOUT
 from fleet.state.store import DatabaseStore
-from fleet.state.tables import ABOUT
 from tests.builders import NOW, ago, an_attempt
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 from tests.rigs import postgres

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.ports import Store
+from fleet.state.database import TENANCIES, TICKETS, make_tables
 from fleet.state.store import DatabaseStore
-from fleet.state.tables import TENANCIES, TICKETS, make_tables
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders.ticketing import a_ticket
 from tests.ports.stores import opener, postgres_store, postgres_url, store

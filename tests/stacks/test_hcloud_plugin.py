@@ -10,7 +10,7 @@ import pytest
 from pulumi import automation
 
 from fleet.engines.pulumi_automation import Home
-from fleet.engines.pulumi_cli import find_cli
+from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import EngineAbsent
 from simulators.hetzner.server import SimulatedHetzner
 

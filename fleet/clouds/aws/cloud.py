@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from fleet.clouds.aws.machines import AwsMachines, AwsShared
 from fleet.clouds.cloud import Cloud
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.ports import Publisher
 from fleet.schema.model import AwsProvider
 

@@ -19,7 +19,7 @@ from fleet.clouds.hooks.memory import HookMemory, Memo
 from fleet.model.facts import Machine, MachineState, WorkerInputs
 from fleet.model.values import Moment, Value
 from fleet.schema.model import is_named_by_fleet
-from fleet.state.command import CommandFailed
+from fleet.state.processes import CommandFailed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 MOST_LISTED = 16 * 1024 * 1024

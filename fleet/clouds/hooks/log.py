@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleet.state.masking import mask
+from fleet.state.processes import mask
 
 MOST_BYTES = 256 * 1024
 """A log that is longer becomes `HOOK.log.1`, in the place of the one before, at the next call."""

@@ -35,8 +35,7 @@ from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Cleaned, Clock
 from fleet.schema.sources import Hooks
-from fleet.state.command import Call, CommandFailed, run
-from fleet.state.masking import mask, words_of
+from fleet.state.processes import Call, CommandFailed, mask, run, words_of
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
 """What of a machine's settings its commands are told."""

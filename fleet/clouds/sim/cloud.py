@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fleet.clouds.cloud import Cloud
 from fleet.clouds.sim.machines import SimCloud, menu_of
-from fleet.engines.account import Account
+from fleet.engines.projects import Account
 from fleet.ports import Publisher
 from fleet.schema.model import SimProvider
 

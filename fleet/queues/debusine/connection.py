@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable
 from fleet.queues.debusine.changes import COLUMNS, digest_of
-from fleet.state.command import Call, CommandFailed, run
+from fleet.state.processes import Call, CommandFailed, run
 
 if TYPE_CHECKING:
     import psycopg

@@ -1,0 +1,553 @@
+"""The store's database: its tables, connections and locks, and a dump of all rows."""
+
+import atexit
+import getpass
+import hashlib
+import os
+import socket
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from fleet.errors import Locked, StoreFailed, StoreMissing
+from fleet.state.places import older_place, sqlite_url
+from fleet.state.processes import later_interrupts
+
+# `ended` is empty in a run that has not ended. A row of the ledger is one hour of one payer (JSON:
+# currency, pool, scope, team, owner, tags); money is counted in billionths, so that the database
+# adds it up exactly. Of tickets, an empty time and a lease of 0 stand for none; two tickets are
+# never ready with one machine.
+METADATA = sa.MetaData()
+ABOUT = sa.Table(
+    "fleet_about",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+STACKS = sa.Table(
+    "fleet_stacks",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("provider", sa.Text, nullable=False),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("engine", sa.Text, nullable=False),
+    sa.Column("serial", sa.BigInteger, nullable=False),
+)
+RUNS = sa.Table(
+    "fleet_runs",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("started", sa.Text, nullable=False),
+    sa.Column("ended", sa.Text, nullable=False),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+)
+LEDGER = sa.Table(
+    "fleet_ledger",
+    METADATA,
+    sa.Column("hour", sa.Text, primary_key=True),
+    sa.Column("payer", sa.Text, primary_key=True),
+    sa.Column("seconds", sa.BigInteger, nullable=False),
+    sa.Column("nanos", sa.BigInteger, nullable=False),
+)
+ATTEMPTS = sa.Table(
+    "fleet_attempts",
+    METADATA,
+    sa.Column("worker", sa.Text, primary_key=True),
+    sa.Column("at", sa.Text, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("market", sa.Text, nullable=False),
+    sa.Column("image", sa.Text, nullable=False),
+    sa.Column("result", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+)
+SPENT = sa.Table(
+    "fleet_spent",
+    METADATA,
+    sa.Column("approval", sa.Text, primary_key=True),
+    sa.Column("machine", sa.Text, primary_key=True),
+)
+IMAGES = sa.Table(
+    "fleet_images",
+    METADATA,
+    sa.Column("image", sa.Text, primary_key=True),
+    sa.Column("version", sa.Text, primary_key=True),
+    sa.Column("record", sa.Text, nullable=False),
+)
+MANIFESTS = sa.Table(
+    "fleet_manifests",
+    METADATA,
+    sa.Column("image", sa.Text, primary_key=True),
+    sa.Column("version", sa.Text, primary_key=True),
+    sa.Column("manifest", sa.Text, nullable=False),
+)
+LOCK = sa.Table(
+    "fleet_lock",
+    METADATA,
+    sa.Column("one", sa.Integer, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("since", sa.Text, nullable=False),
+)
+TICKETS = sa.Table(
+    "fleet_tickets",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("queue", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),
+    sa.Column("opened_at", sa.Text, nullable=False),
+    sa.Column("heard_at", sa.Text, nullable=False),
+    sa.Column("submitter", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("team", sa.Text, nullable=False),
+    sa.Column("sandbox", sa.Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("background", sa.Integer, nullable=False),
+    sa.Column("lease", sa.Integer, nullable=False),
+    sa.Column("machine", sa.Text, nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),
+    sa.Column("because", sa.Text, nullable=False),
+    sa.Column("ended_at", sa.Text, nullable=False),
+    sa.Column("client", sa.Text, nullable=False, server_default=""),
+    sa.Column("project", sa.Text, nullable=False, server_default=""),
+    sa.Column("chroot", sa.Text, nullable=False, server_default=""),
+    sa.Column("package", sa.Text, nullable=False, server_default=""),
+    sa.Column("granted", sa.Text, nullable=False, server_default="null"),
+    sa.Column("note", sa.Text, nullable=False, server_default=""),
+    sa.Column("ready_at", sa.Text, nullable=False, server_default=""),
+    sa.Column("built", sa.Integer, nullable=False, server_default="0"),
+)
+sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submitter)
+sa.event.listen(
+    TICKETS,
+    "after_create",
+    # A `sa.Index` with a WHERE loads every database's dialect: each start would pay for it.
+    sa.DDL(  # type: ignore[no-untyped-call] # it has no types
+        "CREATE UNIQUE INDEX fleet_tickets_machine ON fleet_tickets (machine) "
+        "WHERE state = 'ready'"
+    ),
+)
+TENANCIES = sa.Table(
+    "fleet_tenancies",
+    METADATA,
+    sa.Column("machine", sa.Text, primary_key=True),
+    sa.Column("since", sa.Text, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("sandbox", sa.Text, nullable=False),
+    sa.Column("uses", sa.Integer, nullable=False),
+    sa.Column("first_used", sa.Text, nullable=False),
+    sa.Column("draining", sa.Integer, nullable=False),
+    sa.Column("disabled", sa.Integer, nullable=False),
+    sa.Column("dirty", sa.Integer, nullable=False, server_default="0"),
+)
+
+
+@contextmanager
+def rows_of(table: sa.Table) -> Iterator[None]:
+    """Read rows of a table; StoreFailed names it where a value is none that fleet writes."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        reason = "; ".join(line.strip() for line in str(error).splitlines()[:3])
+        raise StoreFailed(
+            f"table {table.name} of the store holds a row that cannot be read: {reason}. Somebody "
+            "else wrote it, or the disk lost it: restore a backup, or take the row out by hand "
+            "(docs/how-to/restore-lost-state.md)"
+        ) from error
+
+
+_LOCK = 0x666C656574
+"""The number of the server's lock for this: any that nobody else is likely to take."""
+
+
+def make_tables(connection: sa.Connection, tables: Collection[sa.Table]) -> None:
+    """Make the tables that are not there, and add the columns that an older fleet's lack."""
+    if connection.dialect.name == "postgresql" and any(_lacking(connection, tables)):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    for table, columns in _lacking(connection, tables):
+        table.create(connection, checkfirst=True)
+        for column in columns:
+            written = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+            connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {written}"))
+
+
+def _lacking(
+    connection: sa.Connection, tables: Collection[sa.Table]
+) -> Iterator[tuple[sa.Table, list[sa.Column[object]]]]:
+    """Yield the tables that lack something; no columns: the whole table."""
+    for table in tables:
+        seen = sa.inspect(connection)
+        if not seen.has_table(table.name):
+            yield table, []
+            continue
+        there = {column["name"] for column in seen.get_columns(table.name)}
+        if columns := [column for column in table.columns if column.name not in there]:
+            yield table, columns
+
+
+FENCE = "fence"
+"""The key under which the number of the latest lock stands."""
+# A server gives up what rests, and what lasts; and it learns late of a computer that is gone.
+_SETTLE = sa.text("""\
+SELECT set_config(name, value, true)
+  FROM pg_settings JOIN (VALUES
+       ('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
+       ('tcp_keepalives_idle', '20'), ('tcp_keepalives_interval', '10'),
+       ('tcp_keepalives_count', '3')) AS wanted (name, value) USING (name)""")
+_TAKE = sa.text(
+    "SELECT pg_try_advisory_xact_lock(hashtextextended(current_schema() || :fleet, 0))"
+)
+
+
+class LockingConnection:
+    """A connection of its own to PostgreSQL, for a fleet's lock.
+
+    It is an advisory lock of a transaction that lasts as long as its run: it ends with the
+    connection, and a pooler such as pgbouncer leaves a transaction its connection. A run that has
+    lost its connection does not know; each of its transactions compares the lock's number.
+    """
+
+    def __init__(self, url: sa.URL) -> None:
+        self._engine = sa.create_engine(url, poolclass=sa.NullPool)
+        self._connection: sa.Connection | None = None
+
+    def take(self, fleet: str) -> bool:
+        """Take a fleet's lock; False where another connection holds it."""
+        self._connection = self._engine.connect()
+        self._connection.execute(_SETTLE)
+        return bool(self._connection.execute(_TAKE, {"fleet": f" {fleet}"}).scalar())
+
+    def close(self) -> None:
+        """Give it up."""
+        if self._connection is not None:
+            with suppress(sa.exc.SQLAlchemyError):  # it is gone, and the lock with it
+                self._connection.close()
+
+
+def next_fence(connection: sa.Connection) -> int:
+    """Return the number of a lock that was just taken: no later one has it."""
+    same = ABOUT.c.key == FENCE
+    number = int(connection.execute(sa.select(ABOUT.c.value).where(same)).scalar() or 0) + 1
+    if number == 1:
+        connection.execute(sa.insert(ABOUT), [{"key": FENCE, "value": "1"}])
+    else:
+        connection.execute(sa.update(ABOUT).where(same).values(value=str(number)))
+    return number
+
+
+def is_current(connection: sa.Connection, number: int) -> bool:
+    """Say whether nobody took the lock since; nobody can before this transaction has ended."""
+    latest = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE).with_for_update(read=True)
+    return connection.execute(latest).scalar() == str(number)
+
+
+FORMAT = "fleet-store-1"
+_DISK_TROUBLE = ("disk I/O error", "database or disk is full")
+_DAMAGE = (
+    "file is not a database",
+    "database disk image is malformed",
+    "Could not decode to UTF-8",
+)
+_NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
+
+
+class Database:
+    """The database behind one SQLAlchemy URL, for one fleet."""
+
+    def __init__(self, url: str, fleet: str) -> None:
+        self.url = _with_driver(url)
+        self._fleet = fleet
+        self._is_there = False
+        self._fence = 0
+
+    @property
+    def place(self) -> str:
+        """Return where the store is, without credentials, as short as it can be said from here."""
+        path = self._file
+        if path:
+            here = Path(path)
+            return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
+        # A server's options may hold secrets too, as `password=`.
+        secret = [key for key in self.url.query if "password" in key]
+        shown = self.url.difference_update_query(secret)
+        return shown.render_as_string(hide_password=True)
+
+    @property
+    def _file(self) -> str:
+        """Return the file of SQLite; empty beside another database."""
+        return self.url.database or "" if self.url.get_backend_name() == "sqlite" else ""
+
+    @contextmanager
+    def _checked(self) -> Iterator[sa.Connection]:
+        """Begin a transaction in a store that exists, is of this format and of this fleet."""
+        path = self._file
+        if path and not Path(path).exists():
+            self._refuse_older(Path(path))
+            raise StoreMissing(self._missing())
+        with self._transaction() as connection:
+            self._check(connection)
+            yield connection
+
+    def _check(self, connection: sa.Connection) -> None:
+        # Looking for a table takes longer than reading it.
+        if not self._is_there and not sa.inspect(connection).has_table(ABOUT.name):
+            raise StoreMissing(self._missing())
+        about = dict(connection.execute(sa.select(ABOUT.c.key, ABOUT.c.value)).all())
+        if not about:
+            # `init` was killed, or its disk was full: SQLite makes tables one by one.
+            raise StoreMissing(self._missing())
+        if about.get("format") != FORMAT:
+            raise StoreFailed(
+                f"{self.place} is not a store of this version: {about.get('format')}"
+            )
+        if about.get("fleet") != self._fleet:
+            raise StoreFailed(
+                f"{self.place} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
+                "give each fleet a store of its own"
+            )
+        self._is_there = True
+
+    def _refuse_older(self, path: Path) -> None:
+        """Raise StoreFailed where this fleet's store is where an older fleet took its path."""
+        found = older_place(path)
+        if not found:
+            return
+        older, commands = found
+        try:
+            with Database(sqlite_url(older), self._fleet)._checked():  # noqa: SLF001 - its own class
+                pass
+        except (StoreFailed, StoreMissing):
+            return  # a file of somebody else
+        raise StoreFailed(
+            f"there is no store at {self.place}, but this fleet has one at {older}: "
+            "earlier versions of fleet decoded %XX in a path and cut it at a ?; with no run under "
+            f"way move it: `{commands}`"
+            + ("; or leave out of state.store what follows the ?" * ("?" in path.name))
+        )
+
+    def _missing(self) -> str:
+        return (
+            f"there is no store at {self.place}; for a new fleet create it with "
+            "`fleet state init`, for an old one restore it first: what it knew is not empty, "
+            "it is unknown"
+        )
+
+    def _damaged(self, reason: str) -> str:
+        return (
+            f"the store at {self.place} is damaged: {reason}; restore a backup, or move the file "
+            "away and make a new store with `fleet state init`: it will not know pools that are "
+            "no longer in fleet.yaml and still hold machines, nor which stacks are lost "
+            "(docs/how-to/restore-lost-state.md)"
+        )
+
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        return _make_engine(self.url) if self._file else _pooled_engine(self.url)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        with self._telling():
+            connection = self._engine.connect()
+            with later_interrupts(), connection, connection.begin():
+                if self._fence and not is_current(connection, self._fence):
+                    raise Locked(
+                        f"this run lost the lock of fleet {self._fleet} to another run and writes "
+                        "nothing more; the stacks record its changes, and the next apply continues"
+                    )
+                yield connection
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say in a sentence what a driver does not do."""
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            raise StoreFailed(
+                f"the store at {self.place} needs {error.name}, which is not installed: "
+                "install fleet with its extra `postgres`"
+            ) from error
+        except sa.exc.SQLAlchemyError as error:
+            # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            if reason.startswith(_DAMAGE):
+                raise StoreFailed(self._damaged(reason)) from error
+            reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
+            raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
+
+
+def _make_engine(url: sa.URL) -> sa.Engine:
+    return sa.create_engine(url, poolclass=sa.NullPool)
+
+
+@cache
+def _pooled_engine(url: sa.URL) -> sa.Engine:
+    """Return what keeps connections to a server: making one takes longer than most transactions.
+
+    One that the server gave up meanwhile is replaced. The last one used is the next, so that
+    those of a busy moment rest until the server gives them up.
+    """
+    engine = sa.create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_use_lifo=True,
+        # A pooler gives each transaction another connection, where nothing is prepared.
+        connect_args={"prepare_threshold": None},
+    )
+    atexit.register(engine.dispose)
+    return engine
+
+
+def _with_driver(url: str) -> sa.URL:
+    """Return a URL with the driver that is a dependency, whatever SQLAlchemy's default is."""
+    parsed = read_url(url)
+    if parsed is None:
+        raise StoreFailed(_NO_STORE)
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise StoreFailed(_NO_STORE)
+    return parsed
+
+
+def read_url(text: str) -> sa.URL | None:
+    """Return a database's URL; None where it is none, and nothing of it is repeated.
+
+    What a password holds that is not percent-encoded may look like a port, or like a host.
+    """
+    try:
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        return None
+    return None if "@" in (url.host or "") else url
+
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_PROCESSES = Path("/proc/self/ns/pid")
+
+
+def name_process(pid: int | None = None) -> str:
+    """Return how a process of this system is named in a lock; this one where none is given."""
+    number = os.getpid() if pid is None else pid
+    return f"{name_user()}@{socket.gethostname()}{_system()}:{number}"
+
+
+def name_user() -> str:
+    """Return who runs us, as a login shell says; of a user without a name, the number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def is_alive(holder: str) -> bool | None:
+    """Say whether the process of that name runs; None where nobody here can tell."""
+    whose, _, number = holder.rpartition(":")
+    if not (_system() and whose.endswith(_system()) and number.isdecimal()):
+        return None
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _system() -> str:
+    """Return what tells this booted system from every other; empty where nothing does."""
+    try:
+        said = _BOOT.read_text(encoding="ascii") + str(_PROCESSES.readlink())
+    except OSError:
+        return ""
+    return "/" + hashlib.sha256(said.encode()).hexdigest()[:8]
+
+
+Cell = str | int
+Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
+"""Table to its rows; the lock, and what says whose store it is, are left out."""
+
+_TABLES = {
+    "stacks": STACKS,
+    "runs": RUNS,
+    "ledger": LEDGER,
+    "attempts": ATTEMPTS,
+    "spent": SPENT,
+    "images": IMAGES,
+    "manifests": MANIFESTS,
+    "tickets": TICKETS,
+    "tenancies": TENANCIES,
+}
+_OWN = ("format", "fleet", FENCE)
+
+
+def read_rows(connection: sa.Connection) -> Rows:
+    """Return every row, in an order of its own; what an older store lacks is as it was then."""
+    there = set(sa.inspect(connection).get_table_names())
+    rows = {
+        name: _rows_of(connection, table) if table.name in there else []
+        for name, table in _TABLES.items()
+    }
+    about = [row for row in _rows_of(connection, ABOUT) if row["key"] not in _OWN]
+    return {"about": about, **rows}
+
+
+def write_rows(connection: sa.Connection, rows: Rows) -> None:
+    """Insert all rows into tables that are there and empty."""
+    for name, table in {"about": ABOUT, **_TABLES}.items():
+        if rows.get(name):
+            connection.execute(sa.insert(table), [dict(row) for row in rows[name]])
+
+
+def find_mistake(rows: Rows) -> str:
+    """Return what is no row of a store, and where; empty where all are."""
+    tables = {"about": ABOUT, **_TABLES}
+    for name, found in rows.items():
+        if name not in tables:
+            return f"store.{name}: a store has no such table; it has {', '.join(sorted(tables))}"
+        columns = _columns(tables[name])
+        for number, row in enumerate(found):
+            where = f"store.{name}[{number}]"
+            if row.keys() != columns.keys():
+                return f"{where}: expected exactly {', '.join(sorted(columns))}"
+            for key, value in row.items():
+                if type(value) is not columns[key]:
+                    return f"{where}.{key}: expected {columns[key].__name__}"
+    return ""
+
+
+def complete(rows: Rows) -> dict[str, list[dict[str, Cell]]]:
+    """Return rows with what those of an older fleet lack."""
+    return {
+        name: [(_defaults(_TABLES[name]) if name in _TABLES else {}) | dict(row) for row in found]
+        for name, found in rows.items()
+    }
+
+
+def _rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Cell]]:
+    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    columns = [table.c[name] for name in _columns(table) if name in there]
+    order = [*table.primary_key.columns]
+    found = connection.execute(sa.select(*columns).order_by(*order)).mappings()
+    own = _defaults(table)
+    return [own | {str(key): value for key, value in row.items()} for row in found]
+
+
+def _defaults(table: sa.Table) -> dict[str, Cell]:
+    """Return the columns that an older fleet did not have, to what that stands for."""
+    return {
+        column.name: column.type.python_type(default.arg)
+        for column in table.columns
+        if isinstance(default := column.server_default, sa.DefaultClause)
+    }
+
+
+def _columns(table: sa.Table) -> dict[str, type]:
+    """Return the columns that hold something; a journal's numbers are counted anew."""
+    return {
+        column.name: column.type.python_type for column in table.columns if column.name != "number"
+    }
