@@ -13,6 +13,7 @@ from tests.builders import (
     a_worker_verdict,
 )
 from tests.builders.guarding import an_approval, creates, drains, said, with_guards
+from tests.builders.sentences import tells
 
 WARM: dict[str, Any] = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.5")}
 
@@ -38,7 +39,7 @@ def test_what_later_runs_would_make_counts_without_what_is_there() -> None:
     (result,) = guard(fleet, plan).guards
 
     assert result.count == 15
-    assert "15 machines that config asks for would add 7.50 EUR/h" in result.because
+    assert tells(result.because, "15 machines", "config", "7.50 EUR/h")
 
 
 def test_replacements_count_alone_while_nothing_is_made_for_min() -> None:
@@ -106,9 +107,7 @@ def test_a_rise_over_all_pools_says_its_figures() -> None:
 
     (because,) = because_of(guard(fleet, a_plan(actions=actions, pools=pools)))
 
-    assert because == (
-        "3 machines that config asks for would add 1.50 EUR/h in the fleet; allowed is 1 EUR/h"
-    )
+    assert tells(because, "3", "1.50 EUR/h", "1 EUR/h")
 
 
 def test_a_rise_that_an_approval_lets_pass_does_not_count_over_all_pools() -> None:
@@ -130,7 +129,7 @@ def test_one_machine_is_said_in_the_singular() -> None:
         guard(fleet, a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(),)))
     )
 
-    assert because.startswith("1 machine that config asks for would add 0.50 EUR/h")
+    assert tells(because, "1 machine", "config", "0.50 EUR/h")
 
 
 def test_what_is_only_shown_is_no_rise() -> None:

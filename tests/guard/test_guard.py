@@ -17,6 +17,7 @@ from tests.builders import (
     a_sim_world,
 )
 from tests.builders.guarding import creates, drains, said, with_guards
+from tests.builders.sentences import tells
 
 
 def test_a_plan_within_every_limit_passes_untouched() -> None:
@@ -103,10 +104,7 @@ def test_removals_by_config_above_the_share_are_refused() -> None:
     guarded = guard(a_sim_fleet(), plan)
 
     assert guarded.actions == ()
-    assert guarded.guards[0].because == (
-        "4 of 10 machines of pool builders would go because of a config change (40%); "
-        "allowed are 30% and at most 10"
-    )
+    assert tells(guarded.guards[0].because, "4", "10", "builders", "40%", "30%", "10")
 
 
 def test_removals_by_config_above_the_count_are_refused() -> None:
@@ -160,9 +158,7 @@ def test_creations_by_config_that_cost_too_much_are_refused() -> None:
 
     guarded = guard(fleet, plan)
 
-    assert guarded.guards[0].because == (
-        "9 machines that config asks for would add 1.08 EUR/h in pool builders; allowed is 1 EUR/h"
-    )
+    assert tells(guarded.guards[0].because, "9", "1.08 EUR/h", "builders", "1 EUR/h")
     assert guarded.actions == ()
 
 
@@ -252,13 +248,11 @@ def test_a_guard_says_its_figures_and_its_way_out() -> None:
     result = guard(a_sim_fleet(), plan).guards[0]
 
     assert (result.count, result.of, result.approved, result.withheld) == (4, 10, 0, 4)
-    assert result.limit == "30% and at most 10"
+    assert tells(result.limit, "30%", "10")
     line = '- {guard: delete, pool: builders, count: 4, reason: "WHY", expires: 2026-12-05}'
     assert result.approve == (line,)
-    assert result.way_out == (
-        "check that the change means this; then add under approvals, in the same merge request: "
-        + line
-    )
+    assert tells(result.way_out, "approvals")
+    assert result.way_out.endswith(line)
 
 
 def test_the_way_out_of_a_removed_pool_reminds_of_what_a_new_name_needs() -> None:
@@ -267,10 +261,7 @@ def test_the_way_out_of_a_removed_pool_reminds_of_what_a_new_name_needs() -> Non
 
     result = guard(a_sim_fleet(), plan).guards[0]
 
-    assert result.way_out.startswith(
-        "check that the change means this, and no new name (`previously: builders` keeps "
-        "machines); then add under approvals, "
-    )
+    assert tells(result.way_out, "previously: builders", "approvals")
 
 
 def test_the_way_out_of_two_removed_pools_names_what_either_needs() -> None:
@@ -291,10 +282,7 @@ def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
 
     (pool,) = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools)).pools
 
-    assert pool.because == (
-        "workers.spare is 1; a guard withholds 2 new machines, so 2 requests wait for them; "
-        "a guard keeps 1 machine from going"
-    )
+    assert tells(pool.because, "workers.spare", "1", "2", "2", "1")
     assert pool.served == 0
 
 
@@ -306,10 +294,7 @@ def test_a_request_whose_machine_a_guard_withholds_is_not_served() -> None:
 
     (pool,) = plan.pools
     assert (pool.served, pool.create) == (1, 1)
-    assert pool.because == (
-        "1 waiting request is served here; a guard withholds 2 new machines, so 2 requests wait "
-        "for them"
-    )
+    assert tells(pool.because, "1", "2", "2")
     assert re.findall(r"\d+", waiting(plan)) == ["3", "1"]
 
 

@@ -14,6 +14,7 @@ from tests.builders import (
     a_worker_verdict,
 )
 from tests.builders.guarding import creates, drains, said, with_guards
+from tests.builders.sentences import tells
 
 # what config no longer wants counts, not only what this run would do
 
@@ -25,7 +26,7 @@ def test_a_removed_pool_does_not_drain_away_while_most_of_it_is_busy() -> None:
     guarded = guard(a_sim_fleet(), plan)
 
     assert guarded.actions == ()
-    assert guarded.guards[0].because.startswith("10 of 10 machines of pool builders would go")
+    assert tells(guarded.guards[0].because, "10", "10", "builders")
 
 
 def test_what_will_be_refused_is_said_before_the_first_machine_is_idle() -> None:
@@ -70,7 +71,7 @@ def test_what_lost_knowledge_removes_is_refused_too() -> None:
     guarded = guard(a_sim_fleet(), a_plan(actions=lost, pools=(a_pool_verdict(busy=10),)))
 
     assert guarded.actions == ()
-    assert "would go because of lost data (40%)" in guarded.guards[0].because
+    assert tells(guarded.guards[0].because, "lost", "40%")
 
 
 def test_replacement_at_its_pace_is_no_removal() -> None:
@@ -94,7 +95,7 @@ def test_replacement_faster_than_its_pace_counts_as_removal() -> None:
     guarded = guard(fleet, plan)
 
     assert guarded.actions == outdated[:2]
-    assert guarded.guards[0].because.startswith("7 of 10 machines of pool builders would go")
+    assert tells(guarded.guards[0].because, "7", "10", "builders")
 
 
 # cost
@@ -108,7 +109,7 @@ def test_machines_that_later_runs_would_make_for_min_count_now() -> None:
     guarded = guard(fleet, a_plan(actions=warm, pools=(a_pool_verdict(busy=0),)))
 
     assert guarded.actions == ()
-    assert "20 machines that config asks for would add 2.40 EUR/h" in guarded.guards[0].because
+    assert tells(guarded.guards[0].because, "20 machines", "config", "2.40 EUR/h")
 
 
 def test_a_cost_increase_is_refused_in_its_pool_only() -> None:
@@ -153,7 +154,7 @@ def test_a_dearer_type_costs_the_difference_for_every_worker_it_replaces() -> No
     guarded = guard(fleet, plan)
 
     assert guarded.actions == ()
-    assert "3 machines that config asks for would add 1.50 EUR/h" in guarded.guards[0].because
+    assert tells(guarded.guards[0].because, "3 machines", "config", "1.50 EUR/h")
 
 
 def test_outdated_workers_are_not_drained_while_the_dearer_ones_are_refused() -> None:

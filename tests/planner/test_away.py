@@ -22,6 +22,7 @@ from tests.builders.queue_worlds import (
     ours,
     planned,
 )
+from tests.builders.sentences import tells
 
 LONG = timedelta(seconds=DISCONNECTED_GRACE + 1)
 AGO = write_duration(DISCONNECTED_GRACE + 1)
@@ -71,7 +72,7 @@ def test_the_work_of_a_stopped_machine_goes_back_before_it_is_deleted() -> None:
     (action,) = plan.actions
     assert isinstance(action, Delete)
     assert (action.registry, action.releases, action.revokes) == ("debian", True, False)
-    assert action.because.endswith("request 90 goes back to the queue")
+    assert tells(action.because, "request 90")
     assert plan.releases == ()
 
 
@@ -105,7 +106,7 @@ def test_without_anybody_to_ask_a_machine_that_is_off_stays_and_a_person_is_told
     plan = planned(a_debusine_fleet(), a_debusine_world(off=(FIRST,), workers=None))
 
     assert plan.is_quiet
-    assert plan.attention[0].startswith(f"{FIRST}: may be billed, but its machine is stopped")
+    assert tells(plan.attention[0], FIRST, "billed", "stopped")
 
 
 def test_one_that_stays_for_want_of_anybody_to_ask_keeps_no_other_from_going() -> None:
@@ -128,7 +129,7 @@ def test_the_worker_of_a_stray_machine_that_is_off_is_released() -> None:
 
     (release,) = planned(a_debusine_fleet(), stray).releases
 
-    assert release.because == "its machine is stopped: request 90 goes back to the queue"
+    assert tells(release.because, "stopped", "request 90")
     assert not release.may_work
 
 
@@ -161,9 +162,8 @@ def test_where_nothing_is_deleted_what_is_stranded_goes_back_all_the_same() -> N
     plan = planned(a_debusine_fleet(), world)
 
     assert plan.actions == ()
-    assert [each.because for each in plan.releases] == [
-        "it has no valid token: request 90 goes back to the queue"
-    ]
+    (release,) = plan.releases
+    assert tells(release.because, "token", "request 90")
 
 
 # a machine that runs, and is not heard
@@ -212,7 +212,7 @@ def test_nothing_is_said_of_a_busy_worker_that_was_heard_lately() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(last_seen=ago(hours=1))))
 
     assert plan.attention == ()
-    assert plan.workers[0].because == "runs request 90, but is not connected"
+    assert tells(plan.workers[0].because, "request 90")
 
 
 def test_a_drained_worker_that_is_away_goes_like_any_other() -> None:

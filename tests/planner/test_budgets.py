@@ -20,6 +20,7 @@ from tests.builders.budgeting import (
     rounded,
     these,
 )
+from tests.builders.sentences import tells
 
 # what is left
 
@@ -106,9 +107,7 @@ def test_an_unknown_ledger_leaves_nothing_and_says_so() -> None:
     found = accounts(fleet, world)
 
     assert [these(a.row.room, a.known) for a in found] == [(0, False)] * 4
-    assert found[0].row.because == (
-        "what the budget of pool builders has left today is unknown: spending is unknown: no store"
-    )
+    assert tells(found[0].row.because, "pool builders", "unknown", "unknown")
     assert all(a.row.machines or a.coming for a in found)
 
 
@@ -190,9 +189,7 @@ def test_nothing_is_left_where_nobody_knows_what_a_pool_holds() -> None:
     today, _ = accounts(a_budgeted_fleet(budgets={"all": {"per_day": "9 EUR"}}), world)
 
     assert today.row.room == 0
-    assert today.row.because == (
-        "what budget all has left today is unknown: the machines of pool builders are unknown"
-    )
+    assert tells(today.row.because, "unknown", "pool builders", "unknown")
 
 
 # who pays what

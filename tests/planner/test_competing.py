@@ -8,6 +8,7 @@ from fleet.model.plan import Drain, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
+from tests.builders.sentences import tells
 
 APPROVAL = {"guard": "rival", "pool": "builders", "reason": "a trial", "expires": NOW.date()}
 
@@ -33,10 +34,7 @@ def test_machines_for_requests_that_a_rival_serves_too_are_withheld() -> None:
 
     (refused,) = plan.guards
     assert (plan.actions, len(plan.withheld), refused.result) == ((), 2, "refused")
-    assert refused.because == (
-        "queue debian creates machines for the same requests in its worker pools "
-        "own-amd64: 2 creations of pool builders withheld"
-    )
+    assert tells(refused.because, "debian", "own-amd64", "2", "builders")
     assert "debusine-admin worker_pool disable NAME" in refused.way_out
     assert refused.approve[0].startswith("- {guard: rival, pool: builders, count: 2,")
     assert [each.count for each in plan.unserved] == [2]
@@ -63,7 +61,7 @@ def test_an_approval_lets_so_many_pass_and_apply_does_not_refuse_them() -> None:
     plan = planned(fleet_of(approved=1, max=3), rivalled())
 
     assert (len(plan.actions), len(plan.withheld)) == (1, 1)
-    assert plan.guards[0].because.endswith("withheld; approved: used 0 of 1, 1 more now")
+    assert tells(plan.guards[0].because, "approved", "0", "1", "1")
     assert plan.approvals[0].passes == (plan.actions[0].worker,)
     assert competing_provisioners(rivalled(), plan) == ()
 
@@ -96,6 +94,7 @@ def test_explain_says_the_way_out_of_the_guard_and_of_no_limit() -> None:
     told = explain_request(fleet, world, planned(fleet, world), "1")
 
     assert told is not None
-    assert told.headline.startswith("request debian/1 waits: a guard withholds its machine: ")
-    assert told.next_steps[0].startswith("resolve the guard's refusal: ")
-    assert not any("leaves no room" in fact for fact in told.facts)
+    assert tells(told.headline, "debian/1", "guard")
+    assert tells(told.next_steps[0], "guard", "rival")
+    assert [each.path for each in told.reasons] == [("queues", "debian")]
+    assert not any("workers.max" in fact for fact in told.facts)

@@ -30,6 +30,7 @@ from tests.builders.deciding import (
     sentence_of,
     with_machines,
 )
+from tests.builders.sentences import tells
 
 THIRD = "debian-ci-builders-0003"
 
@@ -85,9 +86,8 @@ def test_a_machine_that_is_paid_for_says_for_how_long() -> None:
     plan = reconcile(hourly(), world)
 
     assert reason_of(plan, FIRST) is Reason.PAID_FOR
-    assert sentence_of(plan, FIRST) == (
-        "idle for 20m, retire.idle_after is 15m; paid for another 35m; a later run can "
-        "delete it in time (cadence is 10m, deleting takes up to 2m)"
+    assert tells(
+        sentence_of(plan, FIRST), "20m", "retire.idle_after", "15m", "35m", "cadence", "10m", "2m"
     )
 
 
@@ -217,9 +217,7 @@ def test_only_a_machine_that_had_a_ticket_is_kept_for_the_next_of_its_sandbox() 
     plan = reconcile(fleet_with(reuse={"opportunity": "1h"}), a_sim_world(had, had_none))
 
     assert drained(plan) == [SECOND]
-    assert sentence_of(plan, FIRST) == (
-        "kept for the next ticket of its sandbox, reuse.opportunity is 1h"
-    )
+    assert tells(sentence_of(plan, FIRST), "reuse.opportunity", "1h")
 
 
 def test_min_holds_idle_workers_however_long_they_are_idle() -> None:

@@ -22,6 +22,7 @@ from tests.builders.deciding import (
     sentence_of,
     with_machines,
 )
+from tests.builders.sentences import tells
 
 FOURTH = "debian-ci-builders-0004"
 
@@ -103,8 +104,9 @@ def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -
     assert take_inventory(fleet_with(), world)["builders"].units[0].state is State.FAILED
     assert FIRST not in plan.signatures[0].by_worker.values()
     assert actions_of(plan) == []
-    assert "no queue reports whether it is busy" in sentence_of(plan, FIRST)
-    assert "failed by its provider" in plan.attention[0]
+    assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED
+    assert tells(sentence_of(plan, FIRST), "no queue", "busy")
+    assert tells(plan.attention[0], "failed")
 
 
 def test_a_paused_pool_keeps_it() -> None:

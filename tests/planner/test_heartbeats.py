@@ -8,6 +8,7 @@ from fleet.model.facts import Unknown
 from fleet.planner.assembly import judge_heartbeat
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_sim_fleet, a_sim_world, ago
+from tests.builders.sentences import tells
 
 TENTH = a_sim_fleet(cadence="10m")
 
@@ -32,14 +33,11 @@ def test_runs_that_come_about_as_often_as_cadence_says_are_no_warning(
 def test_runs_that_come_much_further_apart_are_told_with_both_figures() -> None:
     (message,) = warned(172, 129, 86, 43)
 
-    assert message == (
-        "cadence is 10m, but the last 4 runs were 43m apart: idle times, paid hours and estimates "
-        "assume the cadence; run `fleet apply` more often, or correct `cadence`"
-    )
+    assert tells(message, "cadence", "10m", "4", "43m", "cadence", "fleet apply", "cadence")
 
 
 def test_the_only_run_so_far_is_compared_with_now() -> None:
-    assert warned(43)[0].startswith("cadence is 10m, but the last run was 43m ago: ")
+    assert tells(warned(43)[0], "cadence", "10m", "43m")
 
 
 def test_the_order_in_which_runs_are_told_does_not_matter() -> None:

@@ -9,6 +9,7 @@ from fleet.planner.shared_stacks import made_without, shared_settings, wanted_pa
 from fleet.planner.stack_inputs import parts_of, settings_of
 from fleet.schema.model import Fleet, Pool
 from tests.builders import a_fleet, a_listing, a_pool, a_stack, a_world, some_inputs
+from tests.builders.sentences import tells
 
 NETWORK = {"vpc": "vpc-0a1b", "subnet": "subnet-0a1b"}
 
@@ -34,7 +35,7 @@ def test_a_machine_is_given_the_template_of_its_account_once_the_base_holds_it()
     after = shared_settings(fleet, a_world(bases={"amazon": base}), "amazon")
 
     assert isinstance(before, Unknown)
-    assert "1 shared part of provider amazon" in before.unknown
+    assert tells(before.unknown, "1", "provider amazon")
     assert after == {"template": part.name}
 
 

@@ -21,6 +21,7 @@ from tests.builders.deciding import (
     sentence_of,
     with_machines,
 )
+from tests.builders.sentences import tells
 
 THIRD = "debian-ci-builders-0003"
 
@@ -36,7 +37,7 @@ def test_a_spare_worker_that_boots_takes_the_place_of_an_outdated_one() -> None:
     plan = reconcile(fleet, world)
 
     assert plan.actions == ()
-    assert sentence_of(plan, FIRST).endswith("; its replacement boots")
+    assert tells(sentence_of(plan, FIRST), "replacement")
 
 
 def test_a_machine_that_is_made_for_a_request_counts_as_coming() -> None:

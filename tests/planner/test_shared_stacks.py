@@ -9,6 +9,7 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
+from tests.builders.sentences import tells
 from tests.builders.sharing import (
     IDS,
     NETWORK,
@@ -36,7 +37,7 @@ def test_before_the_base_is_made_the_plan_says_so_and_makes_no_machine() -> None
     plan = planned(a_sharing_fleet(network=NETWORK), a_waiting_world())
 
     assert plan.actions == ()
-    assert "1 shared part of provider hetzner" in plan.pools[0].because
+    assert tells(plan.pools[0].because, "1", "provider hetzner")
 
 
 def test_of_a_base_that_cannot_be_read_nothing_is_made() -> None:
@@ -45,9 +46,7 @@ def test_of_a_base_that_cannot_be_read_nothing_is_made() -> None:
     plan = planned(a_sharing_fleet(network=NETWORK), world)
 
     assert plan.actions == ()
-    assert "the base stack of provider hetzner is unknown: the backend is down" in (
-        plan.pools[0].because
-    )
+    assert tells(plan.pools[0].because, "provider hetzner", "unknown")
 
 
 def test_a_new_machine_is_given_all_that_is_shared() -> None:

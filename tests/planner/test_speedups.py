@@ -16,6 +16,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_request, a_sim_world, a_worker, ago
 from tests.builders.durations import DAY, HOUR, two_sizes
+from tests.builders.sentences import tells
 
 SMALL, BIG, OTHER = Kind("norm", 8), Kind("mons", 64), Kind("mid", 16)
 SEVEN = tuple(n * HOUR for n in (18, 19, 20, 20, 21, 22, 90))
@@ -165,12 +166,11 @@ def test_an_explanation_says_what_the_time_of_a_place_was_fitted_from() -> None:
     found = explain_request(fleet, BOTH, guard(fleet, reconcile(fleet, BOTH)), "1")
 
     assert found is not None
-    said = "fitted from 7 runs on norm and 5 on mons"
-    assert [each.source for each in found.places] == [said, said]
-    assert [line.partition("(")[2] for line in found.facts if line.startswith("new ")] == [
-        f"20h, {said}), about 1.68 EUR",
-        f"3h, {said}), about 1.60 EUR",
-    ]
+    fitted = ("7 runs", "norm", "5", "mons")
+    assert [tells(each.source, *fitted) for each in found.places] == [True, True]
+    small, big = (line for line in found.facts if line.startswith("new "))
+    assert tells(small, "20h", *fitted, "1.68 EUR")
+    assert tells(big, "3h", *fitted, "1.60 EUR")
 
 
 def test_an_explanation_says_what_speed_or_cores_a_time_comes_from() -> None:
@@ -183,12 +183,10 @@ def test_an_explanation_says_what_speed_or_cores_a_time_comes_from() -> None:
         for each in (fleet, faster)
     )
 
-    assert list(chain(*([p.source for p in e.places] for e in explained if e))) == [
-        "",
-        "by its cores, 64 to 8, which share 90%",
-        "",
-        "by its speed, 600% to 100%",
-    ]
+    own, cores, given, speed = chain(*([p.source for p in e.places] for e in explained if e))
+    assert (own, given) == ("", "")
+    assert tells(cores, "cores", "64", "8", "90%")
+    assert tells(speed, "speed", "600%", "100%")
 
 
 def test_a_world_with_runs_is_read_as_it_was_written() -> None:

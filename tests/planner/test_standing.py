@@ -8,6 +8,7 @@ from fleet.model.images import ImageVersion
 from fleet.planner.images import Standing, find_standing
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW, ago
+from tests.builders.sentences import tells
 
 OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
 
@@ -112,7 +113,7 @@ def test_a_candidate_that_a_person_made_waits_for_a_person() -> None:
 
     assert found is not None
     assert (found.becomes, found.is_on_trial) == (None, False)
-    assert found.why == "a person made it the candidate, no rule did"
+    assert tells(found.why, "person", "candidate")
 
 
 def test_recordings_that_tell_no_times_move_nothing() -> None:

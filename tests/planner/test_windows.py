@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.planner.lifecycle.replace import parse_window, why_closed
+from tests.builders.sentences import tells
 
 BERLIN = "Europe/Berlin"
 
@@ -111,7 +112,7 @@ def test_what_is_closed_says_when_the_next_window_opens() -> None:
 
     said = why_closed(windows, at("2026-11-23T12:00"))
 
-    assert said == f"the next of replace.windows opens 2026-11-24 07:00 {BERLIN}"
+    assert tells(said, "replace.windows", "2026-11-24 07:00", BERLIN)
 
 
 def test_no_windows_are_never_closed() -> None:
@@ -121,8 +122,8 @@ def test_no_windows_are_never_closed() -> None:
 def test_a_zone_that_this_computer_does_not_know_never_opens_and_says_so() -> None:
     window = parse_window("mon-sun 00:00-24:00 Mars/Olympus", "UTC")
 
-    assert why_closed([window], at("2026-11-23T12:00")) == (
-        "no window of replace.windows opens: time zone Mars/Olympus is unknown here"
+    assert tells(
+        why_closed([window], at("2026-11-23T12:00")), "replace.windows", "Mars/Olympus", "unknown"
     )
 
 
