@@ -13,7 +13,7 @@ from bench.patterns import measure_patterns
 from bench.report import Report
 from bench.workload import offers_of, requests_of, signatures_of
 from fleet.tagrules import Ask, Offer, satisfies
-from fleet.tagrules.bulk import match
+from fleet.tagrules.offers import match
 
 ROUNDS = 5
 REQUESTS = 100_000

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fleet.cli.schema import schema_text
-from fleet.schema.base import CURRENCY_PATTERN, ENV_PATTERN, TAG_PATTERN, URL_PATTERN
 from fleet.schema.pools import (
     PACKAGE_PATTERN,
     PLACE_PATTERN,
@@ -30,8 +29,10 @@ from fleet.schema.sources import (
     VPC_PATTERN,
 )
 from fleet.schema.units import (
+    CURRENCY_PATTERN,
     DATE_PATTERN,
     DURATION_PATTERN,
+    ENV_PATTERN,
     FLEET_NAME_PATTERN,
     MONEY_PATTERN,
     NAME_PATTERN,
@@ -39,6 +40,8 @@ from fleet.schema.units import (
     POOL_PATTERN,
     PRICE_PATTERN,
     SIZE_PATTERN,
+    TAG_PATTERN,
+    URL_PATTERN,
 )
 
 PAGE = Path(__file__).parent.parent / "docs/reference/fleet-yaml.md"

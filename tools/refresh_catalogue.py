@@ -26,8 +26,8 @@ import moto
 
 from fleet.clouds.hcloud.prices import HcloudPrices
 from fleet.model.prices import LOCATIONS
-from fleet.schema.base import EnvSecret
 from fleet.schema.model import HcloudProvider
+from fleet.schema.units import EnvSecret
 
 TABLES = Path(__file__).parents[1] / "fleet" / "catalogue"
 KARPENTER = "github.com/aws/karpenter-provider-aws"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from fleet.tagrules.numbers import Numbers, unmet
 from fleet.tagrules.offers import Ask, Offer
+from fleet.tagrules.vocabulary import Numbers, unmet
 
 
 class Tags(StrEnum):

@@ -30,8 +30,8 @@ from contrib.debusine.sql import (
 )
 from contrib.debusine.statements import worker_provides, worker_requires
 from fleet.tagrules.debusine import CLASS_PREFIX, LONGEST_TAG, TYPE_PREFIX, is_storable
-from fleet.tagrules.numbers import read_minimums, read_numbers
 from fleet.tagrules.offers import Ask, Offer
+from fleet.tagrules.vocabulary import read_minimums, read_numbers
 
 _NEVER = Q(pk__in=[])
 _REQUESTS = ("scheduler_tags_required", "scheduler_tags_provided")

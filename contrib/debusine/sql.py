@@ -11,8 +11,7 @@ from typing import assert_never
 from contrib.debusine.expression import Amounts, And, Condition, Reached, Subset, Tags
 from fleet.schema.model import Fleet
 from fleet.tagrules.debusine import is_storable
-from fleet.tagrules.numbers import Numbers, tag_name
-from fleet.tagrules.vocabulary import Vocabulary
+from fleet.tagrules.vocabulary import Numbers, Vocabulary, tag_name
 
 _NUMBER = r"[0-9]{1,12}(\.[0-9]{1,6})?$"
 

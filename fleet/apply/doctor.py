@@ -17,8 +17,8 @@ from fleet.model.doctor import (
 )
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.ports import Secrets, Server
-from fleet.schema.base import CommandSecret, EnvSecret, FileSecret
 from fleet.schema.model import CoprQueue, DebusineQueue, Secret, TicketQueue, secrets_in
+from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 
 _STORE = "state, store"

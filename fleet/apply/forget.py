@@ -11,8 +11,7 @@ from typing import NamedTuple
 from fleet.apply.observe import Sources, stack_ref
 from fleet.errors import FleetError, PlanRefused
 from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
-from fleet.planner.desk import desks_of
-from fleet.planner.inventory import PoolInventory, take_inventory
+from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.units import State, Unit
 from fleet.ports import Engine, StackRef, Store
 from fleet.report.words import many

@@ -18,8 +18,7 @@ from fleet.apply.config import (
 )
 from fleet.apply.parallel import Background
 from fleet.apply.run import Applied, RunOptions, apply_once
-from fleet.apply.signals import Signals
-from fleet.apply.timer import SystemClock
+from fleet.apply.timer import Signals, SystemClock
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.model.plan import Plan, Reason
 from fleet.ports import Clock, Console, Tell, Waiter

@@ -26,8 +26,8 @@ from fleet.model.facts import (
 from fleet.model.images import ImageVersion
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.planner import assembly
+from fleet.planner.inventory import heirs_of, stack_name
 from fleet.planner.ledger import periods
-from fleet.planner.renames import heirs_of, stack_name
 from fleet.ports import (
     Asking,
     Engine,

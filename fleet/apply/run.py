@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 
 from fleet.apply.assign import Seen, hand_out_all, note_waits
-from fleet.apply.clocks import TRUST, check_clock, check_servers
 from fleet.apply.config import Config
 from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.journal import journalled
@@ -27,7 +26,6 @@ from fleet.apply.pool import (
     settle_attempts,
     stagger,
 )
-from fleet.apply.promote import promote_all
 from fleet.apply.selection import (
     Selection,
     check_selection,
@@ -36,18 +34,19 @@ from fleet.apply.selection import (
     selected_part,
 )
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
-from fleet.apply.signals import Signals
 from fleet.apply.spending import charge_ledger
-from fleet.apply.timer import SystemClock
+from fleet.apply.timer import TRUST, Signals, SystemClock, check_clock, check_servers
 from fleet.apply.unrecorded import both, with_orphans
 from fleet.apply.wire import lock_owner, wire
-from fleet.errors import FleetError
+from fleet.errors import FleetError, PromotionRefused, VersionMoved
+from fleet.images.promote import promote, retire
 from fleet.model.facts import Unknown, World
+from fleet.model.images import Move, Version
 from fleet.model.outcome import Outcome, StackOutcome
-from fleet.model.plan import Create, Plan, PoolVerdict
+from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
 from fleet.planner.competing import format_rivals
 from fleet.planner.inventory import PoolInventory, extended, find_due, take_inventory
-from fleet.ports import Asking, Console, Task, Tell
+from fleet.ports import Asking, Console, Store, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
 
@@ -345,3 +344,36 @@ def _forget_emptied(
             sources.store.forget_stack(
                 stack_ref(fleet, pool, "", observed_stack(world, pool)).name
             )
+
+
+def promote_all(
+    plan: Plan, store: Store, now: datetime, note: Callable[[str], None], tell: Tell
+) -> tuple[str, ...]:
+    """Move each version and return what was; the next run does what cannot be done."""
+    done = []
+    for each in plan.promotions:
+        said = f"image {each.image}: {each.verb} {each.version}"
+        try:
+            moves = _moves(each, store, now)
+            note(said)
+            store.move_image_versions(moves)
+        except (PromotionRefused, VersionMoved) as trouble:
+            tell(f"{said} failed: {trouble}")
+        else:
+            tell(f"{said}: {each.because}")
+            done.append(f"{each.image} {each.version}")
+    return tuple(done)
+
+
+def _moves(step: Promotion, store: Store, now: datetime) -> tuple[Move, ...]:
+    versions = [each for each in store.image_versions() if each.image == step.image]
+    wanted = next((each for each in versions if _is_meant(each, step)), None)
+    if wanted is None:
+        raise VersionMoved(f"image {step.image} {step.version} is no longer {step.was}")
+    if step.now == "retired":
+        return retire(wanted, now, step.because)
+    return promote(versions, wanted, now, share=step.share or None)
+
+
+def _is_meant(version: Version, step: Promotion) -> bool:
+    return (version.version, version.state) == (step.version, step.was)

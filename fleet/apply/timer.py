@@ -1,10 +1,94 @@
-"""Tell the time, and wait between two runs until somebody wakes the timer."""
+"""Clocks, sleeping, and signals that stop an apply.
 
+SIGINT (Ctrl-C) and SIGTERM end it at once while nothing is being changed, else after the steps
+that were begun. A second one in the middle of a step cuts that short too.
+"""
+
+import signal
 import threading
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from types import FrameType
 
-from fleet.apply.signals import Signals
+from fleet.errors import PlanRefused
+from fleet.model.facts import Listing, QueueReading, World
+from fleet.ports import Store
+from fleet.schema.units import write_duration
+
+_LONGEST_SLEEP = 0.5
+
+
+class Signals:
+    """Waits between runs, and hears when to end."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._changing = False
+        self._cut: Callable[[], None] | None = None
+        self.was_cut = False
+        """Whether a step was interrupted in its middle."""
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen; afterwards signals do again what they did before."""
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        for each in before:
+            signal.signal(each, self._hear)
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    @contextmanager
+    def changing(self, cut: Callable[[], None] | None = None) -> Iterator[None]:
+        """Let what is done in here come to the end of its step.
+
+        `cut` ends it early, in good order, where somebody asks a second time; without it that
+        interrupts whatever is being done.
+        """
+        self._changing, self._cut = True, cut
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.was_cut = True
+            raise
+        finally:
+            self._changing, self._cut = False, None
+
+    def is_ending(self) -> bool:
+        """Say whether somebody asked to end."""
+        return self._asked
+
+    def end_if_asked(self) -> None:
+        """Raise KeyboardInterrupt where somebody asked to end while something was changed."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long; False, at once, where somebody asked to end before."""
+        self._doze(seconds, time.sleep)
+        return not self._asked
+
+    def _doze(self, seconds: float, doze: Callable[[float], bool | None]) -> None:
+        """Doze that long, until that says true, or until somebody asks to end."""
+        until = time.monotonic() + seconds
+        while not self._asked and (left := until - time.monotonic()) > 0:
+            # A signal that arrives right before a sleep does not end it: none is long.
+            if doze(min(left, _LONGEST_SLEEP)):
+                return
+
+    def _hear(self, _: int, __: FrameType | None) -> None:
+        was_asked, self._asked = self._asked, True
+        if self._changing and not was_asked:
+            return
+        if self._cut is None:
+            raise KeyboardInterrupt
+        self.was_cut = True
+        self._cut()
+
 
 _IN_A_ROW = 5
 """How many runs may follow each other at once: whoever wakes it seldom waits for nothing."""
@@ -52,3 +136,59 @@ class WakeableTimer(Signals):
         self._began = time.monotonic()
         self._due = max(self._due, self._began) + self._apart
         return not self.is_ending()
+
+
+_MOST_SKEW = timedelta(minutes=10)
+_MOST_LEAP = timedelta(days=31)
+"""A fleet that nobody applied for longer is rarer than a clock that is wrong."""
+
+
+TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
+
+
+def check_skew(store: Store, now: datetime, fix: str = "") -> None:
+    """Raise PlanRefused where the clock of the store's server differs by much."""
+    theirs = store.server_time()
+    if theirs is not None and abs(now - theirs) > _MOST_SKEW:
+        skew = write_duration(int(abs(now - theirs).total_seconds()))
+        ahead = "ahead of" if now > theirs else "behind"
+        raise PlanRefused(
+            f"refused, nothing was changed: this computer's clock says {_write(now)}, {skew} "
+            f"{ahead} the server of state.store; correct the wrong one (`timedatectl set-ntp "
+            f"true`){fix}"
+        )
+
+
+def check_servers(world: World, fix: str = "") -> None:
+    """Raise PlanRefused where no server that was asked has about the time of this computer."""
+    told = {
+        f"{kind} {name}": each.clock_ahead
+        for kind, readings in (("queue", world.queues), ("provider", world.providers))
+        for name, each in readings.items()
+        if isinstance(each, QueueReading | Listing) and each.clock_ahead is not None
+    }
+    if told and min(map(abs, told.values())) > _MOST_SKEW / timedelta(minutes=1):
+        name, minutes = min(told.items(), key=lambda each: abs(each[1]))
+        skew = write_duration(abs(minutes) * 60)
+        raise PlanRefused(
+            f"refused, nothing was changed: this computer's clock says {_write(world.time)}, "
+            f"{skew} {'behind' if minutes > 0 else 'ahead of'} the server of {name}, and no "
+            "other server agrees with it; correct the wrong one (`timedatectl set-ntp "
+            f"true`){fix}"
+        )
+
+
+def check_clock(store: Store, now: datetime) -> None:
+    """Raise PlanRefused there, and where the last run was so long ago that the clock may leap."""
+    check_skew(store, now, TRUST)
+    last = max((datetime.fromisoformat(run["started"]) for run in store.last_runs(1)), default=now)
+    if now - last > _MOST_LEAP:
+        leap = write_duration(int((now - last).total_seconds()))
+        raise PlanRefused(
+            f"refused, nothing was changed: this computer's clock says {_write(now)}, {leap} "
+            f"after the last run of this fleet ({_write(last)}); compare `date -u`{TRUST}"
+        )
+
+
+def _write(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -4,13 +4,6 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from typing import TYPE_CHECKING
 
-from fleet.checks.images import (
-    source_without_key,
-    unknown_image,
-    unknown_suite,
-    worker_not_in_suite,
-    wrong_source,
-)
 from fleet.checks.limits import (
     budget_counts_nothing,
     budget_without_limit,
@@ -22,8 +15,13 @@ from fleet.checks.machines import (
     disk_above_type,
     market_not_sold,
     missing_price,
+    source_without_key,
     unknown_currency,
+    unknown_image,
     unknown_machine_type,
+    unknown_suite,
+    worker_not_in_suite,
+    wrong_source,
 )
 from fleet.checks.pools import (
     cadence_and_idle,

@@ -8,9 +8,8 @@ from fleet.schema.findings import Finding, Path
 from fleet.schema.limits import Budget
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool
 from fleet.schema.pools import PoolBudget
-from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.sources import pool_sources
-from fleet.tagrules.vocabulary import mentions
+from fleet.tagrules.vocabulary import mentions, tag_name
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:

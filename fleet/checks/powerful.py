@@ -10,9 +10,8 @@ from fleet.schema.findings import Finding, Path, as_written, nearest, quoted
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, PowerfulRule, TicketQueue
 
 if TYPE_CHECKING:
-    from fleet.tagrules.allow import BadPattern
+    from fleet.tagrules.allow import BadPattern, Piece
     from fleet.tagrules.names import Recorded
-    from fleet.tagrules.patterns import Piece
 
 
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?", re.DOTALL)
@@ -178,8 +177,14 @@ def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
     """Yield each rule with those whose pattern certainly matches all that its own matches."""
-    from fleet.tagrules.allow import PatternSet
-    from fleet.tagrules.patterns import is_word, read_pattern, samples_of, simplified, word_of
+    from fleet.tagrules.allow import (
+        PatternSet,
+        is_word,
+        read_pattern,
+        samples_of,
+        simplified,
+        word_of,
+    )
 
     valid = _valid(fleet)
     read = {number: read_pattern(text) for number, text in valid.items()}
@@ -224,8 +229,7 @@ def pattern_like_a_glob(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _globs(rule: PowerfulRule) -> Iterator[tuple["Piece", str, str]]:
-    from fleet.tagrules.allow import is_valid
-    from fleet.tagrules.patterns import read_pattern
+    from fleet.tagrules.allow import is_valid, read_pattern
 
     for piece in (is_valid(rule) and read_pattern(rule.match)) or ():
         if piece.kind != "other":
@@ -333,8 +337,7 @@ def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
 
 def _project_without_dirs(fleet: Fleet, rule: PowerfulRule) -> str:
     """Return owner/project if the pattern spells both out, and they are Copr's."""
-    from fleet.tagrules.allow import is_valid
-    from fleet.tagrules.patterns import is_word, read_pattern, segments, word_of
+    from fleet.tagrules.allow import is_valid, is_word, read_pattern, segments, word_of
 
     parts = segments((is_valid(rule) and read_pattern(rule.match)) or ())
     if len(parts) < 3 or not (is_word(parts[0]) and is_word(parts[1])):  # noqa: PLR2004 - owner, project, rest
@@ -371,15 +374,14 @@ def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
 
 def _too_many_builds(rule: PowerfulRule) -> str:
     """Describe the builds that a pattern matches if they are too many; else ""."""
-    from fleet.tagrules.allow import is_valid
-    from fleet.tagrules.patterns import read_pattern
+    from fleet.tagrules.allow import is_valid, read_pattern
 
     pieces = read_pattern(rule.match) if is_valid(rule) else None
     return _describe_builds(rule.match, pieces) if pieces else ""
 
 
 def _describe_builds(pattern: str, pieces: "Sequence[Piece]") -> str:
-    from fleet.tagrules.patterns import read_pattern, takes_all_of, word_of
+    from fleet.tagrules.allow import read_pattern, takes_all_of, word_of
 
     build = read_pattern(_BUILD) or ()
     slash = read_pattern("/") or ()

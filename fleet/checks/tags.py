@@ -8,11 +8,23 @@ from fleet.schema.findings import Finding, did_you_mean
 from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, Pool, WorldQueue
 from fleet.tagrules.context import ENVIRONMENTS
 from fleet.tagrules.derive import number_of
-from fleet.tagrules.enforcement import SYSTEM_ONLY, Enforcement, enforcement_of, is_workspace_tag
-from fleet.tagrules.numbers import read_minimums, read_numbers, tag_name
 from fleet.tagrules.offers import find_doubts
-from fleet.tagrules.sources import native_architectures, pool_sources
-from fleet.tagrules.vocabulary import Mention, Vocabulary, mentions
+from fleet.tagrules.sources import (
+    SYSTEM_ONLY,
+    Enforcement,
+    enforcement_of,
+    is_workspace_tag,
+    native_architectures,
+    pool_sources,
+)
+from fleet.tagrules.vocabulary import (
+    Mention,
+    Vocabulary,
+    mentions,
+    read_minimums,
+    read_numbers,
+    tag_name,
+)
 
 _NEAR = 0.85
 _DIGITS = re.compile(r"[0-9]+")

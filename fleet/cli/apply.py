@@ -7,7 +7,7 @@ from fleet.apply.loop import Runs, Schedule, keep_running
 from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
-from fleet.apply.signals import Signals
+from fleet.apply.timer import Signals
 from fleet.cli.arguments import Parser, add_file
 from fleet.errors import WrongUsage
 from fleet.model.plan import Plan

@@ -23,12 +23,12 @@ from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.report.answers import diagnosis_to_text
 from fleet.report.json import value_to_json
-from fleet.schema.base import SecretRef
 from fleet.schema.model import (
     DebusineQueue,
     Fleet,
 )
 from fleet.schema.sources import AdminDsn
+from fleet.schema.units import SecretRef
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore

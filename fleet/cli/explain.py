@@ -8,14 +8,14 @@ from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FleetError
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import each_request, explain_every, explain_request
-from fleet.explain.values import Everything, ExplainedReason, Explanation, Path, Suggestion
+from fleet.explain.values import Everything, ExplainedReason, Explanation, Suggestion
 from fleet.explain.worker import explain_worker
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import everything_to_text, explanation_to_text
 from fleet.report.json import value_to_json
 from fleet.report.terminal import clean
-from fleet.schema.findings import nearest
+from fleet.schema.findings import Path, nearest
 
 
 def arguments(parser: Parser) -> None:

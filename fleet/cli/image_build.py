@@ -8,17 +8,15 @@ from datetime import datetime
 from pathlib import Path
 
 from fleet.apply.config import load_config
-from fleet.apply.signals import Signals
-from fleet.apply.timer import SystemClock
+from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.cli.image_publish import builder_at
 from fleet.errors import FleetError, WrongUsage
 from fleet.images.bake import Baked
-from fleet.images.build import give_up_dead, remember_build
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
-from fleet.images.publish import remember_publication
+from fleet.images.publish import give_up_dead, remember_build, remember_publication
 from fleet.images.role import role_digest
 from fleet.model.images import BuildOrder, BuildStep, Manifest, recipe_digest
 from fleet.ports import Console

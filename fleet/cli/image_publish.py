@@ -6,8 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from fleet.apply.config import load_config
-from fleet.apply.signals import Signals
-from fleet.apply.timer import SystemClock
+from fleet.apply.timer import Signals, SystemClock
 from fleet.clouds.cloud import MachineBuilder
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError, PublicationRefused, WrongUsage

@@ -15,8 +15,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import registries_of
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
-from fleet.images.checks import check_image
-from fleet.images.contents import open_disk
+from fleet.images.checks import check_image, open_disk
 from fleet.images.fake_debusine import Backend, PassOn, Stage, StandIn
 from fleet.images.folder import QCOW2, find_build, list_builds, measure, verify, write_manifest
 from fleet.images.promote import change_version, find_version

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.apply.carry import export_state, import_state
+from fleet.apply.carry import export_state, import_state, unlock
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look, plan_for
 from fleet.apply.forget import forget_stack
@@ -25,7 +25,6 @@ from fleet.apply.rebuild import (
 )
 from fleet.apply.shared import apply_shared_stacks
 from fleet.apply.timer import SystemClock
-from fleet.apply.unlock import unlock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.cli.machine import forget

@@ -13,14 +13,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from fleet.apply.clocks import check_servers, check_skew
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources
 from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
-from fleet.apply.signals import Signals
 from fleet.apply.sweep import sweep, sweep_machines, sweep_to_text
-from fleet.apply.timer import SystemClock
+from fleet.apply.timer import Signals, SystemClock, check_servers, check_skew
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.kinds import clouds_of

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.signals import Signals
-from fleet.apply.timer import SystemClock
+from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.errors import TicketRefused, WrongUsage
@@ -19,6 +18,7 @@ from fleet.report.tickets import (
     ticket_to_text,
     tickets_to_json,
 )
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import read_duration
 from fleet.state.database import name_user
@@ -26,7 +26,6 @@ from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.names import PARTS
 from fleet.tagrules.requests import Memberships
-from fleet.tagrules.vocabulary import Path
 from fleet.tickets.handout import Judged, judge, why_all_wait, why_refused, why_waits
 from fleet.tickets.tables import DatabaseTickets
 

@@ -16,8 +16,8 @@ from fleet.errors import SecretMissing
 from fleet.model.facts import Listing, Unknown
 from fleet.model.images import BuildOrder, BuildStep, Manifest, Publication
 from fleet.ports import Clock, PriceReader, Provider, Publisher
-from fleet.schema.base import EnvSecret
 from fleet.schema.model import Fleet, secrets_in
+from fleet.schema.units import EnvSecret
 from fleet.state.places import Places
 from fleet.state.secrets import HostSecrets
 

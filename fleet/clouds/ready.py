@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from fleet.model.values import Moment, Value
-from fleet.planner.renames import heirs_of
+from fleet.planner.inventory import heirs_of
 from fleet.ports import Clock, Prober
 from fleet.schema.model import Fleet, Pool, Ready
 from fleet.state.files import replace_file

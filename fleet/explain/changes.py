@@ -16,9 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from fleet.explain.values import Path
 from fleet.explain.what_if import write_value
-from fleet.guard.throttles import held_by
+from fleet.guard.refusals import held_by
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest
 from fleet.model.plan import (
@@ -36,11 +35,11 @@ from fleet.model.plan import (
 from fleet.model.prices import billing_of
 from fleet.model.values import Value
 from fleet.planner.images import describe_rebuild
-from fleet.planner.renames import heirs_of
-from fleet.schema.base import Section
+from fleet.planner.inventory import heirs_of
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, ImageRecipe, Pool
 from fleet.schema.pools import Promote
-from fleet.schema.units import write_duration
+from fleet.schema.units import Section, write_duration
 from fleet.tagrules.vocabulary import Vocabulary
 
 _COMPARED_IN_POOLS = (

@@ -5,14 +5,15 @@ from decimal import Decimal
 
 from fleet.explain.request import FIRST_READ
 from fleet.explain.tags import enforcement_facts
-from fleet.explain.values import ExplainedReason, Explanation, Path
+from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
 from fleet.planner.inventory import take_inventory
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count
-from fleet.tagrules.enforcement import Enforcer, enforcement_of, pools_providing, weakest
+from fleet.tagrules.sources import Enforcer, enforcement_of, pools_providing, weakest
 
 _NAMED = 3
 

@@ -16,7 +16,6 @@ from fleet.explain.values import (
     ExplainedReason,
     Explanation,
     Group,
-    Path,
     PlaceFacts,
     Suggestion,
 )
@@ -30,6 +29,7 @@ from fleet.planner.durations import Durations, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import tail_seconds
+from fleet.schema.findings import Path
 from fleet.schema.model import (
     AnyPool,
     Fleet,
@@ -51,10 +51,9 @@ from fleet.tagrules import (
     satisfies,
 )
 from fleet.tagrules.context import NOTHING
-from fleet.tagrules.enforcement import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.export import describe_rules
-from fleet.tagrules.numbers import tag_name
-from fleet.tagrules.vocabulary import Vocabulary
+from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
+from fleet.tagrules.vocabulary import Vocabulary, tag_name
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 _ARCHITECTURE = "worker:build-arch:"

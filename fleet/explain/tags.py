@@ -4,15 +4,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from fleet.explain.values import ExplainedReason, Path
+from fleet.explain.values import ExplainedReason
 from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
+from fleet.schema.findings import Path
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
 from fleet.schema.units import write_count
 from fleet.tagrules import find_mismatch, offer_of_pool
-from fleet.tagrules.enforcement import (
+from fleet.tagrules.export import describe_rule_at, judge_rules
+from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
+from fleet.tagrules.requests import Asking
+from fleet.tagrules.sources import (
+    BUILD_ARCH,
     Claim,
     Enforcement,
     Enforcer,
@@ -21,11 +26,7 @@ from fleet.tagrules.enforcement import (
     limits_of,
     pools_providing,
 )
-from fleet.tagrules.export import describe_rule_at, judge_rules
-from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
-from fleet.tagrules.numbers import tag_name
-from fleet.tagrules.requests import Asking
-from fleet.tagrules.sources import BUILD_ARCH
+from fleet.tagrules.vocabulary import tag_name
 
 WORDS: dict[Enforcer, str] = {
     "scheduler": "enforced by the scheduler",

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from fleet.explain.forecast import left_of
-from fleet.explain.values import Change, Path, Suggestion, Wait
+from fleet.explain.values import Change, Suggestion, Wait
 from fleet.explain.what_if import (
     MOST_COUNT,
     MOST_DAYS,
@@ -43,6 +43,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.images import images_by_pool
 from fleet.planner.units import is_busy
+from fleet.schema.findings import Path
 from fleet.schema.model import (
     Approval,
     Askers,

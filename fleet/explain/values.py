@@ -6,10 +6,9 @@ from pydantic import Field
 
 from fleet.model.plan import Bill, Rate
 from fleet.model.values import Moment, Value
+from fleet.schema.findings import Path
 from fleet.schema.pools import Market
-from fleet.tagrules.enforcement import Enforcer
-
-Path = tuple[str | int, ...]
+from fleet.tagrules.sources import Enforcer
 
 
 class ExplainedReason(Value):

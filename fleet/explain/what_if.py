@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any, TypeVar, get_args
 
 from fleet.explain.forecast import Forecast, forecast
-from fleet.explain.values import Path
 from fleet.guard import guard
 from fleet.model.facts import (
     Demand,
@@ -34,6 +33,7 @@ from fleet.model.facts import (
 )
 from fleet.model.plan import Create, Plan, Signature
 from fleet.reconcile import reconcile
+from fleet.schema.findings import Path
 from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
 from fleet.schema.units import PERCENT_PATTERNS, written
 

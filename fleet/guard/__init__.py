@@ -11,8 +11,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from fleet.guard.refusals import refuse_cost, refuse_delete, refuse_rivalled
-from fleet.guard.throttles import Held, held_by, many, pools_with, throttle
+from fleet.guard.refusals import (
+    Held,
+    held_by,
+    many,
+    pools_with,
+    refuse_cost,
+    refuse_delete,
+    refuse_rivalled,
+    throttle,
+)
 from fleet.model.digests import seal
 from fleet.model.plan import (
     Action,

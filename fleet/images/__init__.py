@@ -1,4 +1,4 @@
 """Images: recipe, build, test, publish, promote, prune.
 
-Begin with `build.py`, then `bake.py`; `boot.py` tests a version, `stores.py` publishes it.
+Begin with `bake.py`; `boot.py` tests a version, `stores.py` publishes it.
 """

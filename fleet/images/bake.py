@@ -33,8 +33,8 @@ from fleet.images.roots import Base, clean, furnished, installed, kept, make_bas
 from fleet.images.sources import Archive, archive_of, state_of
 from fleet.model.images import Package, recipe_digest, role_variables
 from fleet.model.values import digest
-from fleet.schema.base import Written
 from fleet.schema.pools import ImageRecipe
+from fleet.schema.units import Written
 
 FULL = "No space left on device"
 _Done = TypeVar("_Done")

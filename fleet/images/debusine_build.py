@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import folder
-from fleet.images.contents import open_disk
+from fleet.images.checks import open_disk
 from fleet.images.disk import locked
 from fleet.images.folder import manifest_of, sbom_of
 from fleet.images.programs import last_of

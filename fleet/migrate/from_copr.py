@@ -36,16 +36,13 @@ from fleet.migrate.writing import (
 )
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.http import Limits, Reader
-from fleet.schema.base import TAG_PATTERN
-from fleet.schema.document import Document
 from fleet.schema.findings import Span
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl
 from fleet.schema.nodes import lines_of
-from fleet.schema.source import Files
-from fleet.schema.units import follows
-from fleet.tagrules.allow import BadPattern, compile_pattern
+from fleet.schema.source import Document, Files
+from fleet.schema.units import TAG_PATTERN, follows
+from fleet.tagrules.allow import BadPattern, compile_pattern, pieces, split_top, with_brace
 from fleet.tagrules.names import Recorded
-from fleet.tagrules.patterns import pieces, split_top, with_brace
 
 _TAG = re.compile(r"\{%[-+]?\s*(?P<word>\w+).*?%\}", re.DOTALL)
 _COMMENT = re.compile(r"^[ \t]*\{#[^\n]*#\}[ \t]*$", re.MULTILINE)

@@ -31,11 +31,10 @@ from fleet.migrate.writing import (
     shown,
     templates_to_lines,
 )
-from fleet.schema.base import LONGEST_WORD, TAG_PATTERN
 from fleet.schema.findings import Finding, Span, did_you_mean
 from fleet.schema.nodes import Node
 from fleet.schema.sources import COUNTER_PATTERN, HookTimeouts
-from fleet.schema.units import POOL_PATTERN, follows
+from fleet.schema.units import LONGEST_WORD, POOL_PATTERN, TAG_PATTERN, follows
 
 _MOST = 100_000
 _LONGEST_TAG = 200

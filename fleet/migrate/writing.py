@@ -8,9 +8,9 @@ from typing import Literal, TypeVar
 
 import yaml
 
-from fleet.schema.document import Document
 from fleet.schema.findings import Finding, Span, quoted
 from fleet.schema.nodes import Node, Parsed, lines_of, parse
+from fleet.schema.source import Document
 from fleet.schema.units import DURATION_PATTERN, SIZE_PATTERN, written
 
 _PLAIN = re.compile(r"(?:[A-Za-z][A-Za-z0-9_./-]*|-c|[1-9][0-9]*(?:[smhd]|[MGT]iB))\Z")

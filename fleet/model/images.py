@@ -10,8 +10,8 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from fleet.model.values import Moment, Value, digest
-from fleet.schema.base import Written
 from fleet.schema.pools import ImageRecipe
+from fleet.schema.units import Written
 
 PREFIX = "debusine_worker_"
 """What every variable of the role begins with."""

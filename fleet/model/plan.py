@@ -17,7 +17,7 @@ from fleet.model.facts import BaseChange, WorkerInputs
 from fleet.model.images import State, WaitingVersion
 from fleet.model.prices import PriceSource
 from fleet.model.values import Moment, Value
-from fleet.schema.base import CURRENCY_PATTERN
+from fleet.schema.units import CURRENCY_PATTERN
 
 
 class GuardResult(Value):

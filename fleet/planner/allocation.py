@@ -32,8 +32,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from math import ceil, floor
 
-from fleet.planner.choices import Group, Place, Rank, Row
-from fleet.planner.demand import Ordered
+from fleet.planner.demand import Group, Ordered, Place, Rank, Row
 from fleet.planner.formulation import (
     BY_NAME,
     EPSILON,

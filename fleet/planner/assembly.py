@@ -50,12 +50,11 @@ from fleet.planner.competing import (
     warn_of_queues,
 )
 from fleet.planner.demand import Signed, required_of
-from fleet.planner.inventory import demand_trouble, estimate_of
+from fleet.planner.inventory import demand_trouble, estimate_of, stack_name
 from fleet.planner.limits import is_booting
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.programme import GAP, NODES
 from fleet.planner.promotions import find_promotions
-from fleet.planner.renames import stack_name
 from fleet.planner.shared_stacks import find_base_changes
 from fleet.planner.shortage import Used, find_unserved, used_of, why_stopped
 from fleet.planner.staffing import Service

@@ -19,12 +19,11 @@ from fleet.model.facts import Charge, Entry, Unknown, Work, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, rate, say_when
 from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until, tariff_of
-from fleet.planner.choices import Fit, Group, Path, Place, Row
+from fleet.planner.demand import Fit, Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
-from fleet.planner.inventory import PoolInventory
+from fleet.planner.inventory import PoolInventory, charges_of
 from fleet.planner.ledger import Holding, Period, charge, holdings, periods, work_of
-from fleet.planner.renames import charges_of
 from fleet.planner.units import CAPACITY, State, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool

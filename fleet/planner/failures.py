@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
-from fleet.planner.inventory import PoolInventory
-from fleet.planner.renames import attempts_of
+from fleet.planner.inventory import PoolInventory, attempts_of
 from fleet.planner.units import DEAF_SAID, State, Unit, why_late
 from fleet.schema.model import BootFailures, Fleet, Pool
 

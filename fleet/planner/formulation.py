@@ -16,8 +16,7 @@ from itertools import islice
 from math import ceil, floor
 from typing import NamedTuple
 
-from fleet.planner.choices import Group, Place, Rank, Row
-from fleet.planner.demand import Ordered
+from fleet.planner.demand import Group, Ordered, Place, Rank, Row
 from fleet.planner.programme import Programme, Sum
 
 _Name = tuple[str, str]

@@ -11,14 +11,23 @@ it vouches. A machine that no stack knows is vouched for by nobody. Where its pr
 nothing, the journal of runs is the only witness.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fleet.model.facts import Demand, Listing, Machine, Stack, Unknown, Worker, World
+from fleet.model.facts import (
+    Attempt,
+    Charge,
+    Demand,
+    Listing,
+    Machine,
+    Stack,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
 from fleet.model.plan import Estimate
-from fleet.planner.desk import attend, desks_of
-from fleet.planner.renames import find_owners
 from fleet.planner.units import (
     Registries,
     Sightings,
@@ -34,8 +43,167 @@ from fleet.planner.units import (
     units_of,
     workers_by_machine,
 )
-from fleet.schema.model import Fleet, Pool, serves_queue, static_names
+from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue, static_names
 from fleet.schema.units import write_duration
+
+
+def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
+    """Return the queues of tickets among these."""
+    return tuple(q for q in queues if isinstance(fleet.queues.get(q), TicketQueue))
+
+
+def attend(
+    world: World,
+    desks: Collection[str],
+    listing: Listing,
+    is_up: Callable[[Machine], bool],
+) -> dict[str, tuple[Worker, ...]] | Unknown:
+    """Return the workers of a provider's machines by the queue of tickets that gives them out.
+
+    A machine that is up and registers nowhere else can be given out; Unknown where a queue is.
+    """
+    known: dict[str, tuple[str, Worker]] = {}
+    for desk in desks:
+        workers = world.queues[desk].workers
+        if isinstance(workers, Unknown):
+            return Unknown(unknown=f"workers of queue {desk} are unknown: {workers.unknown}")
+        for worker in workers or ():
+            other = known.get(worker.name)
+            if other is None or worker.state is WorkerState.BUSY:
+                known[worker.name] = (desk, worker)
+    created = {machine.name: machine.created_at for machine in listing.machines}
+    found: dict[str, list[Worker]] = {desk: [] for desk in desks}
+    first = next(iter(found))
+    for worker in _running(listing, is_up):
+        desk, own = known.pop(worker.name, (first, None))
+        is_new = own is None or _is_of_older(own, created.get(worker.name))
+        found[desk].append(worker if own is None or is_new else _joined(worker, own))
+    for desk, own in known.values():
+        # A record of a machine that is gone says nothing about a new one of the same name.
+        if not _is_of_older(own, created.get(own.name)):
+            found[desk].append(own)
+    return {desk: tuple(workers) for desk, workers in found.items()}
+
+
+def _is_of_older(own: Worker, created_at: datetime | None) -> bool:
+    """Say whether a queue's record is of an older machine of the same name."""
+    if own.state is WorkerState.BUSY or own.since is None or created_at is None:
+        return False
+    return own.since < created_at
+
+
+def _running(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterator[Worker]:
+    if listing.workers is not None:
+        yield from listing.workers
+        return
+    for machine in listing.machines:
+        if is_up(machine):
+            yield Worker(
+                name=machine.name,
+                machine=machine.name,
+                pool=machine.pool,
+                state=WorkerState.IDLE,
+                since=machine.created_at,
+            )
+
+
+def _joined(seen: Worker, own: Worker) -> Worker:
+    """Return a worker as its machine and its queue report it; the busier report wins."""
+    if seen.state is not WorkerState.IDLE:
+        return seen
+    update: Mapping[str, object] = {
+        "state": own.state,
+        "running": own.running,
+        "work": own.work,
+        "ended": own.ended,
+        "uses": own.uses,
+        "since": own.since,
+        "draining": seen.draining or own.draining,
+        "requires": tuple(sorted({*seen.requires, *own.requires})),
+    }
+    return seen.model_copy(update=dict(update))
+
+
+def heirs_of(fleet: Fleet) -> dict[str, str]:
+    """Return the old name of each renamed pool and what it is called now."""
+    heirs: dict[str, str] = {}
+    for name, pool in sorted(fleet.pools.items()):
+        old = pool.previously if isinstance(pool, Pool) else None
+        if old is not None and old not in fleet.pools:
+            heirs.setdefault(old, name)
+    return heirs
+
+
+def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
+    """Return what each renamed pool is called now, without those whose heirs took over nothing.
+
+    A pool that has a stack of its own cannot take over another.
+    """
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    return {old: new for old, new in heirs_of(fleet).items() if not {old, new} <= stacks.keys()}
+
+
+def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
+    """Return what was charged, by the pools' names of today; nothing where it is unknown."""
+    if isinstance(world.ledger, Unknown):
+        return ()
+    takers = takers_of(fleet, world)
+    return tuple(
+        charge.model_copy(update={"pool": takers[charge.pool]})
+        if charge.pool in takers
+        else charge
+        for charge in world.ledger.charges
+    )
+
+
+def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
+    """Return the tries that are remembered, by the pools' names of today."""
+    takers = takers_of(fleet, world)
+    return tuple(
+        each.model_copy(update={"pool": takers[each.pool]}) if each.pool in takers else each
+        for each in world.attempts
+    )
+
+
+def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:
+    """Return the name of a pool's stack; a renamed pool keeps the one it has."""
+    return (stack.name if stack else "") or f"{fleet.fleet}-{pool}"
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Whose each stack and machine of a world is."""
+
+    stacks: Mapping[str, Stack | Unknown] | Unknown
+    """Pool to its stack, by the names of today."""
+    heirs: Mapping[str, str]
+    """Old name to the pool that takes over."""
+    contested: Mapping[str, str]
+    """Old name to a pool that says it was called so, but has a stack of its own."""
+    held: Mapping[tuple[str, str], str]
+    """Name and id of each recorded machine to the pool whose stack holds it."""
+
+    def owner_of(self, machine: Machine) -> str:
+        """Return whose a machine is: by the stack that holds it, else by its label."""
+        label = self.heirs.get(machine.pool, machine.pool)
+        return self.held.get((machine.name, machine.id), label)
+
+
+def find_owners(fleet: Fleet, world: World) -> Owners:
+    """Return whose everything is in a world that may have been observed under old names."""
+    heirs = heirs_of(fleet)
+    if isinstance(world.stacks, Unknown):
+        return Owners(world.stacks, heirs, {}, {})
+    taken = takers_of(fleet, world)
+    contested = {old: new for old, new in heirs.items() if old not in taken}
+    stacks = {taken.get(pool, pool): stack for pool, stack in world.stacks.items()}
+    held = {
+        (name, machine_id): pool
+        for pool, stack in sorted(stacks.items())
+        if isinstance(stack, Stack)
+        for name, machine_id in stack.ids.items()
+    }
+    return Owners(stacks, taken, contested, held)
 
 
 class Seen:

@@ -12,8 +12,7 @@ from operator import attrgetter
 from fleet.model.facts import World
 from fleet.model.prices import Tariff, bill, tariff_of
 from fleet.planner.budgets import Account, open_accounts, spending_limits
-from fleet.planner.choices import Fit, Group, Place, Rank, Row
-from fleet.planner.demand import Ordered, Payer, Signed, Supply
+from fleet.planner.demand import Fit, Group, Ordered, Payer, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, Durations, Kind, Timing, kind_at, kind_of
 from fleet.planner.limits import (
     Use,

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from fleet.model.facts import MachineState, Work
 from fleet.model.plan import LimitVerdict
 from fleet.model.tickets import Limit
-from fleet.planner.choices import Group, Path, Place, Row
-from fleet.planner.demand import Payer, Supply, limits_of
+from fleet.planner.demand import Group, Path, Payer, Place, Row, Supply, limits_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, TicketQueue

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import Action, Cause, Create, Delete, Drain, Reason
 from fleet.model.prices import price_of_type
-from fleet.planner.choices import Row
+from fleet.planner.demand import Row
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Option

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import World
 from fleet.model.plan import Blocked, BudgetVerdict, Unserved, rate
-from fleet.planner.choices import Path, Row
-from fleet.planner.demand import Ordered, Signed
+from fleet.planner.demand import Ordered, Path, Row, Signed
 from fleet.planner.durations import kind_at
 from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, why_closed
@@ -19,9 +18,9 @@ from fleet.planner.staffing import Service
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.units import write_duration
 from fleet.tagrules import Ask, Mismatch, find_mismatch, offer_of_pool
-from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.offers import Nearness
 from fleet.tagrules.sources import BUILD_ARCH
+from fleet.tagrules.vocabulary import tag_name
 
 
 def find_unserved(

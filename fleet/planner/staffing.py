@@ -14,8 +14,7 @@ from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, Cause, Reason
 from fleet.planner.allocation import Allocation
-from fleet.planner.choices import Place, Rank
-from fleet.planner.demand import Ordered, Supply
+from fleet.planner.demand import Ordered, Place, Rank, Supply
 from fleet.planner.durations import USUAL
 from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, new_inputs, renamed

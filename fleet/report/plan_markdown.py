@@ -7,12 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from fleet.explain.changes import Comparison
 from fleet.model.plan import Action, Create, Delete, Drain, Plan
-from fleet.report import limits, words
+from fleet.report import words
 from fleet.report.comparison import comparison_blocks
-from fleet.report.limits import BUDGET_HEADINGS, shown_budgets
 from fleet.report.markdown import code, details, sentence, table
 from fleet.report.plan_text import rules_details, tag_notes
-from fleet.report.status import pool_status
+from fleet.report.status import (
+    BUDGET_HEADINGS,
+    LIMIT_HEADINGS,
+    pool_status,
+    shown_budgets,
+    shown_limits,
+)
 from fleet.tagrules.export import describe_rules
 
 _MOST_OPEN_ROWS = 15
@@ -166,11 +171,11 @@ def _budgets(plan: Plan) -> Iterator[str]:
 
 
 def _limits(plan: Plan) -> Iterator[str]:
-    shown, hidden = limits.shown_limits(plan.limits, most=_MOST_ROWS)
+    shown, hidden = shown_limits(plan.limits, most=_MOST_ROWS)
     rows: list[Sequence[str]] = [(code(r.limit), sentence(r.whose), *r[2:]) for r in shown]
     if hidden:
         rows.append((f"… and {words.many(hidden, 'limit')} with more left",))
-    first, whose, *figures = limits.LIMIT_HEADINGS
+    first, whose, *figures = LIMIT_HEADINGS
     headings = (first, whose, *(f"{each} >" for each in figures))
     yield from _section("Limits", headings, rows)
 

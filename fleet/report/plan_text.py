@@ -26,8 +26,7 @@ from fleet.model.plan import (
     Unserved,
 )
 from fleet.report import words
-from fleet.report.limits import budgets_section, limits_section
-from fleet.report.status import count_cell, pool_status
+from fleet.report.status import budgets_section, count_cell, limits_section, pool_status
 from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 from fleet.tagrules.export import describe_rules
 

@@ -18,8 +18,7 @@ from urllib.parse import quote
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.report import words
 from fleet.report.json import value_to_json
-from fleet.report.limits import shown_budgets
-from fleet.report.status import PoolStatus, Status, status_of
+from fleet.report.status import PoolStatus, Status, shown_budgets, status_of
 from fleet.report.terminal import clean
 
 if TYPE_CHECKING:

@@ -4,8 +4,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fleet.schema.base import Count, Section, Text, WorkerTag
-from fleet.schema.units import Amount, Day, Percent, PoolName, PricePerHour, Seconds
+from fleet.schema.units import (
+    Amount,
+    Count,
+    Day,
+    Percent,
+    PoolName,
+    PricePerHour,
+    Seconds,
+    Section,
+    Text,
+    WorkerTag,
+)
 
 
 class Budget(Section):

@@ -13,17 +13,6 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import Tag, ValidationError
 from pydantic.fields import FieldInfo
 
-from fleet.schema.base import (
-    CURRENCY_PATTERN,
-    ENV_PATTERN,
-    EXPECTED,
-    TAG_PATTERN,
-    URL_PATTERN,
-    CommandSecret,
-    EnvSecret,
-    FileSecret,
-    Section,
-)
 from fleet.schema.findings import (
     Finding,
     Path,
@@ -37,6 +26,17 @@ from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.schema.pools import PLACE_PATTERN, WINDOW_PATTERN
 from fleet.schema.secrets import holds_secret
 from fleet.schema.source import Document, Files, read_document
+from fleet.schema.units import (
+    CURRENCY_PATTERN,
+    ENV_PATTERN,
+    EXPECTED,
+    TAG_PATTERN,
+    URL_PATTERN,
+    CommandSecret,
+    EnvSecret,
+    FileSecret,
+    Section,
+)
 
 
 @dataclass(frozen=True)

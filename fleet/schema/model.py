@@ -10,18 +10,6 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fleet.schema.base import (
-    Command,
-    CommandSecret,
-    Count,
-    CurrencyCode,
-    EnvSecret,
-    FileSecret,
-    SecretRef,
-    Section,
-    Text,
-    WorkerTag,
-)
 from fleet.schema.limits import (
     Approval,
     BootFailures,
@@ -87,7 +75,24 @@ from fleet.schema.sources import (
     TicketQueue,
     WorldQueue,
 )
-from fleet.schema.units import Day, FleetName, Money, Name, PoolName, Seconds
+from fleet.schema.units import (
+    Command,
+    CommandSecret,
+    Count,
+    CurrencyCode,
+    Day,
+    EnvSecret,
+    FileSecret,
+    FleetName,
+    Money,
+    Name,
+    PoolName,
+    Seconds,
+    SecretRef,
+    Section,
+    Text,
+    WorkerTag,
+)
 
 
 class State(Section):

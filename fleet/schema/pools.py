@@ -4,18 +4,25 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from fleet.schema.base import SPEED, Cores, Count, LongText, Section, Text, WorkerTag, branch
 from fleet.schema.sources import Hooks
 from fleet.schema.units import (
+    SPEED,
     Amount,
+    Cores,
+    Count,
+    LongText,
     Mebibytes,
     Name,
     Percent,
     PoolName,
     PricePerHour,
     Seconds,
+    Section,
     SomeShare,
     Speed,
+    Text,
+    WorkerTag,
+    branch,
 )
 
 WINDOW_PATTERN = (

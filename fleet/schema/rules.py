@@ -4,18 +4,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from fleet.schema.base import (
+from fleet.schema.units import (
     Cores,
     Count,
+    Day,
     LongText,
+    Mebibytes,
+    Percent,
+    Seconds,
     SecretRef,
     Section,
+    Share,
+    SomeShare,
     Text,
     Url,
     WorkerTag,
     branch,
 )
-from fleet.schema.units import Day, Mebibytes, Percent, Seconds, Share, SomeShare
 
 
 class Size(Section):

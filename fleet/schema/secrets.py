@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fleet.schema.base import ENV_PATTERN
 from fleet.schema.findings import At, Path, nearest
 from fleet.schema.nodes import Node
+from fleet.schema.units import ENV_PATTERN
 
 # Compiled at their first use, which most runs never see.
 _CREDENTIAL = r"""(?ix)

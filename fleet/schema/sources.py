@@ -5,20 +5,24 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Tag
 
-from fleet.schema.base import (
+from fleet.schema.rules import CoprRules, DebusineRules, Limits
+from fleet.schema.units import (
     SPEED,
     Command,
     Cores,
     Count,
     EnvNames,
+    Mebibytes,
+    Name,
+    PricePerHour,
+    Seconds,
     SecretRef,
     Section,
+    Speed,
     Text,
     Url,
     branch,
 )
-from fleet.schema.rules import CoprRules, DebusineRules, Limits
-from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds, Speed
 
 VPC_PATTERN = r"^vpc-[0-9a-f]+$"
 SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"

@@ -2,6 +2,9 @@
 
 Patterns are RE2, so that none can hang fleet, and match whole names. Every rule that matches
 applies, in the order of the file, until its last day is over.
+
+For exports and checks, patterns are split into parts. Nothing is guessed: a part that is neither a
+word nor a wildcard is `other`, and a pattern that cannot be read has no parts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +28,10 @@ from fleet.tagrules.names import (
 
 if TYPE_CHECKING:
     from fleet.model.facts import Request
+import re
+from collections.abc import Iterator
+from itertools import product
+from typing import Literal
 
 PATTERN_MEMORY = 256 << 10
 """Bytes that one compiled pattern may take; a larger one is refused."""
@@ -249,3 +256,322 @@ __all__ = [
     "rules_for_name",
     "without_directory",
 ]
+
+
+ANYTHING = (".*", ".+", "[^/]*", "[^/]+")
+"""Patterns that match any one part of a name."""
+
+_UP_TO = re.compile(r"\{,[0-9]*\}")
+_MOST = 100
+_DEEPEST = 10
+_SPECIAL = frozenset("\\.[]()*+?{}|^$")
+
+
+class NotFinite(Exception):
+    """A pattern that does not match a short list of words."""
+
+
+def split_top(pattern: str, separator: str) -> list[str]:
+    """Return a pattern's parts, split at separators outside groups and classes."""
+    parts = [""]
+    depth = 0
+    for piece in pieces(pattern):
+        if piece == separator and depth == 0:
+            parts.append("")
+            continue
+        depth += (piece == "(") - (piece == ")")
+        parts[-1] += piece
+    return parts
+
+
+def pieces(pattern: str) -> Iterator[str]:
+    """Yield the pieces of a pattern: an escape, a class, or one character each."""
+    at = 0
+    while at < len(pattern):
+        end = end_of_piece(pattern, at)
+        yield pattern[at:end]
+        at = end
+
+
+def end_of_piece(pattern: str, at: int) -> int:
+    """Return the end of the piece that begins at an index."""
+    if pattern[at] == "\\":
+        return min(len(pattern), at + 2)
+    if pattern[at] != "[":
+        return at + 1
+    end = at + 1
+    while end < len(pattern) and (pattern[end] != "]" or _is_first(pattern, at, end)):
+        named = pattern.find(":]", end + 2) if pattern.startswith("[:", end) else -1
+        end = named + 2 if named >= 0 else end + (2 if pattern[end] == "\\" else 1)
+    return min(len(pattern), end + 1)
+
+
+def with_brace(pattern: str, brace: str) -> str:
+    """Return a pattern with another `{` in `{,9}`: up to 9 in Python, plain text in RE2."""
+    found, at = "", 0
+    for piece in pieces(pattern):
+        found += brace if _UP_TO.match(pattern, at) and piece == "{" else piece
+        at += len(piece)
+    return found
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Return the top-level alternatives of a pattern, without a group around all of it."""
+    if pattern.startswith("(?:") and _closes(pattern) == len(pattern) - 1:
+        return alternatives(pattern[3:-1])
+    return split_top(pattern, "|")
+
+
+def words(pattern: str) -> list[str]:
+    """Return the words that a pattern matches, sorted; raises NotFinite."""
+    return sorted(set(_words(pattern, 0)))
+
+
+def never_takes(pattern: str, characters: str) -> bool:
+    """Say whether a pattern certainly matches no text with one of these characters."""
+    for piece in pieces(pattern):
+        if piece == "." or piece.startswith("[^") or "[:" in piece or piece.isspace():
+            return False
+        if piece.startswith("\\") and (piece[1:].isalnum() or piece[1:] in characters):
+            return False
+        if piece.startswith("[") and ("\\" in piece or _in_class(piece, characters)):
+            return False
+        if piece in characters:
+            return False
+    return "(?" not in pattern.replace("(?:", "")
+
+
+def _in_class(piece: str, characters: str) -> bool:
+    ranges = [(low, high) for low, high in re.findall("(.)-(.)", piece[1:-1])]
+    return any(
+        each in piece or any(low <= each <= high for low, high in ranges) for each in characters
+    )
+
+
+def _is_first(pattern: str, at: int, end: int) -> bool:
+    return pattern[at + 1 : end] in ("", "^")
+
+
+def _closes(pattern: str) -> int:
+    """Return the end of the group that begins the pattern."""
+    depth = at = 0
+    for piece in pieces(pattern):
+        depth += (piece == "(") - (piece == ")")
+        if depth == 0:
+            return at
+        at += len(piece)
+    return -1
+
+
+def _words(pattern: str, depth: int) -> Iterator[str]:
+    if depth > _DEEPEST:
+        raise NotFinite(pattern)
+    for alternative in split_top(pattern, "|"):
+        found = [""]
+        for atom in _atoms(alternative):
+            found = [word + end for word in found for end in _words_of_atom(atom, depth)]
+            if len(found) > _MOST:
+                raise NotFinite(pattern)
+        yield from found
+
+
+def _words_of_atom(atom: str, depth: int) -> list[str]:
+    if atom.endswith("?") and atom not in ("?", "\\?"):
+        return ["", *_words_of_atom(atom[:-1], depth)]
+    if atom.startswith("("):
+        return list(_words(atom[1:-1].removeprefix("?:"), depth + 1))
+    if atom.startswith("\\") and not atom[1:].isalnum() and atom[1:]:
+        return [atom[1:]]
+    if atom.startswith("[") and atom[1:-1].replace("_", "").isalnum():
+        return list(atom[1:-1])
+    if atom[0] in _SPECIAL:
+        raise NotFinite(atom)
+    return [atom]
+
+
+def _atoms(pattern: str) -> Iterator[str]:
+    """Yield the parts that a quantifier may follow, each with its `?`."""
+    atom, depth = "", 0
+    for piece in pieces(pattern):
+        if depth == 0 and piece == "?" and atom:
+            yield atom + piece
+            atom = ""
+            continue
+        if depth == 0 and atom:
+            yield atom
+            atom = ""
+        depth += (piece == "(") - (piece == ")")
+        atom += piece
+    if atom:
+        if depth:
+            raise NotFinite(pattern)
+        yield atom
+
+
+Kind = Literal["word", "any", "part", "other"]
+
+_QUANTIFIED = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
+_ANYTHING, _NO_SLASH = "\ue000", "\ue001"
+"""Samples of what an `any` and a `part` match; no name and no word of a pattern has them."""
+_MOST_CHOICES = 6
+_STRANGE = re.compile("[\ue000\ue001]")
+_FLAG = re.compile(r"\(\?[a-zA-Z-]+\)")
+_PUNCTUATION = re.compile(r"[!-.:-@\[-`{-~]")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a pattern: its place, and its text if it is a word.
+
+    `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is everything else; `least` is 1
+    if at least one character is needed.
+    """
+
+    kind: Kind
+    start: int
+    end: int
+    text: str = ""
+    least: int = 0
+
+
+def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
+    """Return the pieces of a valid pattern; None if it cannot be split."""
+    if _STRANGE.search(pattern) or r"\Q" in pattern:
+        return None
+    pieces = tuple(_pieces(pattern))
+    return None if any(_changes_others(piece) for piece in pieces) else pieces
+
+
+def is_word(pieces: Sequence[Piece]) -> bool:
+    """Say whether a pattern matches exactly one text."""
+    return all(piece.kind == "word" for piece in pieces)
+
+
+def word_of(pieces: Sequence[Piece]) -> str:
+    """Return the text that a pattern of words matches."""
+    return "".join(piece.text for piece in pieces)
+
+
+def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
+    """Say whether `wide` certainly matches everything that `narrow` matches."""
+    simple, samples = simplified(wide), samples_of(narrow)
+    if simple is None or not samples:
+        return False
+    taker = compile_pattern(simple)
+    return all(taker.takes(sample) for sample in samples)
+
+
+def simplified(wide: Sequence[Piece] | None) -> str | None:
+    """Return the pattern to try on `samples_of` others; None if it has `other` pieces."""
+    if wide is None or any(piece.kind == "other" for piece in wide):
+        return None
+    return "(?s)" + "".join(map(_taking, wide))
+
+
+def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
+    """Return texts such that a pattern that matches them all matches all that `narrow` matches.
+
+    Every wildcard becomes one character that only a wildcard can match, or nothing if it may be
+    empty. There are none if they would be too many, or if the pattern cannot be read.
+    """
+    if narrow is None:
+        return ()
+    choices = [_samples(piece) for piece in narrow]
+    if sum(len(choice) > 1 for choice in choices) > _MOST_CHOICES:
+        return ()
+    return tuple("".join(sample) for sample in product(*choices))
+
+
+def segments(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Return pieces split at slashes."""
+    found: list[list[Piece]] = [[]]
+    for piece in pieces:
+        if piece.kind == "word" and piece.text == "/":
+            found.append([])
+        else:
+            found[-1].append(piece)
+    return found
+
+
+def _samples(piece: Piece) -> tuple[str, ...]:
+    if piece.kind == "word":
+        return (piece.text,)
+    sample = _NO_SLASH if piece.kind == "part" else _ANYTHING
+    return (sample,) if piece.least else (sample, "")
+
+
+def _changes_others(piece: Piece) -> bool:
+    """Say whether a piece changes what others mean: an alternative, or a flag like (?i)."""
+    return piece.kind == "other" and (piece.text == "|" or bool(_FLAG.match(piece.text)))
+
+
+def _taking(piece: Piece) -> str:
+    if piece.kind == "word":
+        return _PUNCTUATION.sub(r"\\\g<0>", piece.text)
+    sign = "+" if piece.least else "*"
+    return f".{sign}" if piece.kind == "any" else f"[^/{_ANYTHING}]{sign}"
+
+
+def _pieces(pattern: str) -> Iterator[Piece]:
+    at = 0
+    while at < len(pattern):
+        if _is_anchor(pattern, at):
+            at += 1  # a whole name is matched anyway
+            continue
+        end, word = _atom(pattern, at)
+        quantifier = _QUANTIFIED.match(pattern, end)
+        written = pattern[at:end]
+        if quantifier:
+            end = quantifier.end()
+            yield _repeated(written, quantifier[0], (at, end))
+        elif word is None:
+            yield Piece("other", at, end, text=written)
+        else:
+            yield Piece("word", at, end, text=word)
+        at = end
+
+
+def _is_anchor(pattern: str, at: int) -> bool:
+    if at == 0:
+        return pattern[0] == "^" and not _QUANTIFIED.match(pattern, 1)
+    return at == len(pattern) - 1 and pattern[at] == "$"
+
+
+def _repeated(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
+    """Return a repeated piece; `.*?` equals `.*`, because whole names are matched."""
+    start, end = place
+    sign = quantifier.removesuffix("?")
+    if written in (".", "[^/]") and sign in ("*", "+"):
+        kind: Kind = "any" if written == "." else "part"
+        return Piece(kind, start, end, least=int(sign == "+"))
+    return Piece("other", start, end, text=written + quantifier)
+
+
+def _atom(pattern: str, at: int) -> tuple[int, str | None]:
+    """Return the end of a piece, and its text if it is a plain character."""
+    first = pattern[at]
+    if first == "\\" and at + 1 < len(pattern):
+        following = pattern[at + 1]
+        if following.isascii() and following.isalnum():
+            return _escape_end(pattern, at), None
+        return at + 2, following
+    if first == "[":
+        return end_of_piece(pattern, at), None
+    if first == "(":
+        return _group_end(pattern, at), None
+    return at + 1, None if first in ".|)^$" else first
+
+
+def _escape_end(pattern: str, at: int) -> int:
+    found = re.compile(r"\\(?:[pP]\{[^}]*\}|[pP].|x\{[^}]*\}|x..|[0-7]{1,3}|.)").match(pattern, at)
+    return found.end() if found else len(pattern)
+
+
+def _group_end(pattern: str, at: int) -> int:
+    depth, end = 0, at
+    while end < len(pattern):
+        depth += {"(": 1, ")": -1}.get(pattern[end], 0)
+        end = end_of_piece(pattern, end)
+        if depth == 0:
+            return end
+    return len(pattern)

@@ -15,9 +15,9 @@ from decimal import Decimal
 from typing import Any
 
 from fleet.schema.model import Fleet, Pool
-from fleet.tagrules.numbers import Numbers
 from fleet.tagrules.offers import ask_of_tags, offer_of_pool
 from fleet.tagrules.sources import CLASS
+from fleet.tagrules.vocabulary import Numbers
 
 TYPE_PREFIX = "worker:type:"
 CLASS_PREFIX = "worker:class:"

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from fleet.schema.base import TAG_PATTERN
 from fleet.schema.model import DeriveRule, Fleet
+from fleet.schema.units import TAG_PATTERN
 from fleet.tagrules.context import ENVIRONMENTS, NOTHING, QueueContext
 from fleet.tagrules.names import is_source_build
-from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.vocabulary import tag_name
 
 if TYPE_CHECKING:
     from fleet.model.facts import Request

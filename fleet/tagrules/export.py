@@ -38,19 +38,22 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import write_count
 from fleet.tagrules import ask_of_tags, offer_of_pool
-from fleet.tagrules.allow import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, is_expired, rules_for_name
-from fleet.tagrules.debusine import rung_of_minimum, rungs_of, static_tags
-from fleet.tagrules.enforcement import is_workspace_tag
-from fleet.tagrules.patterns import (
+from fleet.tagrules.allow import (
+    ANY_ARCHITECTURE,
     ANYTHING,
+    SOURCE_ARCHITECTURE,
     NotFinite,
     alternatives,
+    is_expired,
     never_takes,
     pieces,
+    rules_for_name,
     split_top,
     with_brace,
     words,
 )
+from fleet.tagrules.debusine import rung_of_minimum, rungs_of, static_tags
+from fleet.tagrules.sources import is_workspace_tag
 
 NOT_EXPORTED = "not-exported"
 """Rule id of findings about rules that the other system cannot express."""

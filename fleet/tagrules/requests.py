@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Literal, Union
 
+from fleet.schema.findings import Path
 from fleet.schema.model import Askers, Fleet
 from fleet.schema.rules import Asker, Otherwise
 from fleet.tagrules.context import QueueContext
 from fleet.tagrules.derive import derive
 from fleet.tagrules.names import is_source_build
-from fleet.tagrules.numbers import read_minimums, tag_name
 from fleet.tagrules.offers import Ask
-from fleet.tagrules.vocabulary import Path, Vocabulary
+from fleet.tagrules.vocabulary import Vocabulary, read_minimums, tag_name
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and neither facts nor RE2.

@@ -25,8 +25,8 @@ from fleet.planner.durations import Made, by_type
 from fleet.ports import Clock
 from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse
 from fleet.tagrules.names import names_of
+from fleet.tickets.assignment import Tenancy, clean, may_serve_again, touch
 from fleet.tickets.tables import DatabaseTickets
-from fleet.tickets.tenancy import Tenancy, clean, may_serve_again, touch
 
 
 class StoredTicketDesk:

@@ -18,8 +18,7 @@ from fleet.model.plan import BudgetVerdict, Plan, Unserved
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Signed, Supply, required_of, sign_demand
-from fleet.planner.desk import desks_of
-from fleet.planner.inventory import take_inventory
+from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
 from fleet.planner.lifecycle.begin import begin
@@ -31,9 +30,8 @@ from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules import Offer, ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.context import NOTHING
-from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.requests import Judge, Memberships
-from fleet.tagrules.vocabulary import Vocabulary
+from fleet.tagrules.vocabulary import Vocabulary, tag_name
 from fleet.tickets.assignment import (
     Assignment,
     Budget,

@@ -19,7 +19,7 @@ from fleet.model.tickets import OPEN, Given, Leased, Ticket, TicketState, task_i
 from fleet.model.values import in_utc
 from fleet.planner.durations import Run
 from fleet.state.database import TENANCIES, TICKETS, make_tables, rows_of
-from fleet.tickets.tenancy import Tenancy, admit, touch
+from fleet.tickets.assignment import Tenancy, admit, touch
 
 _KEPT = timedelta(days=30)
 """How long a ticket that has ended can be asked about."""

@@ -6,8 +6,7 @@ from decimal import Decimal
 from fleet.model.facts import Charge, Ledger, Work, Worker, World
 from fleet.model.plan import BudgetVerdict
 from fleet.planner.budgets import Account, open_accounts
-from fleet.planner.choices import Fit, Group, Place
-from fleet.planner.demand import Payer
+from fleet.planner.demand import Fit, Group, Payer, Place
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker

@@ -7,8 +7,7 @@ from decimal import Decimal
 from random import Random
 
 from fleet.planner.allocation import Allocation, allocate
-from fleet.planner.choices import Fit, Group, Place, Rank, Row
-from fleet.planner.demand import Ordered
+from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
 from fleet.planner.formulation import EXACT
 
 CHEAP, DEAR, FREE = "cheap/m/on-demand", "dear/m/on-demand", "cheap"

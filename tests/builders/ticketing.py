@@ -6,8 +6,7 @@ from pydantic import TypeAdapter
 
 from fleet.model.tickets import Limit, Ticket
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Suitable
-from fleet.tickets.tenancy import Tenancy
+from fleet.tickets.assignment import Suitable, Tenancy
 from tests.builders import NOW, ago
 
 _TICKET = TypeAdapter(Ticket)

@@ -12,7 +12,7 @@ from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 
 import pytest
 
-from fleet.apply.signals import Signals
+from fleet.apply.timer import Signals
 from fleet.cli import apply
 from fleet.cli.console import TerminalConsole
 from fleet.cli.main import build_parser

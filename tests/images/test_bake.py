@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from fleet.images import disk, diskfile
-from fleet.images.contents import open_disk
+from fleet.images.checks import open_disk
 from fleet.images.folder import QCOW2, measure, read_manifest, verify
 from fleet.images.programs import missing
 from fleet.model.images import Manifest

@@ -5,7 +5,7 @@ from typing import NoReturn
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.images.build import give_up_dead, remember_build
+from fleet.images.publish import give_up_dead, remember_build
 from fleet.model import images as manifests
 from fleet.model.images import BuildOrder, Manifest, Rental, Version
 from fleet.schema.pools import ImageRecipe

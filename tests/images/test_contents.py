@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FileUnreadable
-from fleet.images.checks import check_image
-from fleet.images.contents import open_disk
+from fleet.images.checks import check_image, open_disk
 from tests.builders.image_trees import a_recipe
 from tests.rigs.image_disks import a_disk, a_root, needs_programs
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.model.prices import Tariff, bill
 from fleet.planner.allocation import Allocation, allocate
-from fleet.planner.choices import Fit, Group, Place, Rank, Row
-from fleet.planner.demand import Ordered
+from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
 from fleet.planner.formulation import EXACT
 from tests.builders.choosing import Problem, a_middling_problem
 

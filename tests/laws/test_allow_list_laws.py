@@ -7,8 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.schema.model import Fleet
-from fleet.tagrules.allow import AllowList, compile_pattern, rules_for_name
-from fleet.tagrules.patterns import read_pattern, takes_all_of
+from fleet.tagrules.allow import (
+    AllowList,
+    compile_pattern,
+    read_pattern,
+    rules_for_name,
+    takes_all_of,
+)
 from tests.builders import a_fleet
 
 TODAY = date(2026, 11, 21)

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 import fleet
 from fleet.images.bake import Order
 from fleet.model.images import BuildOrder
-from fleet.schema.base import Section, Written
 from fleet.schema.pools import ImageRecipe
+from fleet.schema.units import Section, Written
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{1,8}", fullmatch=True)
 DURATIONS = st.builds("{}{}".format, st.integers(1, 9999), st.sampled_from("smhd"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.reconcile import reconcile
-from fleet.report.limits import shown_budgets
+from fleet.report.status import shown_budgets
 from fleet.schema.model import Fleet
 from fleet.tickets.handout import find_held
 from tests.laws.strategies import budgeted, fleets, worlds

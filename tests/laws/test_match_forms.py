@@ -23,8 +23,8 @@ from contrib.debusine.statements import (
 )
 from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, satisfies
-from fleet.tagrules.bulk import match
 from fleet.tagrules.debusine import WorkerRow
+from fleet.tagrules.offers import match
 from tests.laws.pairs import BARE, DECLARED, ask_of, draw_request, draw_worker, offer_of
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables

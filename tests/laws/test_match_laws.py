@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from contrib.debusine.expression import RULE, bind, holds, know_ask, know_offer
 from fleet.tagrules import Ask, Offer, find_mismatch, satisfies
-from fleet.tagrules.bulk import Matcher, match
-from fleet.tagrules.offers import Nearness
+from fleet.tagrules.offers import Matcher, Nearness, match
 
 TAGS = ("", "a", "b", "c", "arm64", "Ä", "ﬁ", "'; --", '"', "a b", "x" * 300)
 

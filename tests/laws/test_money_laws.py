@@ -13,7 +13,7 @@ from fleet.model.facts import Charge, Demand, Entry, Ledger, Work, Worker, World
 from fleet.model.plan import Create
 from fleet.model.prices import Life, Tariff
 from fleet.planner.budgets import Account, open_accounts
-from fleet.planner.choices import Fit, Group, Place
+from fleet.planner.demand import Fit, Group, Place
 from fleet.planner.durations import USUAL
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charge, periods

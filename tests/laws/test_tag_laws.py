@@ -10,8 +10,8 @@ from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer, satisfies
 from fleet.tagrules.context import NOTHING, QueueContext
 from fleet.tagrules.derive import derive, find_cycle
-from fleet.tagrules.numbers import Numbers, read_minimums
 from fleet.tagrules.requests import Judge, ask_of
+from fleet.tagrules.vocabulary import Numbers, read_minimums
 from tests.builders import a_fleet, a_request
 
 TODAY = date(2026, 11, 21)

@@ -11,7 +11,7 @@ from fleet.model.facts import Listing, MachineState, QueueReading, Unknown, Worl
 from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Leased, Ticket, fail
 from fleet.schema.model import Fleet
-from fleet.tickets.tenancy import Tenancy, touch
+from fleet.tickets.assignment import Tenancy, touch
 from tests.builders.ticketing import a_ticket
 from tests.fakes.asking import FakeAsking
 from tests.fakes.desk import FakeDesk

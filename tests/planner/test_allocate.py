@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.planner.allocation import Proof
-from fleet.planner.choices import Fit, Row
+from fleet.planner.demand import Fit, Row
 from fleet.planner.formulation import components
 from tests.builders.choosing import (
     CHEAP,

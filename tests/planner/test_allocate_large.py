@@ -8,8 +8,7 @@ import pytest
 
 from bench.worlds import Size, scene_of, world_of
 from fleet.planner.allocation import Allocation, allocate
-from fleet.planner.choices import Fit, Group, Place, Row
-from fleet.planner.demand import Ordered
+from fleet.planner.demand import Fit, Group, Ordered, Place, Row
 from fleet.reconcile import reconcile
 
 EQUAL = "also/m/on-demand"

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.planner.choices import Group, Row
+from fleet.planner.demand import Group, Row
 from fleet.planner.programme import Programme
 from tests.builders.choosing import (
     CHEAP,

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from fleet.planner.choices import Row
+from fleet.planner.demand import Row
 from fleet.planner.pool_plan import Headroom, Stopped
 
 PLACE, OTHER = "builders/ccx33/on-demand", "arm/cax41/on-demand"

@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.planner.allocation import allocate, improve
-from fleet.planner.choices import Fit, Group, Place
-from fleet.planner.demand import Ordered
+from fleet.planner.demand import Fit, Group, Ordered, Place
 from fleet.planner.formulation import Answer, Model, components
 from fleet.planner.programme import Programme
 

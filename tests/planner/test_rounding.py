@@ -5,8 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from fleet.planner.allocation import allocate
-from fleet.planner.choices import Fit, Group, Row
-from fleet.planner.demand import Ordered
+from fleet.planner.demand import Fit, Group, Ordered, Row
 from fleet.planner.formulation import Answer, Component, Model
 from tests.builders.choosing import CHEAP, FREE, a_place, free_workers
 

@@ -10,8 +10,8 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
 from fleet.model.prices import table
 from fleet.ports import PriceReader
-from fleet.schema.base import EnvSecret
 from fleet.schema.model import HcloudProvider
+from fleet.schema.units import EnvSecret
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW

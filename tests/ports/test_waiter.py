@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.apply.signals import Signals
-from fleet.apply.timer import WakeableTimer
+from fleet.apply.timer import Signals, WakeableTimer
 from fleet.ports import Waiter
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter

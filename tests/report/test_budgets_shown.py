@@ -5,11 +5,10 @@ from decimal import Decimal
 
 from fleet.model.plan import BudgetVerdict, Plan
 from fleet.report.json import plan_to_json, status_to_json
-from fleet.report.limits import shown_budgets
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from fleet.report.site import site
-from fleet.report.status import status_to_text
+from fleet.report.status import shown_budgets, status_to_text
 from tests.builders import a_plan
 from tests.builders.budgeting import a_budget_verdict
 

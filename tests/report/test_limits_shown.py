@@ -1,9 +1,9 @@
 """Limits of users in every form of a plan."""
 
 from fleet.model.plan import LimitVerdict, Plan
-from fleet.report.limits import shown_limits
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
+from fleet.report.status import shown_limits
 from tests.builders import a_plan
 
 PER_SUBMITTER = ("tags", "extra_powerful", "limits", "per", "submitter")

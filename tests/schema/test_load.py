@@ -5,7 +5,6 @@ from typing import get_args
 
 import pytest
 
-from fleet.schema.base import Section
 from fleet.schema.load import Loaded, branches, fields_of, follow, load
 from fleet.schema.model import (
     CommandSecret,
@@ -19,6 +18,7 @@ from fleet.schema.model import (
     Pool,
     State,
 )
+from fleet.schema.units import Section
 from tests.fakes.files import FakeFiles
 from tests.rigs.process import ROOT
 

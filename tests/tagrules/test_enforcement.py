@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.schema.model import Fleet, Pool
-from fleet.tagrules.enforcement import (
+from fleet.tagrules.sources import (
     Claim,
     Enforcement,
     enforcement_of,

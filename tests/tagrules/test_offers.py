@@ -6,7 +6,7 @@ import pytest
 
 from fleet.schema.model import serves_queue
 from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies
-from fleet.tagrules.bulk import match
+from fleet.tagrules.offers import match
 from tests.builders import a_pool
 
 BIG = Offer(

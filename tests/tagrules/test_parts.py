@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleet.tagrules.allow import compile_pattern
-from fleet.tagrules.patterns import (
+from fleet.tagrules.allow import (
     NotFinite,
     alternatives,
+    compile_pattern,
     never_takes,
     pieces,
     split_top,

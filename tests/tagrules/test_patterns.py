@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.tagrules.patterns import is_word, read_pattern, segments, takes_all_of, word_of
+from fleet.tagrules.allow import is_word, read_pattern, segments, takes_all_of, word_of
 
 
 def kinds(pattern: str) -> list[tuple[str, str]]:

@@ -16,15 +16,14 @@ from fleet.model.facts import (
 )
 from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Ticket
-from fleet.planner.desk import attend
-from fleet.planner.inventory import take_inventory
+from fleet.planner.inventory import attend, take_inventory
 from fleet.planner.lifecycle.begin import begin
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
+from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import HandOut
-from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
 

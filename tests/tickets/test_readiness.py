@@ -10,9 +10,9 @@ from fleet.planner.inventory import take_inventory
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
+from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import HandOut
-from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, an_attempt, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 

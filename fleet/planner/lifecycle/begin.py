@@ -18,7 +18,7 @@ from fleet.planner.lifecycle.failed import (
 )
 from fleet.planner.lifecycle.interrupted import finish_interrupted
 from fleet.planner.lifecycle.orphans import let_go_of_orphans
-from fleet.planner.lifecycle.outdated import mark_outdated, mark_worn
+from fleet.planner.lifecycle.replace import mark_outdated, mark_worn
 from fleet.planner.lifecycle.returned import delete_returned
 from fleet.planner.lifecycle.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
 from fleet.planner.machine_inputs import (
