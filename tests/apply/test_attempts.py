@@ -26,6 +26,7 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.deciding import FIRST, SECOND
+from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.queue import FakeProvider
@@ -191,7 +192,7 @@ def test_a_machine_whose_worker_registered_after_all_stays(desk: TicketDesk) -> 
 
     error = desk.apply(gone, providers=world.providers, stacks=world.stacks)
 
-    assert error == f"{FIRST} not deleted: {FIRST} has registered after all"
+    assert tells(error, FIRST, "deleted", FIRST, "registered")
     assert list(desk.engine.machines) == [FIRST]
 
 

@@ -2,6 +2,7 @@
 
 from tests.apply.test_doctor import check, of
 from tests.builders import a_fleet, a_reading, a_world
+from tests.builders.sentences import tells
 
 
 def test_a_recording_without_workers_is_given_no_advice_about_a_server() -> None:
@@ -11,4 +12,4 @@ def test_a_recording_without_workers_is_given_no_advice_about_a_server() -> None
     finding = of(check(fleet, world), "queue debian, workers")
 
     assert (finding.result, finding.fix) == ("unchecked", "")
-    assert finding.said.startswith("the recording has no workers")
+    assert tells(finding.said, "recording", "workers")

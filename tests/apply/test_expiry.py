@@ -30,6 +30,7 @@ from tests.builders.deciding import (
     sentence_of,
     with_machines,
 )
+from tests.builders.sentences import tells
 
 DAILY = a_sim_fleet(expire_after="1d")
 PAST = ago(hours=2)
@@ -187,7 +188,7 @@ def test_a_lost_stack_keeps_no_expired_machine(stacks: object) -> None:
     plan = swept(with_expiry(a_worker(draining=True), stacks=stacks))
 
     assert actions_of(plan) == [("delete", FIRST)]
-    assert any("there is no store (using its provider's list)" in u for u in plan.unknown)
+    assert any(tells(each, "there is no store", "provider") for each in plan.unknown)
 
 
 def test_a_machine_that_no_stack_holds_goes_too() -> None:
@@ -211,7 +212,7 @@ def test_where_no_registry_says_whether_it_is_busy_an_expired_machine_stays(
     plan = swept(world)
 
     assert actions_of(plan) == []
-    assert sentence_of(plan, FIRST).endswith("kept: no registry knows whether its worker is busy")
+    assert tells(sentence_of(plan, FIRST), "kept", "busy")
 
 
 def test_where_its_registry_could_not_be_read_an_expired_machine_stays() -> None:
@@ -229,7 +230,7 @@ def test_a_pool_in_mode_pause_keeps_its_expired_machines() -> None:
     plan = swept(with_expiry(a_worker()), fleet_with(mode="pause"))
 
     assert actions_of(plan) == []
-    assert sentence_of(plan, FIRST).endswith("kept: its pool has mode: pause")
+    assert tells(sentence_of(plan, FIRST), "kept", "mode", "pause")
 
 
 def test_pools_that_were_removed_are_swept_too() -> None:

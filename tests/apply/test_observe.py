@@ -19,6 +19,7 @@ from fleet.state.store import DatabaseStore
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, FixedClock
@@ -106,7 +107,7 @@ def test_a_stack_of_the_same_name_with_machines_of_another_is_unknown(
     seen = stack_seen(tmp_path, with_a_worker(**labels))
 
     assert isinstance(seen, Unknown)
-    assert f"holds machines of pool {labels['pool']} of fleet {labels['fleet']}" in seen.unknown
+    assert tells(seen.unknown, f"pool {labels['pool']}", f"{labels['fleet']}")
 
 
 class MeetingProvider:

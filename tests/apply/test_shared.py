@@ -25,6 +25,7 @@ from tests.builders import (
     sharing,
     some_inputs,
 )
+from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
 from tests.fakes.sharer import FakeSharer
 from tests.fakes.store import FakeStore, Shelf
@@ -146,7 +147,7 @@ def test_what_machines_use_is_not_made_anew() -> None:
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), stacks={"builders": USED})
 
     assert trouble.result == "refused"
-    assert "it would replace debian-ci-hetzner-network" in trouble.error
+    assert tells(trouble.error, "replace", "debian-ci-hetzner-network")
     assert desk.engine.runs == 0
 
 
@@ -157,7 +158,7 @@ def test_what_is_made_beside_a_part_that_machines_use_is_not_made_anew() -> None
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), stacks={"builders": USED})
 
     assert (trouble.result, desk.engine.runs) == ("refused", 0)
-    assert "it would replace debian-ci-hetzner-network-subnet, and machines use" in trouble.error
+    assert tells(trouble.error, "replace", "debian-ci-hetzner-network-subnet")
 
 
 def test_what_instances_share_beside_their_template_is_not_made_anew() -> None:
@@ -174,7 +175,7 @@ def test_what_instances_share_beside_their_template_is_not_made_anew() -> None:
     )
 
     assert (trouble.result, desk.engine.runs) == ("refused", 0)
-    assert f"it would replace {template.name}-group, and machines use it" in trouble.error
+    assert tells(trouble.error, "replace", f"{template.name}-group")
 
 
 def test_what_somebody_else_put_into_a_base_is_not_deleted() -> None:
@@ -184,7 +185,7 @@ def test_what_somebody_else_put_into_a_base_is_not_deleted() -> None:
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER))
 
     assert (trouble.result, desk.engine.runs) == ("refused", 0)
-    assert "it would delete of-anas-experiment, and " in trouble.error
+    assert tells(trouble.error, "delete", "of-anas-experiment")
 
 
 STRAY = a_machine(name="debian-ci-builders-0007", id="hcloud-7")
@@ -261,9 +262,6 @@ def test_a_base_that_cannot_be_read_is_left_alone() -> None:
     assert desk.engine.runs == 0
 
 
-LEFT = "base of hetzner: change postponed: "
-
-
 def test_a_base_of_whose_provider_no_ordered_pool_is_stays_as_it_is() -> None:
     desk = TicketDesk(selection=Selection(pools=frozenset({"other"})))
     pools = {"builders": a_pool(), "other": a_pool(provider="desk")}
@@ -271,7 +269,8 @@ def test_a_base_of_whose_provider_no_ordered_pool_is_stays_as_it_is() -> None:
     world, troubles = desk.lay(a_sharing_fleet(pools, **ASKED))
 
     assert (desk.engine.runs, world.bases, troubles) == (0, {}, ())
-    assert desk.said == [f"{LEFT}--pool names no pool of this provider"]
+    (said,) = desk.said
+    assert tells(said, "hetzner", "postponed", "pool")
 
 
 def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
@@ -281,7 +280,8 @@ def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
     desk.lay(a_sharing_fleet(pools, **ASKED))
 
     assert desk.engine.runs == 0
-    assert desk.said == [f"{LEFT}a is in mode pause, b is in mode observe"]
+    (said,) = desk.said
+    assert tells(said, "hetzner", "postponed", "a", "pause", "b", "observe")
 
 
 def test_a_base_is_made_where_one_ordered_pool_may_be_changed() -> None:

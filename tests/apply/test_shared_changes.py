@@ -13,6 +13,7 @@ from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
+from tests.builders.sentences import tells
 
 NETWORK = "network/debian-ci-hetzner-network"
 GROUP = "placement_group/debian-ci-hetzner-spread"
@@ -64,7 +65,7 @@ def test_machines_that_were_made_without_what_is_new_are_counted_and_said() -> N
     assert change.outdating.startswith("outdates 2 machines")
     assert alone.outdating == ""
     assert f"\n    {change.outdating}\n" in plan_to_text(plan, colour=False)
-    assert "1 change to shared resources" in plan_to_markdown(plan)
+    assert tells(plan_to_markdown(plan), "1 change", "shared")
     assert change.outdating in plan_to_markdown(plan)
 
 
@@ -81,7 +82,8 @@ def test_an_update_that_did_not_finish_is_finished() -> None:
 
     (change,) = planned(fleet, laid(fleet, interrupted=True)).bases
 
-    assert change.steps == ("finish an earlier update",)
+    (step,) = change.steps
+    assert tells(step, "finish")
 
 
 def test_every_form_of_the_plan_shows_it_and_the_plan_is_not_quiet() -> None:
@@ -89,8 +91,7 @@ def test_every_form_of_the_plan_shows_it_and_the_plan_is_not_quiet() -> None:
 
     text = plan_to_text(plan, colour=False)
     assert not plan.is_quiet
-    assert "1 change to shared resources" in text
-    assert f"shared resources of hetzner\n    create {NETWORK}" in text
+    assert tells(text, "1 change", "shared", "hetzner", "create", NETWORK)
     assert "create network/debian" in plan_to_markdown(plan)
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
 
@@ -100,7 +101,8 @@ def test_a_saved_plan_differs_where_a_base_would_change_otherwise() -> None:
 
     drift = find_drift(planned(fleet), planned(fleet, laid(fleet)))
 
-    assert drift == (f"base of hetzner: create {NETWORK} then, nothing now",)
+    (difference,) = drift
+    assert tells(difference, "hetzner", "create", NETWORK, "nothing now")
 
 
 def test_an_order_holds_only_the_bases_of_its_pools() -> None:

@@ -25,6 +25,7 @@ from tests.builders import (
     ago,
 )
 from tests.builders.deciding import with_machines
+from tests.builders.sentences import tells
 
 PRICE = Decimal("0.0777")
 
@@ -133,7 +134,7 @@ def test_a_lowered_max_leaves_requests_without_a_machine_and_says_why() -> None:
 
     (unserved,) = change.requests
     assert (unserved.served, unserved.requests) == (False, ("debian/101", "debian/102"))
-    assert unserved.because == "pool builders is at workers.max (1) with what this plan makes"
+    assert tells(unserved.because, "builders", "workers.max", "1")
     assert unserved.path == ("pools", "builders", "workers", "max")
     assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 3, 1)]
 
@@ -148,7 +149,7 @@ def test_a_lowered_max_names_the_workers_that_it_drains() -> None:
     (drained,) = change.actions
     assert counted(change) == [("builders", "drain", Reason.ABOVE_MAX, False, 0, 1)]
     assert drained.workers == ("new",)
-    assert drained.because == "the pool holds 2, workers.max is 1"
+    assert tells(drained.because, "2", "workers.max", "1")
 
 
 def test_another_reason_for_the_same_drain_is_a_difference() -> None:
@@ -243,9 +244,9 @@ def test_a_pool_that_comes_back_serves_with_the_workers_it_still_has() -> None:
     change = changes(a_sim_fleet(pools={}), builders(), world)
 
     assert [(pool.pool, pool.change) for pool in change.pools] == [("builders", "added")]
-    assert [(each.served, each.because) for each in change.requests] == [
-        (True, "pool builders has a worker for them")
-    ]
+    (request,) = change.requests
+    assert request.served
+    assert tells(request.because, "builders")
 
 
 # guards
@@ -314,7 +315,7 @@ def test_what_only_one_of_both_could_not_know_is_said() -> None:
     change = changes(a_sim_fleet(), head, world)
 
     assert change.unknown
-    assert all(text.startswith("only with the change: ") for text in change.unknown)
+    assert all(tells(text, "only", "change", "debian") for text in change.unknown)
     assert change.requests == ()
 
 

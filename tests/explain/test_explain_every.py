@@ -8,6 +8,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world
 from tests.builders.deciding import an_unseen_world
+from tests.builders.sentences import tells
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -22,10 +23,9 @@ def test_a_thousand_requests_are_a_few_groups() -> None:
 
     everything = explain_every(fleet, world, planned(fleet, world))
 
-    assert [(group.verdict, len(group.requests)) for group in everything.groups] == [
-        (BY_CREATE, 3),
-        ("pool builders is at workers.max (3) with what this plan makes", 997),
-    ]
+    created, waiting = everything.groups
+    assert (created.verdict, len(created.requests), len(waiting.requests)) == (BY_CREATE, 3, 997)
+    assert tells(waiting.verdict, "builders", "workers.max", "3")
     assert len(each_request(everything).requests) == 1000
 
 
@@ -51,7 +51,7 @@ def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
     assert groups[0].requests[0].suggestions
     assert groups[11].requests[0].suggestions == ()
     (step,) = groups[11].requests[0].next_steps
-    assert "`fleet explain request debian/12`" in step
+    assert tells(step, "fleet explain request debian/12")
 
 
 def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:

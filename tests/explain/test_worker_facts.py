@@ -8,6 +8,7 @@ from fleet.model.facts import Work, Worker, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_reading, a_worker, a_world, ago
+from tests.builders.sentences import tells
 
 NAME = "debian-ci-builders-0001"
 WORK = Work(task="sbuild", package="chromium", requester="ann", started_at=ago(minutes=30))
@@ -68,8 +69,7 @@ def test_an_explanation_of_a_worker_holds_the_same_facts() -> None:
     explained = explain_worker(fleet, world, reconcile(fleet, world), NAME)
 
     assert explained is not None
-    assert explained.facts[2:] == (
-        "8 cores, 32 GiB memory, 240 GiB disk, amd64 at hetzner, fsn1",
-        "created 2026-11-21 06:30 UTC, cost so far 0.4454 EUR",
-        "package chromium since 2026-11-21 07:30 UTC, 0.1114 EUR so far",
-    )
+    size, age, work = explained.facts[2:]
+    assert tells(size, "8 cores", "32 GiB", "240 GiB", "amd64", "hetzner", "fsn1")
+    assert tells(age, "2026-11-21 06:30 UTC", "0.4454 EUR")
+    assert tells(work, "chromium", "2026-11-21 07:30 UTC", "0.1114 EUR")

@@ -17,6 +17,7 @@ from tests.builders import (
     an_idle_verdict,
     some_inputs,
 )
+from tests.builders.sentences import tells
 
 DIGESTS = Digests(config="c" * 64, world="w" * 64)
 
@@ -52,7 +53,7 @@ def test_what_is_no_whole_plan_is_told_apart_from_one(content: bytes, said: str)
         read_plan("p.json", content)
 
     assert said in str(unreadable.value)
-    assert str(unreadable.value).endswith("make one with `fleet plan --out FILE`")
+    assert tells(str(unreadable.value), "fleet plan --out FILE")
 
 
 def test_a_plan_that_was_edited_is_refused() -> None:

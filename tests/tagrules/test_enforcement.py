@@ -13,6 +13,7 @@ from fleet.tagrules.sources import (
     weakest,
 )
 from tests.builders import a_fleet, a_pool
+from tests.builders.sentences import tells
 
 TAG = "worker:class:powerful"
 
@@ -37,7 +38,7 @@ def test_debusine_does_not_enforce_numbers() -> None:
     found = judged(fleet, "tag")
 
     assert (found.tag, found.by) == ("memory_gib", "capacity")
-    assert "`fleet export debusine`" in found.because
+    assert tells(found.because, "fleet export debusine")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import HandOut
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
 
 NAME = "debian-ci-powerful-0001"
@@ -187,7 +188,7 @@ def test_a_desk_that_cannot_be_read_freezes_its_pools() -> None:
 
     inventory = take_inventory(FLEET, world_of(reading, listing_of()))["powerful"]
 
-    assert inventory.frozen[0] == "workers of queue tickets are unknown: the store does not answer"
+    assert tells(inventory.frozen[0], "queue tickets", "unknown", "store", "answer")
 
 
 def given_out(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> list[tuple[int, str]]:
