@@ -1,4 +1,4 @@
-"""This module names what can be checked: `make test` runs lint, types and tests.
+"""What can be checked: `make test` runs lint, types and tests.
 
 Sessions use the tools of .venv (see tools/setup.sh). One that cannot run on this machine says
 `SKIPPED name: reason` on a line of its own and succeeds; one that runs without a part of it says

@@ -1,1 +1,1 @@
-"""This module groups the measurements: `python -m bench NAME [--json]`."""
+"""Group the measurements: `python -m bench NAME [--json]`."""

@@ -1,4 +1,4 @@
-"""This module runs one measurement: a table for people, one JSON object with --json."""
+"""Run one measurement: a table for people, one JSON object with --json."""
 
 import argparse
 import importlib

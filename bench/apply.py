@@ -1,4 +1,4 @@
-"""This module measures `fleet apply` beside `pulumi up --yes` on the same stacks, with the engine.
+"""Measure `fleet apply` beside `pulumi up --yes` on the same stacks, with the engine.
 
 Both start from copies of one state and make the same change, one after the other, in wall-clock
 time of whole processes. `pulumi up` shows its own preview and goes from stack to stack, as a

@@ -1,4 +1,4 @@
-"""This module decides as others do, so that what they buy can be set beside ours.
+"""Decide as others do, so that what they buy can be set beside ours.
 
 Each rule is given more than its original has: machines that take any fitting request, boots that
 count as capacity, and the cheapest fitting pool as the one that a request names.

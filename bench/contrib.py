@@ -1,4 +1,4 @@
-"""This module measures counting in SQL, as contrib/debusine does it.
+"""Measure counting in SQL, as contrib/debusine does it.
 
 100 pools, two scopes, 100,000 pending rows in 8,000 signatures, PostgreSQL beside this process.
 The baseline counts once per pool and scope, as Debusine 0.16 does: on a sample of the pools,

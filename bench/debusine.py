@@ -1,4 +1,4 @@
-"""This module measures fleet over a real Debusine's database, beside Debusine's own code.
+"""Measure fleet over a real Debusine's database, beside Debusine's own code.
 
 100 pools and 100,000 pending requests, see `bench.debusine_rows`. `ours_*` is our whole decision:
 demand and workers read over SQL with the role of `fleet debusine grants`, then planned and

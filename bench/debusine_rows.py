@@ -1,4 +1,4 @@
-"""This module fills the tables of a real Debusine with a large queue, pools and workers.
+"""Fill the tables of a real Debusine with a large queue, pools and workers.
 
 Pools: eight architectures, five tasks, a class of size in one of four; one in five requires its
 scope of requests. Requests: two scopes, 5,000 source packages, five priorities, one in ten asks

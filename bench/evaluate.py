@@ -1,4 +1,4 @@
-"""This module lets a queue run on what a policy buys, and counts waits and money.
+"""Let a queue run on what a policy buys, and count waits and money.
 
 Everything waits at the start. Each run, `cadence` apart, the policy says how many machines to make
 in each pool, as long as something waits. A machine boots, then takes the first request in the

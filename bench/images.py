@@ -1,4 +1,4 @@
-"""This module measures baking: from nothing to a compressed disk, and again on an unchanged base.
+"""Measure baking: from nothing to a compressed disk, and again on an unchanged base.
 
 It bakes the recipe of the example fleet.yaml, from the archive that this machine's apt installs
 from, in a folder of its own: minutes, with root or subordinate ids.

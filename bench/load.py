@@ -1,4 +1,4 @@
-"""This module measures `fleet serve` under load, over the wire: 200 tickets of 20 clients.
+"""Measure `fleet serve` under load, over the wire: 200 tickets of 20 clients.
 
 50 machines of a person's own commands (`interface: resalloc`, each a shell that makes a file) are
 kept ready; each serves one ticket and is made anew. A client takes a ticket, waits for its machine

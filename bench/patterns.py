@@ -1,4 +1,4 @@
-"""This module measures the allow-list: many patterns over many names, beside one by one."""
+"""Measure the allow-list: many patterns over many names, beside one by one."""
 
 import random
 from datetime import date

@@ -1,4 +1,4 @@
-"""This module is `pulumi up --yes`, its own preview included, for one stack of simulated machines.
+"""`pulumi up --yes`, its own preview included, for one stack of simulated machines.
 
 Run: python -m bench.pulumi_up CLI FOLDER STACK. No Python language host can be had everywhere, so
 this process is it: the CLI's `--client` option, and the program of stacks/sim with the workers of

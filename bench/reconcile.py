@@ -1,4 +1,4 @@
-"""This module measures whole decisions: values in, a guarded plan out; and what they cost.
+"""Measure whole decisions: values in, a guarded plan out; and what they cost.
 
 `decide_*_s`: fleet and world are built before the clock starts; `guard(reconcile(...))` is timed,
 the best of a few. The queue is told as SQL tells it, 8,000 groups of alike requests with their

@@ -1,4 +1,4 @@
-"""This module is what a measurement says: figures, and ratios with what they should be."""
+"""What a measurement says: figures, and ratios with what they should be."""
 
 import os
 import platform

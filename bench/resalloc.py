@@ -1,4 +1,4 @@
-"""This module is a stand-in for one pass of Resalloc's assignment, written from measured facts.
+"""A stand-in for one pass of Resalloc's assignment, written from measured facts.
 
 Its data model: tickets and resources, each with rows of tags, loaded one by one as its objects are
 touched. Its pass: each waiting ticket in a transaction of its own, which reads all ready resources

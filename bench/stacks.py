@@ -1,4 +1,4 @@
-"""This module measures two shapes of one fleet with the real engine: a stack per pool, or one.
+"""Measure two shapes of one fleet with the real engine: a stack per pool, or one.
 
 Both hold the same simulated machines. The one stack has a component per pool and goes on after an
 error. Then one pool's machines are out of stock, and one pool's stack is locked by another run.

@@ -1,4 +1,4 @@
-"""This module measures what starting the program costs, beside a bare interpreter.
+"""Measure what starting the program costs, beside a bare interpreter.
 
 CPU time (user and system) of whole processes, the best of several rounds; the rounds take
 turns, so that a busy moment of the machine hits all of them alike.

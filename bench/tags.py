@@ -1,4 +1,4 @@
-"""This module measures what tags cost: matching in bulk and the allow-list.
+"""Measure what tags cost: matching in bulk and the allow-list.
 
 Matching: 100,000 requests in 8,000 signatures, 400 offers. `match_100k_x_400_s` is everything,
 grouping requests by signature too. The baseline asks the specification once per request and

@@ -1,4 +1,4 @@
-"""This module measures giving out machines, beside a stand-in for Resalloc's pass in the same run.
+"""Measure giving out machines, beside a stand-in for Resalloc's pass in the same run.
 
 A pass is everything between two looks at the store: read the open tickets and what is remembered
 of machines, take the inventory, judge and match what is asked for, decide, write the leases down.

@@ -1,4 +1,4 @@
-"""This module invents a queue and pools of the size that the figures speak of, always the same.
+"""Invent a queue and pools of the size that the figures speak of, always the same.
 
 Tags look like Debusine's: a request requires its task, a capability, an architecture, a type, now
 and then a class and a minimum of memory; it brings its scope and its source package. A pool

@@ -1,4 +1,4 @@
-"""This module invents fleets and queues for `bench.reconcile`, always the same for a seed.
+"""Invent fleets and queues for `bench.reconcile`, always the same for a seed.
 
 Pools: one architecture each (amd64 most often), 2 to 48 cores, at 0.7 to 1.6 times 0.03 EUR per
 core and hour, so that several fit a request at different prices. All build; six in ten test, four

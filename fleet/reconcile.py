@@ -1,7 +1,8 @@
-"""This module says what should be: reconcile(fleet, world) -> Plan, total and deterministic.
+"""What should be: reconcile(fleet, world) -> Plan, total and deterministic.
 
 Permuting any input changes nothing, and equal inputs give byte-identical plans.
-The table of steps is the body of `begin`, then that of `reconcile`, in this order.
+The steps are those of `begin_pool_plans` (what goes whatever waits), then the ones here, in order;
+each adds actions to the plans of pools.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from fleet.planner.budgets import judge_budgets
 from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import lay_out
-from fleet.planner.lifecycle.begin import begin
+from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.lifecycle.replace import replace_due
 from fleet.planner.lifecycle.returned import delete_returned
 from fleet.planner.lifecycle.surplus import dismiss_booting, release_surplus
@@ -31,7 +32,7 @@ def reconcile(
 ) -> Plan:
     """Return what should be done about this world, and why; `inventories` are those of it."""
     fleet = with_price_lists(fleet, world)
-    pool_plans = begin(fleet, world, inventories or take_inventory(fleet, world))
+    pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)

@@ -1,4 +1,4 @@
-"""This module holds what every test may ask for: the program, a project, a fixed time zone."""
+"""What every test may ask for: the program, a project, a fixed time zone."""
 
 import functools
 import gc

@@ -1,4 +1,4 @@
-"""This module writes docs/reference/cli/ from the argument parser, one page per verb.
+"""Write docs/reference/cli/ from the argument parser, one page per verb.
 
 Run: python tools/cli_reference.py (a test compares the committed pages with these).
 """

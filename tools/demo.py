@@ -1,4 +1,4 @@
-"""This module walks through the main job on the example fleet; each command is shown first.
+"""Walk through the main job on the example fleet; each command is shown first.
 
 It runs on embedded defaults: a recorded queue, simulated machines, state in .fleet/.
 """

@@ -1,4 +1,4 @@
-"""This module gets programs that a package registry may refuse: fetched, or built from Go modules.
+"""Get programs that a package registry may refuse: fetched, or built from Go modules.
 
 Both in bounded time, and kept outside the checkout as a whole or not at all.
 """

@@ -1,4 +1,4 @@
-"""This module tries mutants: it collects the tests once, and forks for each mutant.
+"""Try mutants: it collects the tests once, and fork for each mutant.
 
 Run by tools/mutants.py, in the copy of a target: python tools/mutant_trial.py JOBS TEST ...
 mutmut itself would collect the tests anew for each mutant, which takes longer than most live. It

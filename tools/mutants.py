@@ -1,4 +1,4 @@
-"""This module changes the code of decisions in small ways, and names the changes no test notices.
+"""Change the code of decisions in small ways, and names the changes no test notices.
 
 Run: python tools/mutants.py [TARGET ...] (or `nox -s mutants -- TARGET ...`). mutmut makes the
 changes, in a copy of this tree, and tools/mutant_trial.py tries them; tests/mutants.toml says what

@@ -1,4 +1,4 @@
-"""This module prints the path of a Pulumi CLI that fits, fetched or built where none is here.
+"""Print the path of a Pulumi CLI that fits, fetched or built where none is here.
 
 In this order: the one named in FLEET_PULUMI, on PATH or in the cache; the official release,
 where the network allows; the Go module that tools/pulumi/go.mod pins. Exit code 3: there is none.

@@ -1,4 +1,4 @@
-"""This module prints the folder of Pulumi's Hetzner plugin, fetched or built where none is here.
+"""Print the folder of Pulumi's Hetzner plugin, fetched or built where none is here.
 
 In this order: the one that FLEET_PULUMI_PLUGINS names, or in the cache; the official release,
 where the network allows; the Go module tools/pulumi-resource-hcloud. Exit code 3: there is none.

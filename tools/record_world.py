@@ -1,4 +1,4 @@
-"""This module records world.json at the root from the replayed answers of a real Debusine.
+"""Record world.json at the root from the replayed answers of a real Debusine.
 
 Run it as `python -m tools.record_world` after a change of the world's form.
 """

@@ -1,4 +1,4 @@
-"""This module writes docs/reference/fleet-yaml.md from the JSON Schema of fleet.yaml.
+"""Write docs/reference/fleet-yaml.md from the JSON Schema of fleet.yaml.
 
 Run: python tools/reference.py (a test compares the committed page with what this prints).
 """

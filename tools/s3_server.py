@@ -1,4 +1,4 @@
-"""This module prints the path of a real S3 server for tests, built where none is here.
+"""Print the path of a real S3 server for tests, built where none is here.
 
 In this order: the one named in FLEET_S3_SERVER, or in the cache; the Go module that
 tools/versitygw/go.mod pins. Exit code 3: there is none.

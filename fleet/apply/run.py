@@ -30,7 +30,7 @@ from fleet.apply.selection import (
     Selection,
     check_selection,
     find_changes,
-    idle_part,
+    part_at_rest,
     selected_part,
 )
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
@@ -78,29 +78,29 @@ class Applied:
 def apply_once(
     config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
 ) -> Applied:
-    """Apply the plan that is made under the lock; `show` gets it before anything changes."""
+    """Apply the plan that is made under the lock; `show` gets it before any machine changes."""
     started = SystemClock().now()
     background, signals = options.pace.background, options.signals
     wired = wire(config.fleet, file, looks=True, beside=background)
     wired = replace(wired, is_ending=signals.is_ending)
     lock = wired.store.lock(lock_owner(), started)
     executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
-    with executor as (sources, cut), background.locked(lock) if background else lock as died:
+    with executor as (sources, kill), background.locked(lock) if background else lock as dead:
         run = _Run(config, sources, console, options, started)
-        run.begin(died)
-        seen = run.observe()
-        config = priced(config, seen)
+        run.begin(dead)
+        world = run.observe()
+        config = priced(config, world)
         run = replace(run, config=config)
         with signals.changing():
-            world = hand_out_all(config.fleet, seen, sources, console.note, run.note)
+            world = hand_out_all(config.fleet, world, sources, console.note, run.note)
             remember_rules(world, sources.store)
             world, troubles = run.apply_shared_stacks(world)
         inventories = take_inventory(config.fleet, world)
         plan = selected_part(options.selection, plan_for(config, world, inventories))
-        plan = idle_part(sources.executor.under_way, plan)
+        plan = part_at_rest(sources.executor.under_way, plan)
         note_waits(config.fleet, world, plan, sources)
         show(plan)
-        with signals.changing(cut):
+        with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
             run.record(plan, outcome)
         if background:
@@ -123,12 +123,15 @@ class _Run:
         """Return the fleet, at the prices that are known by now."""
         return self.config.fleet
 
-    def begin(self, died: str | None) -> None:
-        """Write that this run has begun; refuse a wrong selection and a wrong clock."""
+    def begin(self, dead: str | None) -> None:
+        """Write that this run has begun; refuse a wrong selection and a wrong clock.
+
+        `dead` is who held the lock until it died; None: nobody.
+        """
         store = self.sources.store
-        if died:
+        if dead:
             self.console.note(
-                f"took over the lock of {died}, which died; finishing what it began"
+                f"took over the lock of {dead}, which died; finishing what it began"
                 f"{format_begun(store.last_runs(1))}"
             )
         check_selection(self.options.selection, self.fleet, store)

@@ -25,7 +25,7 @@ class Selection:
     """The plan that the one of now has to agree with."""
 
 
-def idle_part(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
+def part_at_rest(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
     """Return a plan without what concerns pools and machines of which something goes on."""
     machines = frozenset(name for names in under_way.values() for name in names)
     return plan.model_copy(

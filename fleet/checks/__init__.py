@@ -1,4 +1,7 @@
-"""What is wrong or unwise in a fleet.yaml: one function per rule, each with its page and cases."""
+"""What is wrong or unwise in a fleet.yaml: one function per rule, each with its page and cases.
+
+Begin with the table of rules, `CHECKS`; a theme is a file.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import date

@@ -1,7 +1,8 @@
-"""This module bounds how many of a person's own commands run at once at each provider.
+"""Whether machines are ready: livechecks are run and ports tried, and the last looks remembered.
 
-A machine is looked at again only when its last look is long enough ago: however often somebody
-plans, what fails for a moment has not failed for long. A lost memory begins at nothing.
+At each provider a few of a person's own commands run at once. A machine is looked at again only
+when its last look is long enough ago: however often somebody plans, what fails for a moment has
+not failed for long. A lost memory begins at nothing.
 
 A listing says then how often in a row each did not answer; what that means, the core decides.
 """

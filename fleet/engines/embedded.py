@@ -1,4 +1,4 @@
-"""This module keeps the embedded engine's stacks in SQLite, each step in its own transaction.
+"""The embedded engine: it keeps stacks in SQLite and takes each step in its own transaction.
 
 Every step is recorded twice, its intent before and its result after, so that a run killed
 anywhere is finished by the next: nothing is made twice and nothing made is forgotten.

@@ -1,12 +1,13 @@
-"""This module starts and ends the process of a helper; it loads nothing that takes a while.
+"""Run an engine in helper processes, several at once: Pulumi takes one inline program per process.
 
-A helper is a process group of its own, which the terminal's Ctrl-C does not reach. What it is told
-goes through a pipe: no secret is in its arguments or a file.
+This side loads nothing that takes long. A helper is a process group of its own, which the
+terminal's Ctrl-C does not reach. What it is told goes through a pipe: no secret is in its
+arguments or a file.
 
 A helper that whoever started it has left must begin nothing more: others may hold the lock now.
 
-Two of Pulumi's inline programs in one process disturb each other. When whoever started a helper is
-gone, it cancels the CLI that runs, begins no other, and ends.
+Two of Pulumi's inline programs in one process disturb each other. When whoever started a helper
+is gone, it cancels the CLI that runs, begins no other, and ends.
 """
 
 import os

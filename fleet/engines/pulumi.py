@@ -1,4 +1,4 @@
-"""This module is the real engine: the same stack programs, run by Pulumi's Automation API.
+"""The real engine: it runs the stack programs with Pulumi's Automation API.
 
 What a killed run has left is cleaned up by the next: its lock, its pending operations, and the
 machines that exist although no state names them, which are adopted instead of made again.

@@ -1,4 +1,4 @@
-"""This module reads what the real engine recorded: the deployment, as JSON.
+"""Read and mend what the real engine recorded: checkpoints, their locks and their copies.
 
 Each lock is a key of the backend, of whatever kind that is: its owner's death frees nothing.
 

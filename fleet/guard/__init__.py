@@ -42,7 +42,6 @@ _SAY_ADMIN = (
     "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "
     "command as a list: `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
-"""Kinds of providers whose machines register nowhere but at a queue, with a token of it."""
 _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
 
 

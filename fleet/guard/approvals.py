@@ -1,4 +1,4 @@
-"""This module says how far each approval is used up, and what it still lets pass.
+"""How far each approval is used up, and what it still lets pass.
 
 An approval is known by the digest of all it says, so that an edited one is another one. It is
 counted in machines, lets its guard pass for its pool only, and is inert once its day is over.

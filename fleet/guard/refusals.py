@@ -1,4 +1,4 @@
-"""This module refuses what a change of config, an image or lost knowledge causes above a limit.
+"""Refuse what a change of config, an image or lost knowledge causes above a limit.
 
 Removals are judged by what config no longer wants, busy workers too, not by what this run would
 do: a removed pool does not drain away run by run. What was drained already was let pass then, and

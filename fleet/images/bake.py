@@ -1,9 +1,8 @@
-"""This module has a build work in memory, where the computer has plenty: packages write a lot.
+"""Bake an image: the program that runs in the build's own namespaces and makes root and disk.
 
-What lies there is gone with the mount, and that with the namespace it was made in.
-
-It reads an Order as JSON from standard input and writes a line of JSON for each step, then one
-with the result or the error. Whatever it mounts or starts ends with it, however it ends.
+It works in memory where the computer has plenty, for packages write a lot. It reads an Order as
+JSON from standard input and writes a line of JSON for each step, then one with the result or the
+error. Whatever it mounts or starts ends with it, however it ends.
 """
 
 import hashlib

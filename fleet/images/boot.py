@@ -1,4 +1,6 @@
-"""This module runs a machine under QEMU that ends with this process, however that ends.
+"""Test an image: boot it under QEMU until its worker asks the server for work.
+
+The machine ends with this process, however that ends.
 
 The disk stays as it is: what the machine writes goes to a file without a name. What it is given at
 its first boot is a small disk in memory, so that a token lies in no file.

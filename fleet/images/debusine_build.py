@@ -1,9 +1,8 @@
-"""This module talks to a Debusine server about work requests that build images.
+"""Build an image at a Debusine server, by a work request of its own.
 
-The token goes to that server alone.
-
-That task makes a root of Debian by packages, runs one script in it and makes it a disk. The script
-carries the role debusine_worker with it and runs it there, so that the image is the same role's.
+The token goes to that server alone. The task makes a root of Debian by packages, runs one script
+in it and makes it a disk. The script carries the role debusine_worker with it and runs it there,
+so that the image is the same role's.
 
 A build that is given up is aborted at the server.
 """

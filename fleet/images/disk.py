@@ -1,4 +1,4 @@
-"""This module starts a program in namespaces of its own, as root or as an ordinary user.
+"""Build a disk image on this computer, in namespaces of its own, as root or as an ordinary user.
 
 What it mounts and starts ends with it, and it ends when we do, also when we are killed. An
 ordinary user is root in there, with a range of subordinate ids for everyone else.

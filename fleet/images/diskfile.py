@@ -1,4 +1,4 @@
-"""This module makes a disk of a root folder, in files alone: no loop device, no mount, no root.
+"""Make a disk of a root folder, in files alone: no loop device, no mount, no root.
 
 The disk has a GPT with two partitions: a FAT one that firmware boots from, and the root in ext4,
 the last, so that it can grow at boot. UEFI takes systemd-boot; on amd64 a BIOS takes syslinux.

@@ -1,4 +1,6 @@
-"""This module orders versions of Debian packages, as deb-version(7) has it.
+"""Which images are due to be built, and why: age, changed recipe or role, newer packages.
+
+Versions of Debian packages are ordered as deb-version(7) says.
 
 A build that fails is tried again later and later; what was good before it goes on serving.
 """

@@ -1,4 +1,4 @@
-"""This module listens for one worker on loopback and records how far it came, by HTTP alone.
+"""A server on loopback for the test of an image: it records how far one worker comes.
 
 What a worker asks is answered by a backend: one that stands in for Debusine, or the real one.
 

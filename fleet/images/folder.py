@@ -1,4 +1,4 @@
-"""This module keeps builds in folders, `IMAGES/IMAGE/VERSION/`, each with its manifest.
+"""Keep builds in folders, `IMAGES/IMAGE/VERSION/`, each with its manifest.
 
 A folder of that name is whole: it is written under a name that begins with a dot and renamed at
 the end. Whoever reads a file checks it against the manifest, for a computer may lose power.

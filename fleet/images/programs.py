@@ -1,4 +1,4 @@
-"""This module runs the programs that a build needs, and says why one failed.
+"""Run the programs that a build needs; a message says why one failed.
 
 Whoever holds a file knows by the word in it what earlier holders, dead by now, left behind.
 """

@@ -1,4 +1,4 @@
-"""This module says which versions of an image move when one is promoted or taken back.
+"""Promote a version of an image, or take it back; list images and their versions.
 
 Only a version that passed its test is promoted. Promoting makes what was current the previous
 version, which boots where the current one does not; taking back the latest promotion retires it.

@@ -1,4 +1,4 @@
-"""This module says which versions of images nothing refers to any more.
+"""Delete versions of images that nothing refers to any more.
 
 What could not be read refers to everything that it might: nothing is deleted because a listing
 failed.

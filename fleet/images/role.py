@@ -1,4 +1,4 @@
-"""This module runs the Ansible role debusine_worker on a host: a root folder, or one over ssh.
+"""Run the Ansible role debusine_worker on a host: a root folder, or one over ssh.
 
 Nothing of the caller's Ansible configuration counts. What it is given is written to the log of
 the run by Ansible as it likes: no variable may hold a secret.

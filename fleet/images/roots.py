@@ -1,4 +1,4 @@
-"""This module keeps roots of Debian as archives, each named by all that went into it.
+"""Keep roots of Debian as archives, each named by all that went into it.
 
 The base is what mmdebstrap makes; on it lies what the role made of it. What is kept is whole:
 it is written beside its place and moved there; old ones go when newer ones come.

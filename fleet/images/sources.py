@@ -1,4 +1,4 @@
-"""This module says where a root's packages come from, and in which state that archive is now.
+"""Where a root's packages come from, and in which state that archive is now.
 
 The state is the digest of what the archive signs, its Release files: what apt would install
 from it is the same for as long as that is.

@@ -1,4 +1,4 @@
-"""This module makes the keys that open one machine each and exist only as long as it is used.
+"""Open a temporary machine over ssh: a key for it alone, writing its disk, reading its files.
 
 A killed run cannot remove its own: whoever makes the next does, and knows by a lock, which the
 kernel lets go with the process, whether a key is still in use.

@@ -1,4 +1,4 @@
-"""This module publishes versions of images to a store: a directory, or S3.
+"""Publish versions of images to a store: a directory, or S3.
 
 Below the store's address each version has a folder, IMAGE/VERSION/, with the files of its build,
 SHA256SUMS, and the mark, `fleet.json`. The mark is written first and says "partial"; it says

@@ -1,4 +1,4 @@
-"""This module digests what a plan rests on; the order of writing does not count.
+"""Digest what a plan rests on; the order of writing does not count.
 
 What comes in great numbers is written by record, straight to bytes: a record's fields have an
 order of their own, and sorted lines need no value of the whole.

@@ -1,4 +1,4 @@
-"""This module says what an apply did, pool by pool, as a value that every surface renders."""
+"""What an apply did, pool by pool, as a value that every report renders."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""This module holds what guards say and how far approvals are used up, as values of a plan.
+"""A plan: actions with reasons, verdicts on requests, pools and workers, guards, limits, money.
 
 Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one value, and
 plan -> JSON -> plan is the identity.

@@ -29,7 +29,6 @@ from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.values import Value
 from fleet.schema.model import (
     Fleet,
-    HcloudProvider,
     LocalMachineType,
     Machine,
     Money,
@@ -187,11 +186,18 @@ def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
     return replace(known, spot=Money(amount=known.price * prices.spot, currency=known.currency))
 
 
-class ListedHcloud(HcloudProvider):
-    """A Hetzner account whose own price list is known; no configuration says so."""
+@dataclass(frozen=True)
+class Listed:
+    """The price list that a provider gave, and the same as a table."""
 
-    prices: PriceList = Field(exclude=True, description="What Hetzner said; never written.")
-    listed: Table = Field(exclude=True, description="The same as a table; never written.")
+    prices: PriceList
+    table: Table
+
+
+def own_list(declared: Provider | None) -> Listed | None:
+    """Return what is known of a provider's own price list; None: nothing."""
+    listed = declared.listed if declared else None
+    return listed if isinstance(listed, Listed) else None
 
 
 class PriceSource(Value):
@@ -207,17 +213,15 @@ class PriceSource(Value):
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:
     """Return the fleet with what its providers say of their prices; it may have that already."""
     for name, declared in fleet.providers.items():
-        if isinstance(declared, HcloudProvider) and (prices := _own(declared, world, name)):
+        if prices := _own(declared, world, name):
             fleet = with_price_list(fleet, name, prices)
     return fleet
 
 
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
-    """Return the fleet with one list, that of a Hetzner account at its place."""
+    """Return the fleet with the price list of one provider, at its place."""
     declared = fleet.providers[provider]
-    if not isinstance(declared, HcloudProvider):
-        raise TypeError(provider)
-    listed = {provider: _listed_type(declared, prices)}
+    listed = {provider: declared.with_list(Listed(prices, _table_of_list(declared.kind, prices)))}
     return fleet.model_copy(update={"providers": fleet.providers | listed})
 
 
@@ -239,15 +243,8 @@ def _own(declared: Provider, world: World, name: str) -> PriceList | None:
     return read if isinstance(read, PriceList) and read.location == declared.place else None
 
 
-def _listed_type(declared: HcloudProvider, prices: PriceList) -> ListedHcloud:
-    written = {key: getattr(declared, key) for key in HcloudProvider.model_fields}
-    return ListedHcloud.model_construct(
-        declared.model_fields_set, **written, prices=prices, listed=_listed_table(prices)
-    )
-
-
-def _listed_table(prices: PriceList) -> Table:
-    shipped = table("hcloud", prices.location).types
+def _table_of_list(kind: str, prices: PriceList) -> Table:
+    shipped = table(kind, prices.location).types
     sold = {
         name: MachineType(
             name=name,
@@ -307,7 +304,8 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
     if declared.own_billing is not None:
         return _simulated(declared.own_billing)
     billing = _KINDS[declared.kind].billing if declared.kind in _KINDS else Billing()
-    return _told(billing, declared.prices) if isinstance(declared, ListedHcloud) else billing
+    listed = own_list(declared)
+    return _told(billing, listed.prices) if listed else billing
 
 
 def _told(billing: Billing, prices: PriceList) -> Billing:
@@ -475,8 +473,8 @@ def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
 
 def table_of(declared: Provider | None) -> Table:
     """Return what a provider sells where it is: its own list, else the table of its kind."""
-    if isinstance(declared, ListedHcloud):
-        return declared.listed
+    if listed := own_list(declared):
+        return listed.table
     return table(declared.kind, declared.place) if declared else Table()
 
 

@@ -1,4 +1,4 @@
-"""This module says whether a plan that was saved is still the plan of now.
+"""Whether a saved plan is still the plan of now.
 
 A saved plan is never carried out itself: it is held against one that is made anew, by what it
 does, where and from what. Whom it does that for may have moved.

@@ -1,4 +1,4 @@
-"""This module says what every fact is made of: immutable values, sets of tags, moments in UTC."""
+"""What every fact is made of: immutable values, sets of tags, moments in UTC."""
 
 import hashlib
 import json

@@ -1,12 +1,4 @@
-"""This module solves a large component: in parts of machines and requests first, then near that.
-
-What a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it
-serves everybody it is solved once more with whole machines, among few enough ways that this takes
-no time: those that the answer in parts uses, and for each block those that are the least dearer.
-What that divides is rounded, and an answer in whole requests is looked for near both.
-
-How many of a rank an answer in parts can serve, those before it having theirs, is a bound. Where
-an answer serves fewer, more are sought once, near both, at the expense of later ranks.
+"""Allocate: which waiting request is served where, and which machines are created for them.
 
 It is a mixed-integer programme per component, the groups, places and limits that share anything:
 
@@ -24,6 +16,14 @@ takes what one of an earlier rank could have used. In large components rounding 
 may cost an earlier rank a request: those are sought again, and who may lack still is counted.
 docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by the priorities
 of pools, then by name; of a queue with `prefer: priority` they count before money.
+
+A large component is solved in parts of machines and requests first. What a cheapest answer in
+parts costs is proven: nothing in whole numbers costs less. Where it serves all it is solved once
+more with whole machines, among few enough ways that this takes no time: those that the answer in
+parts uses, and for each block those that are the least dearer. What that divides is rounded, and
+an answer in whole requests is looked for near both. How many of a rank an answer in parts can
+serve, those before it having theirs, is a bound; where an answer serves fewer, more are sought
+once, near both, at the expense of later ranks.
 """
 
 from collections import Counter, defaultdict

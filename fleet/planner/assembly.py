@@ -1,4 +1,4 @@
-"""This module says what nobody knows in this run, and what a person has to look at.
+"""Assemble the plan of what was decided, with what is unknown and what a person has to look at.
 
 A run counts when it came to its end: one that hangs, or always dies, looks after nothing.
 """
@@ -375,12 +375,14 @@ def _warn_of_longer(proof: Proof) -> Iterator[Warning_]:
 def _all_workers(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
 ) -> Iterator[WorkerVerdict]:
-    censuses = [pool_plan.inventory for pool_plan in pool_plans.values()]
+    inventories = [pool_plan.inventory for pool_plan in pool_plans.values()]
     for pool_plan in pool_plans.values():
         yield from _judge_workers(pool_plan)
-    yield from unseen_workers(censuses)
+    yield from unseen_workers(inventories)
     yield from static_workers(fleet, world)
-    seen = {unit.name for inventory in censuses for unit in (*inventory.units, *inventory.unseen)}
+    seen = {
+        unit.name for inventory in inventories for unit in (*inventory.units, *inventory.unseen)
+    }
     yield from gone_workers(fleet, world, seen)
 
 

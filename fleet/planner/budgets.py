@@ -1,4 +1,4 @@
-"""This module says what budgets limit: how much, in which period, of whose machine time.
+"""Budgets as limits: how much, in which period, of whose machine time, and what is left.
 
 A machine ends when its work is done, its idle time is over, two runs have looked (one drains,
 one deletes) and the step of time that is paid for ends. What nobody can tell never ends.

@@ -1,4 +1,4 @@
-"""This module reports what has no machine of ours: static workers, workers left behind, reports.
+"""Workers without a machine of fleet: static ones, those left behind, competing provisioners.
 
 A worker that is left behind keeps its request `running` for ever, and a token that nobody waits
 for: it is released, once nobody at all knows its machine.
@@ -126,9 +126,9 @@ def _warning(message: str) -> Warning_:
     return Warning_(rule="contradicting-sources", message=message)
 
 
-def unseen_workers(censuses: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
+def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
     """Yield the verdicts on machines whose provider could not be read: they are left alone."""
-    for inventory in censuses:
+    for inventory in inventories:
         for unit in inventory.unseen:
             yield WorkerVerdict(
                 worker=unit.name,

@@ -1,17 +1,18 @@
-"""This module finds out on which machine types runs were, from the names of their machines.
+"""How long a request is expected to run on a machine type, from `durations` and from history.
 
-A name may be given again long after its machine is gone: what was made last under it, before a run
-began, is what that ran on. A run on a machine that nobody remembers making is left out.
+On which type a run was follows from the name of its machine. A name may be given again long after
+its machine is gone: what was made last under it, before a run began, is what that ran on. A run
+on a machine that nobody remembers making is left out.
 
 Of each type that has run a task for a package often enough the median run counts: a build that
 hung or broke off early does not move it. One type alone says nothing of how fast another is.
 
 Where history has runs of a package on two machine types or more, it says of each that `durations`
-does not name how long that takes. Else what a queue's history tells of a request comes first, then
-`durations`. Both are of the machine that `durations` names as the one they were measured on: on
-another, work takes what is stated for that one, else what was fitted, else what the stated speeds
-of both make of it, else their cores by Amdahl's law. Where no machine is named, they are of one of
-the usual speed, and a machine without a stated speed takes as long.
+does not name how long that takes. Else what a queue's history tells of a request comes first,
+then `durations`. Both are of the machine that `durations` names as the one they were measured on:
+on another, work takes what is stated for that one, else what was fitted, else what the stated
+speeds of both make of it, else their cores by Amdahl's law. Where no machine is named, they are
+of one of the usual speed, and a machine without a stated speed takes as long.
 """
 
 from bisect import bisect_right

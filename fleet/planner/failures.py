@@ -1,4 +1,4 @@
-"""This module remembers what failed: which ways to make a machine are closed, until when, why.
+"""What attempts to create machines failed: which ways are closed, until when, and why.
 
 A provider that says it has none, or that an account's quota is used up, is believed at once. Any
 other failure counts only as a rate of the tries, so that one error never silences a pool.
@@ -59,7 +59,7 @@ def classify(said: str) -> AttemptResult:
 
 
 def settle(
-    fleet: Fleet, world: World, censuses: Mapping[str, PoolInventory]
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> tuple[Attempt, ...]:
     """Return the tries that the world says have ended, each with what became of it.
 
@@ -68,7 +68,7 @@ def settle(
     """
     states = {
         name: {unit.name: _ended_as(unit) for unit in inventory.units}
-        for name, inventory in censuses.items()
+        for name, inventory in inventories.items()
         if not inventory.blind
     }
     settled = []
@@ -112,9 +112,9 @@ class Memory:
     """Provider and market to the tries of all its pools: a quota is the account's."""
 
 
-def recall(fleet: Fleet, world: World, censuses: Mapping[str, PoolInventory]) -> Memory:
+def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Memory:
     """Return what is remembered, tries that have ended since counted by what became of them."""
-    settled = {(each.worker, each.at): each for each in settle(fleet, world, censuses)}
+    settled = {(each.worker, each.at): each for each in settle(fleet, world, inventories)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
     tries = attempts_of(fleet, world)

@@ -1,4 +1,4 @@
-"""This module splits what allocation has to solve into parts that share nothing.
+"""Formulate allocation as mixed-integer programmes: one for each part that shares nothing.
 
 So a change in one corner of a fleet never moves what is decided in another.
 

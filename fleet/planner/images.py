@@ -1,4 +1,4 @@
-"""This module says which version of an image comes next, by `images.NAME.promote`, and when.
+"""Which version of an image a new machine boots, and which comes next by `images.NAME.promote`.
 
 Only a version that is newer than all that were ever in use comes next: one that was taken back,
 and what is older than it, waits for a person.

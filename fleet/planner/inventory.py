@@ -1,4 +1,4 @@
-"""This module sorts what was seen of machines and workers by pool, once for all pools.
+"""Inventory: what was seen of machines and workers, sorted by pool, once for all pools.
 
 What was not listed is not zero: machines are made for what was, and none is let go for want of
 work.
@@ -207,7 +207,7 @@ def find_owners(fleet: Fleet, world: World) -> Owners:
 
 
 class Seen:
-    """What every pool's census looks at."""
+    """What every pool's inventory looks at."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._static = static_names(fleet)
@@ -360,7 +360,7 @@ def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
     names = {name for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
     seen = Seen(fleet, world)
     return {
-        name: _census_of(fleet, world, name, seen)
+        name: _inventory_of(fleet, world, name, seen)
         for name in sorted(names | _vanished(fleet, seen))
     }
 
@@ -377,7 +377,7 @@ def _vanished(fleet: Fleet, seen: Seen) -> set[str]:
     return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
 
 
-def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInventory:
+def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInventory:
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)

@@ -1,4 +1,4 @@
-"""This module lays out what allocation chooses among: who waits, where they could be served."""
+"""Lay out what allocation chooses among: who waits, and where they could be served."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict

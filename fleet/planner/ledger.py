@@ -1,4 +1,4 @@
-"""This module says what was spent since the ledger was last charged, by hour and payer.
+"""What was spent since the ledger was last charged, by hour and payer.
 
 Work pays the time it keeps a machine busy; the pool pays the rest of what its provider bills:
 boot and idle time, and the part of a billed step that no work used. What is charged between two

@@ -1,4 +1,4 @@
-"""This module makes rows of the limits that count: workers.max, max_starting, limits of tags.
+"""Limits on counts as rows: workers.max, max_starting, limits of tags and of ticket queues.
 
 Whoever a request is counted for but nobody knows is counted together: unknown is not zero.
 """

@@ -1,7 +1,7 @@
-"""This module keeps count of what is left of each limit while machines are made beside allocation.
+"""The plan of one pool while it is made: its actions so far, and what its limits still leave.
 
-Replacements and warm machines have to take theirs from it, so that no action of ours takes a
-count or money past a limit.
+Replacements and warm machines are created beside allocation and take their part of each limit
+here, so that no action takes a count or money past one.
 """
 
 from collections import defaultdict

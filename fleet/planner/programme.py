@@ -1,4 +1,4 @@
-"""This module solves mixed-integer programmes with HiGHS, in a way that always answers alike.
+"""Solve mixed-integer programmes with HiGHS, deterministically.
 
 One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal programmes give
 equal answers.

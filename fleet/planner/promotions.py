@@ -1,4 +1,4 @@
-"""This module says which versions of images move in this run, what that costs, and which wait.
+"""Promotions by `images.NAME.promote`: which versions move in this run, at what cost, which wait.
 
 A candidate is judged by its boots since it became that: `guards.boot_failures` stops it. One that
 was stopped is retired, for the guard forgets boots after a day.

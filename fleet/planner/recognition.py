@@ -1,4 +1,4 @@
-"""This module tells from its digest what a machine was made from that no stack knows."""
+"""What a machine that no stack knows was created from, found by its digest."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -36,7 +36,7 @@ def with_begun(
     choice: ImageChoice,
     tries: Iterable[Attempt],
 ) -> PoolInventory:
-    """Return a census in which what an apply made and could not note is an unfinished creation.
+    """Return a inventory in which what an apply made and could not note is an unfinished creation.
 
     Such a machine bears the pool's mark, and its stack, which is there, knows none of its name:
     the run that noted a try to make it died before it had the answer. Labels alone prove nothing,

@@ -1,6 +1,6 @@
-"""This module says what the machines of a provider share, and what of it new machines are given.
+"""What the machines of a provider share, and what of it new machines are given.
 
-A base stack holds it: one per provider, brought up before anything is planned that needs it.
+A shared stack holds it: one per provider, brought up before anything is planned that needs it.
 What machines were made with stays while they do, even when fleet.yaml no longer asks for it.
 
 What an engine can only change by making it anew counts as changed here; the engine knows it.

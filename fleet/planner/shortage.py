@@ -1,4 +1,4 @@
-"""This module says why a request gets no machine, and which line of fleet.yaml decides it."""
+"""Why a request gets no machine, and which key of fleet.yaml decides it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

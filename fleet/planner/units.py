@@ -1,7 +1,8 @@
-"""This module says where a machine's worker is registered; of several, the most active speaks.
+"""A unit: a machine and its worker as seen by provider, stack and registries, and its state.
 
-So a registration that is idle, draining or dead never hides one that works, and a machine goes
-only when every queue that knows its worker has stopped giving it work.
+Of several registrations the most active counts. So a registration that is idle, draining or dead
+never hides one that works, and a machine goes only when every queue that knows its worker has
+stopped giving it work.
 
 At a cloud nothing registers: a machine is ready when its provider says that it runs and has an
 address and, where `ready` asks for it, its port has answered. What nobody looked at is not ready,

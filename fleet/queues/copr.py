@@ -1,4 +1,4 @@
-"""This module reads what waits in a Copr from the list that its backend works from.
+"""Read what waits in a Copr from the list that its backend works from.
 
 On that list are the builds that have begun too, which would be begun again where a backend dies:
 what has a ticket, with a machine or without, is known by that and needs no other machine; which

@@ -1,4 +1,4 @@
-"""This module reads a recorded world, and a queue out of one."""
+"""Read a recorded world, and a queue out of one."""
 
 import re
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""This module renders images and their versions as text.
+"""Render images, their versions and their builds as text, and what is due as GitLab jobs.
 
 A pipeline without a job is none for GitLab: where nothing is due, one job says so.
 """

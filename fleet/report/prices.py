@@ -13,10 +13,10 @@ from fleet.model.facts import PriceList, Quote
 from fleet.model.prices import (
     GIB_DIGITS,
     Billing,
-    ListedHcloud,
     MachineType,
     billing_of,
     listed_type,
+    own_list,
     table_of,
     type_names,
 )
@@ -76,7 +76,7 @@ def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) 
     return PriceCheck(
         provider=provider,
         kind=declared.kind,
-        own=isinstance(declared, ListedHcloud),
+        own=own_list(declared) is not None,
         as_of=shipped.as_of,
         age=age_in_days(shipped.as_of, today),
         source=shipped.source,

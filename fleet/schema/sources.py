@@ -1,9 +1,9 @@
 """Sections for providers, where machines come from, and queues, where work waits."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, Tag
+from pydantic import Field, PrivateAttr, Tag
 
 from fleet.schema.rules import CoprRules, DebusineRules, Limits
 from fleet.schema.units import (
@@ -73,6 +73,18 @@ class ProviderSection(Section):
     """Whether a machine's disk is as large as its type says, and never larger."""
     is_free: ClassVar[bool] = False
     """Whether machines cost nothing."""
+    _listed: object = PrivateAttr(None)
+
+    @property
+    def listed(self) -> object:
+        """The provider's own price list, which fleet.yaml does not say; None: it is not known."""
+        return self._listed
+
+    def with_list(self, listed: object) -> Self:
+        """Return it with its own price list."""
+        copied = self.model_copy()
+        copied._listed = listed  # noqa: SLF001 - a copy of its own
+        return copied
 
     @property
     def place(self) -> str:

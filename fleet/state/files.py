@@ -1,4 +1,4 @@
-"""This module reads and writes the files a person names; a file is written whole or not at all."""
+"""Read and write the files a person names; a file is written whole or not at all."""
 
 import errno
 import glob

@@ -1,4 +1,4 @@
-"""This module keeps what was observed, one moment after the other, in one compressed file.
+"""Keep what was observed, one moment after the other, in one compressed file.
 
 Each moment is a whole zstd frame that holds one line of JSON, so that `zstdcat` reads the file. A
 mark follows each frame: a skippable frame, which says how long the one before it is and of what

@@ -1,4 +1,4 @@
-"""This module says where a fleet's stacks and store live, from `state` in fleet.yaml."""
+"""Where a fleet's stacks and store live, from `state` in fleet.yaml."""
 
 import shlex
 from dataclasses import dataclass

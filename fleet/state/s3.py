@@ -1,4 +1,4 @@
-"""This module makes boto3's sessions, which find credentials and make clients.
+"""S3 by boto3: sessions that find credentials, and a prefix of a bucket.
 
 Its URL is as Pulumi writes them, `s3://BUCKET/PREFIX?region=…&endpoint=…`. Credentials come by
 AWS's own chain; no message shows them.

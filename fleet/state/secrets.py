@@ -1,4 +1,4 @@
-"""This module reads secrets by their reference: an environment variable, a file, a command.
+"""Read secrets by their reference: an environment variable, a file, a command.
 
 A message names the reference and never what was read.
 """

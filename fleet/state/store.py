@@ -1,6 +1,4 @@
-"""This module keeps the tries to make machines, within a transaction of the store.
-
-They are only kept to ask seldom: a list in a form that this fleet cannot read is none.
+"""The store: what outlives a run, in one database of a fleet.
 
 SQLite by default, PostgreSQL for a team. Reading never creates it: a store that is missing
 where one is expected is StoreMissing, and only `init` makes one.

@@ -21,7 +21,7 @@ from fleet.planner.demand import Signed, Supply, required_of, sign_demand
 from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
-from fleet.planner.lifecycle.begin import begin
+from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.limits import limits_on
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
@@ -233,7 +233,7 @@ class HandOut:
 
     def __init__(self, fleet: Fleet, world: World, besides: Collection[str] = ()) -> None:
         self._fleet, self._world = fleet, world
-        self._pool_plans = begin(fleet, world, take_inventory(fleet, world))
+        self._pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
         self._supplies = find_supplies(fleet, world, self._pool_plans)
         self._demand = sign_demand(fleet, world, self._supplies)
         self._taken = {*besides}

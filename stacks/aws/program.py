@@ -1,4 +1,4 @@
-"""This module declares what fleet owns at AWS: EC2 instances, and what they share.
+"""Declare what fleet owns at AWS: EC2 instances, and what they share.
 
 A pool's stack holds instances only; an account's base stack holds launch templates with their
 security group, role and instance profile only. It imports only pulumi and pulumi_aws, so that

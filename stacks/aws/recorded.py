@@ -1,4 +1,4 @@
-"""This module reads instances back from what an engine recorded.
+"""Read instances back from what an engine recorded.
 
 It needs no pulumi: whoever only looks at a stack does not run its program.
 """

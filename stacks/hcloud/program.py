@@ -1,4 +1,4 @@
-"""This module declares what fleet owns at Hetzner Cloud: servers, and what they share.
+"""Declare what fleet owns at Hetzner Cloud: servers, and what they share.
 
 A pool's stack holds servers only; an account's base stack holds what they share: networks,
 firewalls, ssh keys and placement groups. It imports only pulumi and pulumi_hcloud, so that

@@ -1,4 +1,4 @@
-"""This module reads servers back from what an engine recorded.
+"""Read servers back from what an engine recorded.
 
 It needs no pulumi: whoever only looks at a stack does not run its program.
 """

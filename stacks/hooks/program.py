@@ -1,4 +1,4 @@
-"""This module declares machines that commands of your own make: one resource per worker.
+"""Declare machines that commands of your own make: one resource per worker.
 
 Only fleet's embedded engine makes them: there is no plugin for another.
 """

@@ -1,4 +1,4 @@
-"""This module reads machines of commands back from what an engine recorded.
+"""Read machines of commands back from what an engine recorded.
 
 It needs no pulumi: whoever only looks at a stack does not run its program.
 """

@@ -1,4 +1,4 @@
-"""This module declares machines that are processes on one computer: one resource per worker.
+"""Declare machines that are processes on one computer: one resource per worker.
 
 Only fleet's embedded engine makes them: there is no plugin for another.
 """

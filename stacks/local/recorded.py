@@ -1,4 +1,4 @@
-"""This module reads machines that are processes back from what an engine recorded.
+"""Read machines that are processes back from what an engine recorded.
 
 It needs no pulumi: whoever only looks at a stack does not run its program.
 """

@@ -1,4 +1,4 @@
-"""This module lets the plain `pulumi` command run the stack from its own configuration."""
+"""Let the plain `pulumi` command run the stack from its own configuration."""
 
 import pulumi
 from program import program

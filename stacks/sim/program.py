@@ -1,4 +1,4 @@
-"""This module declares simulated machines: one resource per worker, nothing else.
+"""Declare simulated machines: one resource per worker, nothing else.
 
 It imports only pulumi, so that people can run it with the official release and no fleet.
 """

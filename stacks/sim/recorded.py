@@ -1,4 +1,4 @@
-"""This module reads simulated machines back from what an engine recorded.
+"""Read simulated machines back from what an engine recorded.
 
 It needs no pulumi: whoever only looks at a stack does not run its program.
 """

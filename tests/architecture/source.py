@@ -1,4 +1,4 @@
-"""This module reads the project's own source for the tests of its shape."""
+"""Read the project's own source for the tests of its shape."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""This module builds valid values for tests: name only what matters to the sentence."""
+"""Build valid values for tests: name only what matters to the sentence."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""This module groups what REST lists as SQL groups it: the plain form, request by request."""
+"""Group what REST lists as SQL groups it: the plain form, request by request."""
 
 from collections.abc import Iterable
 

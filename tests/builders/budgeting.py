@@ -1,4 +1,4 @@
-"""This module opens accounts: machines cost 1 EUR/h, and it is 08:00 on a Saturday."""
+"""Open accounts: machines cost 1 EUR/h, and it is 08:00 on a Saturday."""
 
 from collections.abc import Sequence
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""This module makes places, groups and limits for tests of allocation, and solves them."""
+"""Make places, groups and limits for tests of allocation, and solve them."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""This module makes actions for guards to judge, and tells what they said."""
+"""Make actions for guards to judge, and tell what they said."""
 
 from datetime import date
 

@@ -1,4 +1,4 @@
-"""This module is an image's files in memory, for tests: fit for use until something is changed."""
+"""An image's files in memory, for tests: fit for use until something is changed."""
 
 import stat
 

@@ -1,4 +1,4 @@
-"""This module applies plans for a fleet with a queue: its registry and engine are fakes."""
+"""Apply plans for a fleet with a queue: its registry and engine are fakes."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

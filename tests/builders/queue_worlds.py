@@ -1,4 +1,4 @@
-"""This module builds a fleet whose workers register at its Debusine queue, and its worlds."""
+"""Build a fleet whose workers register at its Debusine queue, and its worlds."""
 
 from fleet.guard import guard
 from fleet.model.facts import Machine, MachineState, QueueReading, Worker, World

@@ -1,4 +1,4 @@
-"""This module builds plans that have something to say in every part of every surface."""
+"""Build plans that have something to say in every part of every surface."""
 
 from decimal import Decimal
 

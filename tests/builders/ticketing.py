@@ -1,4 +1,4 @@
-"""This module builds tickets, what is remembered of machines, and free machines, for tests."""
+"""Build tickets, what is remembered of machines, and free machines, for tests."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""This module builds image versions and manifests for tests: name only what matters."""
+"""Build image versions and manifests for tests: name only what matters."""
 
 from fleet.model.images import Manifest, Version
 from tests.builders import ago

@@ -1,4 +1,4 @@
-"""This module holds what the tests of the verbs share: a trial fleet."""
+"""What the tests of the verbs share: a trial fleet."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""This module holds how AWS's listing is read: whole, or Unknown."""
+"""How AWS's listing is read: whole, or Unknown."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""This module holds how Hetzner Cloud's listing is read: whole, or Unknown."""
+"""How Hetzner Cloud's listing is read: whole, or Unknown."""
 
 import json
 from collections.abc import Iterator

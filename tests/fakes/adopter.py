@@ -1,4 +1,4 @@
-"""This module holds a written adopter: machines that are there, found by label and marked."""
+"""A written adopter: machines that are there, found by label and marked."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""This module holds what asks sources one after the other, with all the time that they take."""
+"""What asks sources one after the other, with all the time that they take."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar

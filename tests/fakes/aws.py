@@ -1,4 +1,4 @@
-"""This module holds AWS as moto plays it, on the loopback, and what lies in its place."""
+"""AWS as moto plays it, on the loopback, and what lies in its place."""
 
 import atexit
 import os

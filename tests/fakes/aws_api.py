@@ -1,4 +1,4 @@
-"""This module is EC2 and IAM on the loopback, played by moto, that fail when told to.
+"""EC2 and IAM on the loopback, played by moto, that fail when told to.
 
 Each one is an account of its own, whose contents can be copied into another.
 """

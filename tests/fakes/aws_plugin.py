@@ -1,4 +1,4 @@
-"""This module plays Pulumi's AWS provider for the real engine, over what AWS_ENDPOINT_URL names.
+"""Play Pulumi's AWS provider for the real engine, over what AWS_ENDPOINT_URL names.
 
 Its official plugin cannot be had everywhere. This double makes the same calls as far as they are
 known from its source, also those that only read; it proves the program and the engine, not the

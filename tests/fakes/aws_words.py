@@ -1,4 +1,4 @@
-"""This module says what stacks/aws declares in the words of EC2's API."""
+"""What stacks/aws declares in the words of EC2's API."""
 
 from collections.abc import Mapping
 from typing import Any

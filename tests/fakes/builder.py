@@ -1,4 +1,4 @@
-"""This module holds a fake of the port ImageBuilder: it writes the folder of a version."""
+"""A fake of the port ImageBuilder: it writes the folder of a version."""
 
 from collections.abc import Callable
 from pathlib import Path

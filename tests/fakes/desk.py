@@ -1,4 +1,4 @@
-"""This module is a written fake of the port `TicketDesk`."""
+"""A written fake of the port `TicketDesk`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

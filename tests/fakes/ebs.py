@@ -1,4 +1,4 @@
-"""This module stands before moto for what it lacks of publishing, and hands the rest to it.
+"""Stand before moto for what it lacks of publishing, and hand the rest to it.
 
 moto takes blocks without looking at their checksums, knows no snapshot that is not complete, and
 keeps of a registered image its name only: no tags, no boot mode, no snapshot, no second of the

@@ -1,4 +1,4 @@
-"""This module holds a written engine: stacks and machines in dictionaries, faults on request."""
+"""A written engine: stacks and machines in dictionaries, faults on request."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

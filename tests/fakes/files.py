@@ -1,4 +1,4 @@
-"""This module is a written fake of the port `Files`: files that exist only in a test."""
+"""A written fake of the port `Files`: files that exist only in a test."""
 
 import fnmatch
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""This module holds a written provider that does two things at once."""
+"""A written provider that does two things at once."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""This module holds a written keeper: machines by id, with their expiry."""
+"""A written keeper: machines by id, with their expiry."""
 
 from collections.abc import Collection
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""This module is a written fake of the port `MachineCleaner`."""
+"""A written fake of the port `MachineCleaner`."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""This module is a written fake of the port `Members`."""
+"""A written fake of the port `Members`."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""This module holds a written reader of prices."""
+"""A written reader of prices."""
 
 from datetime import datetime
 

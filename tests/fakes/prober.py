@@ -1,4 +1,4 @@
-"""This module is a written fake of the port `Prober`."""
+"""A written fake of the port `Prober`."""
 
 from fleet.errors import SourceUnreachable
 

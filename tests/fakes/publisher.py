@@ -1,4 +1,4 @@
-"""This module holds a fake of the port Publisher: a store in memory."""
+"""A fake of the port Publisher: a store in memory."""
 
 import threading
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""This module is a QEMU for tests: it boots nothing, reads the seed as cloud-init does, and acts.
+"""A QEMU for tests: it boots nothing, reads the seed as cloud-init does, and acts.
 
 What it does is in the file that FAKE_QEMU names: `register` comes as a worker does, `off` ends at
 once, `fail` is a QEMU that cannot, `print` shows the token on the console, `kvm` is one that runs

@@ -1,4 +1,4 @@
-"""This module holds the written fakes of the ports Queue, Provider and Files."""
+"""The written fakes of the ports Queue, Provider and Files."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""This module holds the written fake of the ports Registry and Enroller."""
+"""The written fake of the ports Registry and Enroller."""
 
 from fleet.errors import WorkerBusy
 from fleet.ports import Enrolment

@@ -1,4 +1,4 @@
-"""This module holds a written reader of a queue's rules."""
+"""A written reader of a queue's rules."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""This module is a server of a queue that tells of itself what a test says."""
+"""A server of a queue that tells of itself what a test says."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

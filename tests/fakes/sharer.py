@@ -1,4 +1,4 @@
-"""This module holds a written base engine: parts in a dictionary, faults on request."""
+"""A written base engine: parts in a dictionary, faults on request."""
 
 from collections.abc import Sequence
 

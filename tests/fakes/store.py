@@ -1,4 +1,4 @@
-"""This module holds a written store: everything in dictionaries that several stores may share."""
+"""A written store: everything in dictionaries that several stores may share."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""This module holds a written waiter: it waits no time and moves a clock instead."""
+"""A written waiter: it waits no time and moves a clock instead."""
 
 from collections.abc import Callable
 from datetime import timedelta

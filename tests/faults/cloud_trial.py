@@ -1,4 +1,4 @@
-"""This module runs a trial fleet at a simulated cloud: real engine, and a Debusine's database.
+"""Run a trial fleet at a simulated cloud: real engine, and a Debusine's database.
 
 Each trial begins alike: one worker is registered and busy, and two more requests wait.
 """

@@ -1,4 +1,4 @@
-"""This module holds the clouds that trials of faults are made at: simulated, on the loopback."""
+"""The clouds that trials of faults are made at: simulated, on the loopback."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""This module holds what the tests of faults share: trial fleets."""
+"""What the tests of faults share: trial fleets."""
 
 import os
 from pathlib import Path

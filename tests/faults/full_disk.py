@@ -1,4 +1,4 @@
-"""This module is the program where no file may grow beyond a limit, as on a disk that is full.
+"""The program where no file may grow beyond a limit, as on a disk that is full.
 
 `main` is run as a program with LIMIT and the program's own arguments (`Warm.started`).
 """

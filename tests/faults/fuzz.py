@@ -1,4 +1,4 @@
-"""This module makes bad input of every kind, and has the program read it.
+"""Make bad input of every kind, and have the program read it.
 
 Whatever it reads, the program ends with a documented exit code within its time, prints no
 traceback, nothing that moves the cursor or turns text, and no line that a name has forged.

@@ -1,4 +1,4 @@
-"""This module is a way to a PostgreSQL that can be cut: what is open breaks off."""
+"""A way to a PostgreSQL that can be cut: what is open breaks off."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""This module names values that have broken a program that reads them."""
+"""Values that have broken a program that reads them."""
 
 FORGED = "fleet.yaml: valid, says whoever wrote this"
 """What no line of any output begins with."""

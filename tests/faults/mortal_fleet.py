@@ -1,4 +1,4 @@
-"""This module is fleet, killed with all that it started right before or after one of its commits.
+"""Fleet, killed with all that it started right before or after one of its commits.
 
 Run: python -m tests.faults.mortal_fleet FILE NUMBER VERB…. Each commit of something written makes
 two moments, in the store and in a Debusine's database alike; FILE gets their names. At the moment

@@ -1,4 +1,4 @@
-"""This module holds what became of applies that were struck, and the tables that tell of it.
+"""What became of applies that were struck, and the tables that tell of it.
 
 They are in docs/explanation/failure-model.md, one for each cloud; `--update-golden` writes
 into them what the tests have seen. pytest does not rewrite what is asserted here: each says what

@@ -1,4 +1,4 @@
-"""This module strikes an apply with a signal at each of its durable steps.
+"""Strike an apply with a signal at each of its durable steps.
 
 `main` is run as a program with FOLDER SIGNAL (`Warm.run`). After each strike apply runs again, in
 a copy of FOLDER, and a plan is made. Prints JSON: what each strike came to. Where one left the

@@ -1,4 +1,4 @@
-"""This module says from which archive tests bake: that of this machine's own apt.
+"""Say from which archive tests bake: that of this machine's own apt.
 
 Run as a program it prints why nothing can be baked here, with exit code 3.
 """

@@ -1,4 +1,4 @@
-"""This module runs fleet as an ordinary user, where root alone may read the Python it runs on."""
+"""Run fleet as an ordinary user, where root alone may read the Python it runs on."""
 
 import pwd
 import shlex

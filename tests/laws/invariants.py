@@ -1,4 +1,4 @@
-"""This module says what must hold of every run in the small world, whatever happened before it."""
+"""What must hold of every run in the small world, whatever happened before it."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""This module is a small world that a test moves: two clouds, a queue, a store and a clock.
+"""A small world that a test moves: two clouds, a queue, a store and a clock.
 
 `Farm` looks and acts through the real `observe` and `apply`; only what is outside of the program
 is simulated, and it can go blind, run out of stock, lose machines, or be killed in the middle.

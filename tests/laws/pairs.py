@@ -1,4 +1,4 @@
-"""This module draws workers and requests for the forms of matching to be compared on.
+"""Draw workers and requests for the forms of matching to be compared on.
 
 Drawn with a seed, not by Hypothesis: the database is asked about a thousand of them at once.
 Small numbers of tags in few sizes make about as many pairs that match as pairs that do not.

@@ -1,4 +1,4 @@
-"""This module makes worlds for the laws: small fleets in which a lot can go wrong."""
+"""Make worlds for the laws: small fleets in which a lot can go wrong."""
 
 from datetime import timedelta
 from decimal import Decimal

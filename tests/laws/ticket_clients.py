@@ -1,4 +1,4 @@
-"""This module is `fleet serve` over a farm's tickets: it is killed, and finds no store."""
+"""`fleet serve` over the tickets of a farm: it is killed, and finds no store."""
 
 from collections.abc import Callable
 from datetime import datetime

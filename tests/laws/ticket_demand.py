@@ -1,4 +1,4 @@
-"""This module watches machines on demand: how many runs each saw after its time was over."""
+"""Watch machines on demand: how many runs each saw after its time was over."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""This module is a farm whose machines are given out by tickets."""
+"""A farm whose machines are given out by tickets."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""This module builds a Debian sid with Debusine in it, once, as this machine's apt is configured.
+"""Build a Debian sid with Debusine in it, once, as this machine's apt is configured.
 
 What it makes lies in the user's cache folder, keyed by the recipe; who uses it holds its lock.
 Run as a program it prints the folder; exit code 3: there can be none here, and why.

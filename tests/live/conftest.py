@@ -1,4 +1,4 @@
-"""This module gives tests a real Debusine server, one per session; all of them carry `live`.
+"""Give tests a real Debusine server, one per session; all of them carry `live`.
 
 Each session begins with an empty database. What a test posts and registers stays in it until the
 end of the session, so each keeps to a fleet, names or a workspace of its own.

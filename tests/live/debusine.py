@@ -1,4 +1,4 @@
-"""This module runs a real, unmodified Debusine server and its scheduler, on loopback only."""
+"""Run a real, unmodified Debusine server and its scheduler, on loopback only."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""This module runs commands and services in a chroot, in namespaces that end with this process.
+"""Run commands and services in a chroot, in namespaces that end with this process.
 
 So nothing is left running and nothing stays mounted, however the tests end: the kernel sees to it.
 """

@@ -1,4 +1,4 @@
-"""This module has Debusine's own database keep a journal of its requests and workers.
+"""Debusine's own database keep a journal of its requests and workers.
 
 Triggers write down each change as it is committed, so nothing that happened between two looks is
 missed, and the server is none the wiser.

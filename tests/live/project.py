@@ -1,4 +1,4 @@
-"""This module is a folder with a fleet.yaml about the real server, and the program run in it."""
+"""A folder with a fleet.yaml about the real server, and the program run in it."""
 
 import os
 import signal

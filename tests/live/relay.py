@@ -1,4 +1,4 @@
-"""This module stands between a program and a server on loopback, and gets in the way on demand."""
+"""Stand between a program and a server on loopback, and get in the way on demand."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""This module makes a workspace of a Debusine server, with people in it, and posts work to it."""
+"""Make a workspace of a Debusine server, with people in it, and post work to it."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module makes one machine in a real account for a short while, for a bounded price."""
+"""Make one machine in a real account for a short while, for a bounded price."""
 
 import signal
 from collections.abc import Iterator, Mapping

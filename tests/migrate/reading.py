@@ -1,4 +1,4 @@
-"""This module reads what an importer writes the way `fleet validate` does."""
+"""Read what an importer writes the way `fleet validate` does."""
 
 from datetime import date
 

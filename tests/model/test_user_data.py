@@ -1,4 +1,4 @@
-"""This module holds fleet.user_data to its sentences."""
+"""Fleet.user_data to its sentences."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""This module opens the status pages in headless Chromium: they show what is there, styled."""
+"""Open the status pages in headless Chromium: they show what is there, styled."""
 
 import shutil
 import struct

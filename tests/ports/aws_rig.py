@@ -1,4 +1,4 @@
-"""This module drives the real engine with a double of Pulumi's AWS provider over moto."""
+"""Drive the real engine with a double of Pulumi's AWS provider over moto."""
 
 import base64
 import json

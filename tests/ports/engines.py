@@ -1,4 +1,4 @@
-"""This module lets one contract suite drive every engine: each with a cloud it can look into."""
+"""Let one contract suite drive every engine: each with a cloud it can look into."""
 
 import fcntl
 import hashlib

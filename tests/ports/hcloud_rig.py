@@ -1,4 +1,4 @@
-"""This module drives the real engine with Hetzner's real provider over the simulated API."""
+"""Drive the real engine with Hetzner's real provider over the simulated API."""
 
 import multiprocessing
 import os

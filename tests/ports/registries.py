@@ -1,4 +1,4 @@
-"""This module opens the registries that a contract is run over: the fake, SQL, an admin command.
+"""Open the registries that a contract is run over: the fake, SQL, an admin command.
 
 A `Place` is a registry with what its server does beside it: let workers register, give work.
 """

@@ -1,4 +1,4 @@
-"""This module opens the stores that a contract is run over: the fake, SQLite and PostgreSQL."""
+"""Open the stores that a contract is run over: the fake, SQLite and PostgreSQL."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

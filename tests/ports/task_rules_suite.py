@@ -1,4 +1,4 @@
-"""This module holds what any server of task configuration has to do with what fleet delivers.
+"""What any server of task configuration has to do with what fleet delivers.
 
 tests.ports.test_rule_reader.py runs it against the stand-in, tests/live/test_rules.py against a
 real Debusine.

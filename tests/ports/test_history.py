@@ -1,4 +1,4 @@
-"""This module holds that a history outlives whoever is killed while adding to it."""
+"""That a history outlives whoever is killed while adding to it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""This module holds what every Provider promises, run over every kind of provider."""
+"""What every Provider promises, run over every kind of provider."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

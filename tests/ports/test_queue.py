@@ -1,4 +1,4 @@
-"""This module holds what every Queue promises, run over the fake, REST, SQL and a recording."""
+"""What every Queue promises, run over the fake, REST, SQL and a recording."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""This module holds how a secret is read by its reference, and what is said without one."""
+"""How a secret is read by its reference, and what is said without one."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""This module holds what every Server promises, run over the fake and a recorded Debusine."""
+"""What every Server promises, run over the fake and a recorded Debusine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""This module holds what every Store promises, run over the fake, SQLite and PostgreSQL."""
+"""What every Store promises, run over the fake, SQLite and PostgreSQL."""
 
 import re
 from datetime import timedelta

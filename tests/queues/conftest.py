@@ -1,4 +1,4 @@
-"""This module gives the tests of queues a PostgreSQL with Debusine's tables in it, empty."""
+"""Give the tests of queues a PostgreSQL with Debusine's tables in it, empty."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""This module holds what a check-up says of a Debusine server's database and its role."""
+"""What a check-up says of a Debusine server's database and its role."""
 
 import pytest
 

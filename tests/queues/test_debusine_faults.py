@@ -1,4 +1,4 @@
-"""This module holds that a server that refuses, lies or is down gives Unknown, and why."""
+"""That a server that refuses, lies or is down gives Unknown, and why."""
 
 from collections.abc import Iterator
 from itertools import count

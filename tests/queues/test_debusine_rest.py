@@ -1,4 +1,4 @@
-"""This module holds what reading a real Debusine's recorded answers must give."""
+"""What reading a real Debusine's recorded answers must give."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""This module holds that a list too long to read in time is sampled, and says of what."""
+"""That a list too long to read in time is sampled, and says of what."""
 
 from collections.abc import Callable, Iterable
 from itertools import chain, count, repeat

@@ -1,4 +1,4 @@
-"""This module holds what a list is compared with: Debusine leaves out, and says nothing of it."""
+"""What a list is compared with: Debusine leaves out, and says nothing of it."""
 
 import pytest
 

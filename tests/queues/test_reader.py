@@ -1,4 +1,4 @@
-"""This module holds the bounds of every reading over HTTP."""
+"""The bounds of every reading over HTTP."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""This module holds what the committed recording is: what a real Debusine answered, no secrets."""
+"""What the committed recording is: what a real Debusine answered, no secrets."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""This module holds how a recorded world is read, and what is said of one that cannot be."""
+"""How a recorded world is read, and what is said of one that cannot be."""
 
 import json
 from datetime import UTC, datetime

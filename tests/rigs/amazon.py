@@ -1,4 +1,4 @@
-"""This module plays AWS at the time of a story, with instances that boot.
+"""Play AWS at the time of a story, with instances that boot.
 
 Once it has booted, sshd's port answers at the instance's own address, in 127.0.0.0/8.
 """

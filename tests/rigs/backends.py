@@ -1,4 +1,4 @@
-"""This module runs the backends that stacks may live in, on the loopback: S3 and PostgreSQL.
+"""Run the backends that stacks may live in, on the loopback: S3 and PostgreSQL.
 
 The fixture `backend` is the URL of an empty one, of each kind in turn.
 """

@@ -1,4 +1,4 @@
-"""This module says whether images can be baked and booted here, and from which archive.
+"""Whether images can be baked and booted here, and from which archive.
 
 Run as a program it prints the newest worker there is, or what stands against baking; exit code 3:
 it cannot be done here. A test runs it so, for no test may reach the archive itself.

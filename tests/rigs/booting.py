@@ -1,4 +1,4 @@
-"""This module has the servers of a simulated Hetzner Cloud boot: their port answers after a while.
+"""The servers of a simulated Hetzner Cloud boot: their port answers after a while.
 
 A server answers at its own address, in 127.0.0.0/8, as one with sshd does: with a greeting.
 """

@@ -1,4 +1,4 @@
-"""This module looks for secrets where none may be: as they are, in base64, URL-encoded, in hex.
+"""Look for secrets where none may be: as they are, in base64, URL-encoded, in hex.
 
 Base64 of a text depends on where in the encoded bytes it begins: all three places are looked for.
 """

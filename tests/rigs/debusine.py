@@ -1,4 +1,4 @@
-"""This module reads Debusine over REST for tests, and writes pages of its list."""
+"""Read Debusine over REST for tests, and write pages of its list."""
 
 import json
 from collections.abc import Callable, Mapping

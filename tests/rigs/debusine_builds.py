@@ -1,4 +1,4 @@
-"""This module answers as a Debusine server that builds images."""
+"""Answer as a Debusine server that builds images."""
 
 import hashlib
 import json

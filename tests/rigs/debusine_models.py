@@ -1,4 +1,4 @@
-"""This module has two of Debusine's models, reduced like the tables, for a Django of its own.
+"""Two of Debusine's models, reduced like the tables, for a Django of its own.
 
 Importing it sets Django up for this process; `connect` says which database it speaks to.
 """

@@ -1,4 +1,4 @@
-"""This module fills Debusine's tables in a real PostgreSQL, as far as they decide what runs."""
+"""Fill Debusine's tables in a real PostgreSQL, as far as they decide what runs."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""This module is a helper over a written engine; a worker's name says what happens to it.
+"""A helper over a written engine; a worker's name says what happens to it.
 
 Run: python -m tests.rigs.engine_helper DESCRIPTOR.
 """

@@ -1,4 +1,4 @@
-"""This module puts servers into the simulated Hetzner cloud, as tests need them."""
+"""Put servers into the simulated Hetzner cloud, as tests need them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""This module holds a provider of kind hooks for tests: the commands of the how-to page."""
+"""A provider of kind hooks for tests: the commands of the how-to page."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""This module makes small disk images for tests, as any user: an EFI partition and a root."""
+"""Make small disk images for tests, as any user: an EFI partition and a root."""
 
 import os
 import shutil

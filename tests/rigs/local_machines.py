@@ -1,4 +1,4 @@
-"""This module holds what tests of machines on this computer share; what they start, they end."""
+"""What tests of machines on this computer share; what they start, they end."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""This module is an HTTP server on the loopback that answers as told and lies on request."""
+"""An HTTP server on the loopback that answers as told and lies on request."""
 
 import socket
 import threading

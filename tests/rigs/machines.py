@@ -1,4 +1,4 @@
-"""This module bakes on machines of the simulated Hetzner: files in memory, and a made-up role."""
+"""Bake on machines of the simulated Hetzner: files in memory, and a made-up role."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping

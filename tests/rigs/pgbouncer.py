@@ -1,4 +1,4 @@
-"""This module runs a pgbouncer before a PostgreSQL: one that gives each transaction a connection.
+"""Run a pgbouncer before a PostgreSQL: one that gives each transaction a connection.
 
 It is configured as its package leaves it: settings at the start of a connection are refused.
 """

@@ -1,4 +1,4 @@
-"""This module runs a PostgreSQL of its own for tests: a private folder, a Unix socket, no port."""
+"""Run a PostgreSQL of its own for tests: a private folder, a Unix socket, no port."""
 
 import os
 import pwd

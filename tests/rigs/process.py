@@ -1,4 +1,4 @@
-"""This module runs the program the way a person does: as a process of its own."""
+"""Run the program the way a person does: as a process of its own."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""This module makes builds to publish, and the places that they are published to."""
+"""Make builds to publish, and the places that they are published to."""
 
 import hashlib
 from collections.abc import Callable

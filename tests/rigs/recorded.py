@@ -1,4 +1,4 @@
-"""This module has the requests of the recorded Debusine as rows of its table."""
+"""The requests of the recorded Debusine as rows of its table."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""This module replays recorded answers of a real Debusine, body for body."""
+"""Replay recorded answers of a real Debusine, body for body."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module asks for tickets as Resalloc's clients do, in words of our own.
+"""Ask for tickets as Resalloc's clients do, in words of our own.
 
 Like them it sends an id as it was typed, sends no sandbox where it has none, and asks again where
 it is told a fault or finds nobody there: at most as often as a test says.

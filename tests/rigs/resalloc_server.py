@@ -1,4 +1,4 @@
-"""This module plays a Resalloc server: its passes over pools.yaml, with its own commands.
+"""Play a Resalloc server: its passes over pools.yaml, with its own commands.
 
 As its manager (Resalloc 6.3), a pass deletes what `cmd_list` prints and it does not know, looks
 after what was given back and what does not work, makes machines up to `max` and `max_prealloc` or

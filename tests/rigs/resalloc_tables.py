@@ -1,4 +1,4 @@
-"""This module makes the database of a Resalloc, as far as fleet reads it."""
+"""Make the database of a Resalloc, as far as fleet reads it."""
 
 import sqlite3
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module lets the servers of the simulated Hetzner boot a real rescue system: an sshd.
+"""Let the servers of the simulated Hetzner boot a real rescue system: an sshd.
 
 Their disk is a file. It is let in who the simulated API was told of, while a server runs the
 rescue system and no longer; a snapshot holds what the file held when it was taken.

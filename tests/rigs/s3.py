@@ -1,4 +1,4 @@
-"""This module runs S3 servers on the loopback: a real one, and moto, which plays one."""
+"""Run S3 servers on the loopback: a real one, and moto, which plays one."""
 
 import atexit
 import os

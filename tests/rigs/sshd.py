@@ -1,4 +1,4 @@
-"""This module runs a real sshd on the loopback, as the user that runs the tests."""
+"""Run a real sshd on the loopback, as the user that runs the tests."""
 
 import getpass
 import os

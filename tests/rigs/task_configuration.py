@@ -1,4 +1,4 @@
-"""This module is a stand-in for Debusine's task-configuration API (0.16.2), on the loopback.
+"""A stand-in for Debusine's task-configuration API (0.16.2), on the loopback.
 
 It does what a real server was seen to do, and tests/live/test_rules.py holds both to one suite: a
 post replaces all entries, and one is unchanged only if it comes back with the keys it was stored

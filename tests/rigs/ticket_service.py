@@ -1,4 +1,4 @@
-"""This module runs the service of tickets inside a test, without the loop beside it."""
+"""Run the service of tickets inside a test, without the loop beside it."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module runs the scripts of tools/ as a person does, with programs that a test made up."""
+"""Run the scripts of tools/ as a person does, with programs that a test made up."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""This module runs a trial fleet: two pools on simulated machines, a queue in a file.
+"""Run a trial fleet: two pools on simulated machines, a queue in a file.
 
 `Trial.do` runs a command inside the test's process to arrange things; what a test is about
 it runs as a process of its own, with `run_fleet`.

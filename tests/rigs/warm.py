@@ -1,4 +1,4 @@
-"""This module holds the program loaded, and forks it for each run: loading takes most of a run.
+"""Keep the program loaded, and forks it for each run: loading takes most of a run.
 
 Each run is a process of its own, with the arguments, environment, folder, umask and standard
 streams of who asked: tests see no difference. What is about how a process starts (which modules

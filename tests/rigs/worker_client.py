@@ -1,4 +1,4 @@
-"""This module speaks to a server as a Debusine worker does: registers, connects, tells, asks."""
+"""Speak to a server as a Debusine worker does: registers, connects, tell, asks."""
 
 import base64
 import http.client

@@ -1,4 +1,4 @@
-"""This module evaluates a stack program in a test, and holds inputs that it accepts."""
+"""Evaluate a stack program in a test, and hold inputs that it accepts."""
 
 from collections.abc import Mapping
 from typing import Any

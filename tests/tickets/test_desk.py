@@ -17,7 +17,7 @@ from fleet.model.facts import (
 from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Ticket
 from fleet.planner.inventory import attend, take_inventory
-from fleet.planner.lifecycle.begin import begin
+from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.units import State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -284,7 +284,7 @@ def test_a_machine_with_failing_livechecks_is_deleted_though_it_had_no_ticket() 
     listing = listing_of(state=MachineState.FAILED)
 
     world = world_of(a_reading(), listing)
-    (pool_plan,) = begin(FLEET, world, take_inventory(FLEET, world)).values()
+    (pool_plan,) = begin_pool_plans(FLEET, world, take_inventory(FLEET, world)).values()
 
     assert [(type(each), each.reason) for each in pool_plan.actions] == [
         (Drain, Reason.LIVECHECK_FAILED)

@@ -1,4 +1,4 @@
-"""This module gives each walk its folder, and plays its page: docs/walks/NAME.md."""
+"""Give each walk its folder, and plays its page: docs/walks/NAME.md."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module is the program at the time of a story, which $WALK_CLOCK holds in seconds.
+"""The program at the time of a story, which $WALK_CLOCK holds in seconds.
 
 The clock of a forked process (`tests.rigs.warm`) is moved, so no other process sees that time.
 Each run takes two seconds of the story, however busy the computer is.

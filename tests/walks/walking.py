@@ -1,4 +1,4 @@
-"""This module walks a story: a page of docs/walks, command by command, in a folder of its own.
+"""Walk a story: a page of docs/walks, command by command, in a folder of its own.
 
 A page is written as every documented page is (see tests/docs/test_documents.py): its files, and
 what each command prints. Here time can pass besides, with the command `later`.

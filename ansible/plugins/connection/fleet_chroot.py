@@ -1,4 +1,4 @@
-"""This module lets Ansible work in a root folder by chroot, with nothing of its caller in it.
+"""Let Ansible work in a root folder by chroot, with nothing of its caller in it.
 
 It does what community.general.chroot does, for those who have ansible-core alone; what it starts
 gets a clean environment, but for proxies, and no file is written but by programs of the root.

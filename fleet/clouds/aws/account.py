@@ -1,4 +1,4 @@
-"""This module asks the services of one AWS account and region; each failure is a sentence.
+"""Ask the services of one AWS account and region; each failure is a sentence.
 
 Credentials come by AWS's own chain (environment, profile, role) and are in no message.
 """

@@ -1,4 +1,4 @@
-"""This module writes a disk into a snapshot of Amazon EBS and reads it back, block by block.
+"""Publish an image at AWS: write its disk into an EBS snapshot, read it back, register an AMI.
 
 Blocks of zeros are not sent: what a snapshot does not hold reads as zeros. Each block goes with
 its SHA-256, and the snapshot is sealed with the SHA-256 of all of those in their order.

@@ -1,4 +1,4 @@
-"""This module lists, vouches for and ends the machines of an AWS account, by their tag.
+"""The machines of an AWS account, and what they share, by their tags: list, extend, delete.
 
 A listing is whole or it is Unknown: half a list would read as machines that are gone. Credentials
 come by AWS's own chain (environment, profile, role) and are in no message.

@@ -1,4 +1,4 @@
-"""This module bakes an image on a machine at Hetzner: the role over ssh, then a snapshot.
+"""Bake an image on a machine at Hetzner: the role over ssh, then a snapshot.
 
 The machine is temporary: it is deleted whatever happens, and what a killed run left is found by
 its mark. The snapshot is what comes of it; as there is no disk in the folder of the build, it is

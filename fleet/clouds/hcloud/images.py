@@ -1,4 +1,6 @@
-"""This module asks Hetzner's API for what publishing needs, and asks again where that helps.
+"""Publish an image at Hetzner: boot a temporary server, write its disk, take a snapshot.
+
+Each call of the API is repeated where that helps.
 
 What it makes is known by its name and its labels, so that what was made while an answer got lost
 is found and not made twice.

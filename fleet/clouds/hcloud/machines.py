@@ -1,4 +1,4 @@
-"""This module reads a list of Hetzner Cloud's API page by page, to its end.
+"""The machines of a Hetzner Cloud project, by their labels: list all pages, extend, delete.
 
 A listing is whole or it is Unknown: half a list would read as machines that are gone.
 """

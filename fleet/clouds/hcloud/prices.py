@@ -1,4 +1,4 @@
-"""This module asks Hetzner Cloud what it charges at one location."""
+"""Ask Hetzner Cloud what it charges at one location."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""This module lists what the servers of a Hetzner Cloud project share, by its mark."""
+"""List what the servers of a Hetzner Cloud project share, by its mark."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,6 @@
-"""This module reads what the command `list` of a person's own prints: all of it, or an error.
+"""What a person's own commands are given and what they print, in fleet's form and in Resalloc's.
+
+The output of `list` is read whole, or is an error.
 
 Commands that Resalloc ran print names, keep no labels, and are told what they printed before: what
 they do not keep is remembered here.

@@ -1,4 +1,4 @@
-"""This module logs what a person's own commands write: a file for each machine and hook.
+"""Log what a person's own commands write: a file for each machine and hook.
 
 A log is bounded and read by its owner alone, secrets masked; one that cannot be written stops
 nothing.

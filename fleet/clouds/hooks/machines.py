@@ -1,4 +1,4 @@
-"""This module is a provider whose machines a person's own commands make, list and delete.
+"""A provider whose machines a person's own commands create, list and delete.
 
 A command that fails is believed to have failed, not to have done nothing: what exists is what
 `list` prints. Anything odd about that makes the machines unknown, never fewer.

@@ -1,4 +1,4 @@
-"""This module is a cloud on this computer: a machine is a folder and a process started in it.
+"""A provider on this computer: a machine is a folder and a process started in it.
 
 A machine exists when its process is recorded in its folder. A creation that was killed before
 that has made none, and what it left behind is removed by the next.

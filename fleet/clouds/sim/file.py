@@ -1,4 +1,4 @@
-"""This module keeps the simulated cloud's one file: its format, its lock, its replacement.
+"""Keep the simulated cloud's one file: its format, its lock, its replacement.
 
 A change is made under the lock and replaces the file as a whole, or does not happen.
 """

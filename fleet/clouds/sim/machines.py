@@ -1,4 +1,4 @@
-"""This module is the simulated cloud: machines with stock, boot times and faults.
+"""The simulated cloud: machines with stock, boot times and faults.
 
 The embedded engine calls it in-process, the real engine through `sim_plugin`; both share
 one file. It does what a cloud does and no more: it deletes a busy machine when told to.

@@ -1,4 +1,4 @@
-"""This module lets the real engine reach the simulated cloud, as a Pulumi provider plugin.
+"""Let the real engine reach the simulated cloud, as a Pulumi provider plugin.
 
 Run by the Pulumi CLI as `pulumi-resource-sim`; the file that is the cloud comes from the
 stack's configuration key `sim:path`.

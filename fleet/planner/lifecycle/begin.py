@@ -1,4 +1,4 @@
-"""This module begins the draft of each pool: what it has, what it could make, what goes anyway.
+"""Begin each pool's plan: what it has, what it could create, what goes whatever waits.
 
 What goes whatever waits gets no new work, so that this comes before anything is given out.
 """
@@ -14,10 +14,10 @@ from fleet.planner.lifecycle.failed import (
     delete_disconnected,
     delete_failed,
     delete_stopped,
-    let_go_of_failed,
+    drain_failed,
 )
 from fleet.planner.lifecycle.interrupted import finish_interrupted
-from fleet.planner.lifecycle.orphans import let_go_of_orphans
+from fleet.planner.lifecycle.orphans import delete_orphans
 from fleet.planner.lifecycle.replace import mark_outdated, mark_worn
 from fleet.planner.lifecycle.returned import delete_returned
 from fleet.planner.lifecycle.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
@@ -37,7 +37,7 @@ from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import offer_of_pool
 
 
-def begin(
+def begin_pool_plans(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, PoolPlan]:
     """Return the drafts of all pools, with what goes that is not for want of work."""
@@ -48,8 +48,8 @@ def begin(
         delete_deaf(pool_plan)
         delete_stopped(pool_plan)
         delete_disconnected(world, pool_plan)
-        let_go_of_failed(pool_plan)
-        let_go_of_orphans(world, pool_plan)
+        drain_failed(pool_plan)
+        delete_orphans(world, pool_plan)
         mark_outdated(pool_plan)
         mark_worn(world, pool_plan)
         delete_drained(pool_plan)

@@ -1,4 +1,4 @@
-"""This module lets go of machines whose workers no registry knows, though they had time to boot.
+"""Delete machines that failed: their workers never registered, or are deaf, stopped or away.
 
 Their tokens are revoked first, so that none registers while its machine is being deleted. Where
 no token can be revoked, they stay and a person is told. A worker that had registered did boot: if
@@ -68,7 +68,7 @@ def delete_disconnected(world: World, pool_plan: PoolPlan) -> None:
             pool_plan.delete(unit, Reason.DISCONNECTED, because)
 
 
-def let_go_of_failed(pool_plan: PoolPlan) -> None:
+def drain_failed(pool_plan: PoolPlan) -> None:
     """Drain what its provider found not to work, and delete what is not even connected."""
     for unit in pool_plan.inventory.units:
         if not unit.has_failed or unit.name in pool_plan.leaving:

@@ -1,4 +1,4 @@
-"""This module finishes what an apply that was killed had begun, as far as it is still wanted.
+"""Finish what an apply that was killed had begun, as far as it is still wanted.
 
 A creation is finished with its recorded inputs; one that fleet.yaml no longer wants, and that
 never came to be, is forgotten instead. A paused pool is left as it is.

@@ -1,4 +1,4 @@
-"""This module orders workers by how little is lost with them: the least regretted first.
+"""The order in which workers go when some have to: the least regretted first.
 
 What is due to be replaced goes first; then what is paid for no longer than the others; then what
 the queue would use last. Debusine gives work to the worker that is connected for longest, so the

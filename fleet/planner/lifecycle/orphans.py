@@ -1,4 +1,4 @@
-"""This module lets go of machines for tickets that nobody knows: no stack, and no ticket.
+"""Delete orphans: machines for tickets that no stack and no ticket knows.
 
 What a killed apply has made is taken up again, and no orphan; nor is what bears a name that no
 run gives: a person may be adopting it. One listing may err: after the first a machine gets no
@@ -20,7 +20,7 @@ APART = timedelta(minutes=10)
 """How much later than the first listing the one is that confirms it."""
 
 
-def let_go_of_orphans(world: World, pool_plan: PoolPlan) -> None:
+def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
     """Keep tickets from orphans, and delete those that were seen twice."""
     for unit in _orphans(pool_plan):
         since = unit.worker.since if unit.worker and unit.worker.draining else None

@@ -1,4 +1,4 @@
-"""This module lets go of what tickets gave back, once no ticket of its sandbox came in time.
+"""Delete what tickets gave back, once no ticket of its sandbox came in time.
 
 Where its hour is paid for anyway it stays for such a ticket until the last run that can delete it
 before the hour ends, unless a ticket that may not have it waits for its room. A ticket of its

@@ -1,4 +1,4 @@
-"""This module lets go of what is beyond need: idle for long, and not paid for until later anyway.
+"""Release what nothing needs: idle for long, and not paid for until later anyway.
 
 Only registered workers count as ready: while a machine boots, the worker that it may stand in for
 stays. The least regretted goes first. A machine that boots for nothing goes before it registers.

@@ -1,4 +1,4 @@
-"""This module lets go of what was drained, what config no longer wants, and what is above max."""
+"""Delete what was drained; drain what config no longer wants and what is above `workers.max`."""
 
 from fleet.model.facts import World
 from fleet.model.plan import Reason

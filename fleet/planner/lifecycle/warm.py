@@ -1,4 +1,4 @@
-"""This module holds `min` workers and `spare` idle ones ready; an on-demand pool holds none.
+"""Keep `min` workers and `spare` idle ones ready; an on-demand pool keeps none.
 
 Machines that boot count, so that nothing is made twice. `min` counts every worker that stays;
 `spare` those that are free after everything that waits was given a worker.

@@ -1,4 +1,4 @@
-"""This module asks a Debusine server about itself: its time, its user, its own counts."""
+"""Ask a Debusine server about itself for the doctor: its time, its user, its own counts."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

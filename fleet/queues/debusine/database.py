@@ -1,4 +1,4 @@
-"""This module reads a whole Debusine server over SQL: what waits, and who works.
+"""Read a whole Debusine server over SQL: what waits, and who works.
 
 Everything is read in one transaction of a role that may only read, and is of one moment. What
 cannot be read is Unknown, with what to do about it; neither half takes the other down with it.

@@ -1,4 +1,4 @@
-"""This module holds what a role may do in Debusine's database: to read, or to change workers too.
+"""What a role may do in Debusine's database: to read, or to change workers too.
 
 Rights are of columns: a role that reads demand cannot read the digests of tokens.
 """

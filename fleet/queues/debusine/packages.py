@@ -1,4 +1,4 @@
-"""This module reads what earlier runs took, from Debusine's database: time, memory, disk, machine.
+"""Read what earlier runs took, from Debusine's database, and which packages decide anything.
 
 Only the latest runs are looked at: the table of a server grows for ever, and nothing in it is in
 the order of their end but, nearly, their ids.

@@ -1,4 +1,4 @@
-"""This module asks a Debusine server for its own worker pools: by its admin command, or by SQL.
+"""Ask a Debusine server for its own worker pools: by its admin command, or by SQL.
 
 Both ways give the listing of `debusine-admin worker_pool list --yaml`, as text. SQL adds what the
 command leaves out: architectures, tags, and which scopes may use a pool. It never looks at

@@ -1,4 +1,4 @@
-"""This module has the functions of `changes` run beside a server's database: from here, or there.
+"""Change workers in a Debusine server's database: over SQL from here, or by its admin command.
 
 From here over SQL; there by the server's admin command, whose shell is given the functions to run
 on the server's own connection. So both change the same rows in the same way, and what a token is

@@ -1,4 +1,4 @@
-"""This module reads what waits in Debusine over REST; it never takes silence for emptiness.
+"""Read what waits in Debusine over REST; it never takes silence for emptiness.
 
 What the lists hold is compared with the server's own counts, work already given to a worker
 included. REST has no list of workers, so a reading's registry is None.

@@ -1,4 +1,4 @@
-"""This module turns a page of Debusine's work requests into values.
+"""Turn a page of Debusine's work requests into values.
 
 Of a request's task data only the fields of TASK_FIELDS are kept, and those that rules of `derive`
 look at; of those only plain values, and lists of them.

@@ -1,4 +1,4 @@
-"""This module reads and replaces a workspace's task configuration over REST (0.16.2).
+"""Read and replace a workspace's task configuration over REST (0.16.2).
 
 The server knows no change of a part: who posts sends all entries, and those that come back as they
 are stored stay untouched. So entries of others are read as stored (`…/item/`), and each post is

@@ -1,4 +1,4 @@
-"""This module reads what waits from Debusine's database, grouped there by what is looked at.
+"""Read what waits from Debusine's database, grouped there by what is looked at.
 
 The queue's own order is by priority, then by creation: a group counts as old as its oldest
 request, whose id it bears.

@@ -1,4 +1,4 @@
-"""This module reads workers from Debusine's database: what they can do, run, and wait for.
+"""Read workers from Debusine's database: what they can do, run, and wait for.
 
 Idle or busy is what the requests say that were given to them, assigned ones too: the server's
 own status page calls a worker idle that has a request but has not begun it.
