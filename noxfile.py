@@ -67,9 +67,16 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def slow(session: nox.Session) -> None:
+    """Run whole stories and repeats, and the laws with more examples than every day."""
+    run_marked(session)
+    session.run("pytest", "-n", "0", "tests/laws", env={"HYPOTHESIS_PROFILE": "slow"})
+
+
+@nox.session
 def coverage(session: nox.Session) -> None:
-    """Run the same tests with branch coverage, which takes half as long again."""
-    session.run("pytest", "--cov", *COVERAGE, *session.posargs)
+    """Run the same tests and the slow ones with branch coverage."""
+    session.run("pytest", "tests", "--cov", *COVERAGE, *session.posargs)
 
 
 @nox.session

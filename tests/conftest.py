@@ -20,13 +20,14 @@ from tests.rigs.warm import Warm
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a private folder in it
 GIGABYTE = 2**30
 
-settings.register_profile(
-    "default",
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+for profile, max_examples in (("default", 10), ("slow", 30)):
+    settings.register_profile(
+        profile,
+        max_examples=max_examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.register_profile("laws", max_examples=2000, deadline=None, print_blob=True)
 
 
@@ -50,6 +51,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make every run alike: one time zone, one locale, one Hypothesis budget."""
+    chosen = config.option.markexpr
+    if config.args_source is config.ArgsSource.TESTPATHS and "slow" not in chosen:
+        config.option.markexpr = f"({chosen}) and not slow" if chosen else "not slow"
     os.environ.update(TZ="UTC", LC_ALL="C.UTF-8", COLUMNS="100")
     time.tzset()
     # What a shell starts in the background ignores interrupts, and so would all that tests start.

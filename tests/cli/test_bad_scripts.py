@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.test_serve_slow import seconds_until
+from tests.rigs.repeats import slow_but
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.trial import Trial
 
@@ -104,7 +105,7 @@ NEW = {
 }
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", slow_but(["missing", "fails and has made"], NEW))
 def test_what_a_bad_new_made_goes_and_another_is_made_once(name: str, shop: Shop) -> None:
     """What `new` printed is what a ticket is told: a machine without it is of no use."""
     bad = NEW[name]
@@ -167,7 +168,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", slow_but(["missing", "fails"], LISTS))
 def test_where_list_is_bad_nothing_is_made_or_deleted(name: str, shop: Shop) -> None:
     assert shop.trial.do("apply")[0] == 0
     before = shop.up()
@@ -182,7 +183,7 @@ def test_where_list_is_bad_nothing_is_made_or_deleted(name: str, shop: Shop) -> 
     assert (shop.made(), shop.up(), shop.listed()) == (1, before, before)
 
 
-@pytest.mark.parametrize("text", ["", "not executable"])
+@pytest.mark.parametrize("text", ["", pytest.param("not executable", marks=pytest.mark.slow)])
 def test_a_livecheck_that_cannot_be_run_fails_no_machine(text: str, shop: Shop) -> None:
     assert shop.trial.do("apply")[0] == 0
     shop.put("livecheck", text)
@@ -238,7 +239,7 @@ def serving(folder: Path) -> Iterator[tuple[OldClient, Callable[[str], str]]]:
 
 
 # It dies after it has looked and before it gives; or when it has just given.
-@pytest.mark.parametrize("moment", ["livecheck", "given"])
+@pytest.mark.parametrize("moment", [pytest.param("livecheck", marks=pytest.mark.slow), "given"])
 def test_a_serve_that_is_killed_while_it_gives_out_gives_no_machine_twice(
     moment: str, shop: Shop
 ) -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from tests.cli.test_serve import served
 from tests.cli.test_serve_slow import hold_at, seconds_until
+from tests.rigs.repeats import slow_but
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.resalloc_server import ResallocServer
 from tests.rigs.trial import Trial
@@ -136,7 +137,7 @@ def at_fleet(folder: Path, script: Callable[[OldClient], None]) -> None:
 
 
 @pytest.mark.parametrize("side", [at_fleet, at_resalloc])
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", slow_but(["take and wait"], SCENARIOS))
 def test_a_client_sees_what_a_scenario_says(
     side: Callable[[Path, Callable[[OldClient], None]], None], name: str, project: Path
 ) -> None:

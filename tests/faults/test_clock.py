@@ -77,7 +77,11 @@ def test_a_clock_that_leaps_by_400_days_changes_nothing(trial: Trial, run_at: Ru
 
 
 @pytest.mark.parametrize(
-    ("days", "flags"), [(1, ()), (400, ("--trust-clock",))], ids=["a day", "trusted"]
+    ("days", "flags"),
+    [
+        pytest.param(1, (), id="a day"),
+        pytest.param(400, ("--trust-clock",), id="trusted", marks=pytest.mark.slow),
+    ],
 )
 def test_what_a_clock_ahead_charged_is_gone_after_a_run_with_the_right_one(
     trial: Trial, run_at: RunAt, days: int, flags: tuple[str, ...]

@@ -65,6 +65,7 @@ def test_a_kill_at_any_step_of_creating_is_finished_by_the_next_apply(
     assert runs == [finished] * len(runs)
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_of_deleting_the_next_apply_finishes(
     trial: Trial, struck: Struck
 ) -> None:
@@ -84,6 +85,7 @@ def test_killed_at_any_step_of_deleting_the_next_apply_finishes(
     assert runs == [finished] * len(runs)
 
 
+@pytest.mark.slow
 def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(
     trial: Trial, struck: Struck
 ) -> None:

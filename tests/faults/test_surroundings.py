@@ -69,8 +69,8 @@ def test_odd_characters_in_the_keys_that_say_where_state_is_are_kept(tmp_path: P
     trial.write((tmp_path / "fleet.yaml").read_text(encoding="utf-8") + state)
 
     trial.wait_for("1")
-    run(tmp_path, "state", "init")
-    run(tmp_path, "apply")
+    trial.init()
+    trial.apply()
 
     assert (tmp_path / ODD / "s.db").is_file()
     assert (tmp_path / ODD / "state/embedded.db").is_file()
@@ -119,7 +119,7 @@ def test_a_store_of_an_older_fleet_is_named_and_none_is_made_beside_it(
     (told, again) = (re.findall("`(mkdir .*?)`", said) for _, said in refused)
     assert told == again
     subprocess.run(["sh", "-c", told[0]], cwd=folder, check=True)
-    assert json.loads(run(folder, "plan", "--json"))["actions"] == []
+    assert trial.plan()["actions"] == []
 
 
 def test_a_store_of_another_fleet_in_such_a_place_is_left_alone(tmp_path: Path) -> None:
@@ -129,6 +129,6 @@ def test_a_store_of_another_fleet_in_such_a_place_is_left_alone(tmp_path: Path) 
         trial = Trial(folder)
         text = (folder / "fleet.yaml").read_text(encoding="utf-8")
         trial.write(re.sub("^fleet: .*", f"fleet: {fleet}", text, flags=re.MULTILINE))
-        run(folder, "state", "init")
+        trial.init()
 
     assert (tmp_path / "job%2Fbranch/.fleet/store.db").is_file()

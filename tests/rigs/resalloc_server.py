@@ -110,7 +110,10 @@ class ResallocServer:
             server.register_function(self._collect, "collectTicket")
             server.register_function(self._wait, "waitTicket")
             server.register_function(self.close, "closeTicket")  # type: ignore[arg-type]  # an int
-            threads = [threading.Thread(target=each) for each in (passes, server.serve_forever)]
+            threads = [
+                threading.Thread(target=passes),
+                threading.Thread(target=server.serve_forever, args=(_PASS_SECONDS,)),
+            ]
             for each in threads:
                 each.start()
             try:

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.walks.conftest import Play
 from tests.walks.walking import Walk, roughly
 
@@ -13,6 +15,7 @@ def settled(text: str) -> str:
     return _SECONDS.sub(r"\1", roughly(text))
 
 
+@pytest.mark.slow
 def test_a_build_goes_to_the_machine_that_its_runs_show_to_cost_less(
     walk: Walk, play: Play
 ) -> None:

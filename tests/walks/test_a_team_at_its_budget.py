@@ -3,10 +3,13 @@
 import re
 from decimal import Decimal
 
+import pytest
+
 from tests.walks.conftest import Play
 from tests.walks.walking import PAGES, Walk, roughly
 
 
+@pytest.mark.slow
 def test_a_team_at_its_budget(walk: Walk, play: Play) -> None:
     play("a-team-at-its-budget", settle=roughly)
 

@@ -3,6 +3,8 @@
 import re
 from datetime import timedelta
 
+import pytest
+
 from tests.docs.test_documents import steady
 from tests.walks.conftest import Play
 from tests.walks.walking import Walk
@@ -15,6 +17,7 @@ def settled(text: str) -> str:
     return re.sub(r"\(in \w+( \w+)*\)", "(in TIME)", text)
 
 
+@pytest.mark.slow
 def test_a_maintainers_allow_list_edit(walk: Walk, play: Play) -> None:
     now = walk.now()
     for age, written in ((60, "07:20"), (50, "07:30"), (40, "07:40")):

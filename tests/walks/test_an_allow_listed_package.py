@@ -1,9 +1,12 @@
 """A user with an allow-listed package: one powerful machine at a time, then the next."""
 
+import pytest
+
 from tests.walks.conftest import Play
 from tests.walks.walking import Walk, roughly
 
 
+@pytest.mark.slow
 def test_a_user_with_an_allow_listed_package_and_a_limit(walk: Walk, play: Play) -> None:
     play("an-allow-listed-package", settle=roughly)
 

@@ -3,6 +3,8 @@
 import re
 import sys
 
+import pytest
+
 from tests.docs.test_documents import steady
 from tests.rigs.process import ROOT
 from tests.walks.conftest import Play
@@ -32,6 +34,7 @@ def settle(text: str) -> str:
     return AGE.sub("AGE", VERSION.sub("VERSION", steady(text)))
 
 
+@pytest.mark.slow
 def test_an_image_reaches_all_machines_in_turn_and_a_bad_one_is_taken_back(
     walk: Walk, play: Play
 ) -> None:

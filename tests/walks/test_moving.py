@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
+
 from tests.rigs.loopback import Answer, Loopback, Received, free_ports
 from tests.rigs.process import ROOT
 from tests.walks.walking import Walk
@@ -110,6 +112,7 @@ def a_job(number: int, owner: str, project: str, tags: list[str]) -> dict[str, o
     }
 
 
+@pytest.mark.slow
 def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     """Resalloc's own commands are played: it has no machines left once its pool has max 0."""
     walk.add("resalloc-maint", "#!/bin/sh\ntrue\n")
@@ -136,6 +139,7 @@ def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_what_resalloc_s_commands_become(walk: Walk, play: Callable[..., None]) -> None:
     """Scripts and operators of Resalloc do their day's work; no machine is left in the end."""
     (port,) = free_ports(1)

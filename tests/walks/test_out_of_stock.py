@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.docs.test_documents import steady
 from tests.walks.conftest import Play
 from tests.walks.walking import Walk
@@ -14,6 +16,7 @@ def settled(text: str) -> str:
     return steady(_SECONDS.sub(r"\1", text))
 
 
+@pytest.mark.slow
 def test_an_account_runs_out_of_stock_and_quota_for_a_day(walk: Walk, play: Play) -> None:
     play("out-of-stock", settle=settled)
 

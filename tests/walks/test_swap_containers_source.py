@@ -1,9 +1,12 @@
 """A pool with more swap, a pool of containers, and source builds: what people asked Copr for."""
 
+import pytest
+
 from tests.walks.conftest import Play
 from tests.walks.walking import Walk
 
 
+@pytest.mark.slow
 def test_a_pool_with_swap_one_of_containers_and_one_for_sources(walk: Walk, play: Play) -> None:
     play("swap-containers-source")
 
