@@ -16,7 +16,7 @@ from werkzeug.serving import make_server
 from tests.rigs.booting import BOOT, Greeter
 
 PORT = 22
-NETWORK = ip_network("127.19.0.0/16")
+NETWORK = "127.19.0.0/16"
 
 
 class BootingAmazon(AbstractContextManager["BootingAmazon"]):
@@ -54,13 +54,14 @@ class BootingAmazon(AbstractContextManager["BootingAmazon"]):
     def _boot(self) -> None:
         from moto.ec2.models import ec2_backends
 
+        own = ip_network(NETWORK)
         up = {
             str(each.private_ip)
             for regions in ec2_backends.values()
             for backend in regions.values()
             for each in backend.all_instances()
             if each.private_ip
-            and ip_address(each.private_ip) in NETWORK
+            and ip_address(each.private_ip) in own
             and each.state == "running"
             and self._now() - _aware(each.launch_time) >= BOOT
         }
