@@ -23,8 +23,7 @@ from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge, periods
-from fleet.planner.machine_inputs import NOTHING_SHARED, options_of
-from fleet.planner.recognition import made_from
+from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
 from fleet.planner.units import State
 from fleet.ports import Charging, StackRecord, StackRef

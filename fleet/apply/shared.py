@@ -13,8 +13,7 @@ from fleet.errors import FleetError, PlanRefused
 from fleet.model.facts import Base, Part, Unknown, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
-from fleet.planner.shared_stacks import in_use, is_laid, wanted_parts, why_held
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held
 from fleet.ports import SharedStackEngine, StackRef, Step, Tell
 from fleet.schema.model import Fleet
 

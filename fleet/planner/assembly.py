@@ -56,8 +56,7 @@ from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.programme import GAP, NODES
 from fleet.planner.promotions import find_promotions
 from fleet.planner.shared_stacks import find_base_changes
-from fleet.planner.shortage import Used, find_unserved, used_of, why_stopped
-from fleet.planner.staffing import Service
+from fleet.planner.staffing import Service, Used, find_unserved, used_of, why_stopped
 from fleet.planner.units import (
     DEAF_SAID,
     DISCONNECTED_GRACE,

@@ -9,6 +9,10 @@ them saw is kept, counted to the pool's max, and never deleted.
 Each run of `fleet apply` notes at the provider, never in what a machine is made from, until when
 it vouches. A machine that no stack knows is vouched for by nobody. Where its provider can note
 nothing, the journal of runs is the only witness.
+
+`previously: old` hands the machines and the stack of a renamed pool over to the pool that says
+so. Names and labels of what exists stay; the store then remembers whose the stack is, so that the
+key may be dropped after an apply.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

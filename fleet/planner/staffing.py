@@ -2,26 +2,35 @@
 
 Each place's requests are spread over its workers in the order of service: who comes next goes to
 the worker that is expected to be free first.
+
+A request that gets none has a reason, and a line of fleet.yaml that decides it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cache, partial
 from heapq import heapreplace
-from itertools import islice
+from itertools import groupby, islice
+from typing import NamedTuple
 
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
-from fleet.model.plan import BudgetVerdict, Cause, Reason
+from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved, rate
 from fleet.planner.allocation import Allocation
-from fleet.planner.demand import Ordered, Place, Rank, Supply
-from fleet.planner.durations import USUAL
+from fleet.planner.demand import Ordered, Path, Place, Rank, Row, Signed, Supply
+from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.formulation import Stop
-from fleet.planner.machine_inputs import Option, new_inputs, renamed
+from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import CAPACITY, State, Unit, is_busy
-from fleet.schema.model import Fleet, StaticPool, serves_queue
-from fleet.tagrules import Offer, offer_of_pool, offer_of_worker
+from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
+from fleet.schema.units import write_duration
+from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, offer_of_pool, offer_of_worker
+from fleet.tagrules.offers import Nearness
+from fleet.tagrules.sources import BUILD_ARCH
+from fleet.tagrules.vocabulary import tag_name
 
 
 def find_supplies(
@@ -212,3 +221,274 @@ def _why(place: Place, load: _Load, turn: int) -> Why:
 def _seconds(request: Ordered, place: Place) -> int:
     seconds = request.seconds_on(*place.kinds)
     return USUAL if seconds is None else seconds
+
+
+def find_unserved(
+    fleet: Fleet,
+    world: World,
+    pool_plans: Mapping[str, PoolPlan],
+    demand: Sequence[Signed],
+    service: Service,
+) -> Iterator[Unserved]:
+    """Yield the requests that get no machine in this run, by signature and cause."""
+    if not service.unserved:
+        return
+    own = {
+        name: pool_plan.offer
+        for name, pool_plan in pool_plans.items()
+        if pool_plan.pool is not None
+    }
+    offers = {
+        name: own.get(name) or offer_of_pool(fleet, name, world.versions)
+        for name in sorted(fleet.pools)
+    }
+    near = cache(
+        lambda queue: Nearness(
+            {name: offers[name] for name in offers if serves_queue(fleet.pools[name], queue)}
+        )
+    )
+    # Requests that ask the same, with whatever priority, are as near to a pool.
+    nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
+    used = used_of(service.budgets)
+    causes = _Causes(pool_plans, service.unserved.values(), used)
+    for signed in demand:
+        groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
+        # Those who come one after the other are mostly stopped by the same.
+        for (stops, seconds), alike in groupby(
+            signed.requests, partial(_stopped, signed, service)
+        ):
+            if stops is not None:
+                number = causes.number_of(stops)
+                groups[number, seconds] += [request.key for request in alike]
+        for (number, seconds), keys in groups.items():
+            late = tuple(_late(fleet, pool_plans, signed, seconds))
+            because, path, blocked = _with_late(causes.of(signed, number), late)
+            if not blocked:
+                because, path = _why_held(fleet, signed) or nearest(signed.queue, signed.ask)
+            yield Unserved(
+                signature=signed.id,
+                requests=tuple(keys),
+                count=len(keys),
+                because=because,
+                path=path,
+                blocked=blocked,
+            )
+
+
+def _stopped(
+    signed: Signed, service: Service, request: Ordered
+) -> tuple[tuple[Stop, ...] | None, int | None]:
+    """Return what stops a request, and how long it runs where it has a deadline."""
+    has_end = signed.timing is not None and signed.timing.deadline is not None
+    return service.unserved.get(request.key), request.seconds if has_end else None
+
+
+def _late(
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], signed: Signed, seconds: int | None
+) -> Iterator[Blocked]:
+    """Yield the pools on whose machines a request cannot end before its deadline."""
+    timing = signed.timing
+    if timing is None or timing.deadline is None or seconds is None:
+        return
+    own = timing.own_deadline
+    path = () if own else ("queues", signed.queue, "deadline")
+    whose = "its own deadline" if own else f"the deadline of queue {signed.queue}"
+    for pool in signed.machines_of:
+        pool_plan = pool_plans.get(pool)
+        kinds = [kind_at(fleet, pool, way.type) for way in pool_plan.options] if pool_plan else []
+        if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
+            fastest = min(timing.on(kind, seconds) or 0 for kind in kinds)
+            because = (
+                f"pool {pool} needs {write_duration(fastest)} for it, and {whose} is "
+                f"{write_duration(timing.deadline)}"
+            )
+            yield Blocked(pool=pool, because=because, path=path)
+
+
+_Cause = tuple[str, Path, tuple[Blocked, ...]]
+"""What stops a request in a sentence, the line that decides, and each pool that would fit."""
+
+
+def _with_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
+    """Return a cause with the pools where a request cannot end in time."""
+    if not late:
+        return cause
+    because, path, blocked = cause
+    others = (each for each in blocked if each.pool not in {pool.pool for pool in late})
+    said = "; ".join(filter(None, (because, *(each.because for each in late))))
+    return said, path or late[0].path, (*others, *late)
+
+
+class _Causes:
+    """What stops requests: said once for all that fit the same pools and are stopped alike."""
+
+    def __init__(
+        self,
+        pool_plans: Mapping[str, PoolPlan],
+        stopped: Collection[tuple[Stop, ...]],
+        used: "Used",
+    ) -> None:
+        self._drafts = pool_plans
+        self._used = used
+        # Those who are stopped by the same share one tuple, which is slow to hash.
+        self._stops = dict(zip(map(id, stopped), stopped, strict=True))
+        first: dict[tuple[Stop, ...], int] = {}
+        self._numbers = {known: first.setdefault(s, known) for known, s in self._stops.items()}
+        self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
+
+    def number_of(self, stops: tuple[Stop, ...]) -> int:
+        """Return a number that is the same for what stops alike."""
+        return self._numbers[id(stops)]
+
+    def of(self, signed: Signed, number: int) -> _Cause:
+        """Return what stops requests of a signature; nothing where no pool fits it."""
+        key = signed.machines_of, number
+        if key not in self._known:
+            stops = self._stops[number]
+            found = tuple(_blocked(self._drafts, signed.machines_of, stops, self._used))
+            path = found[0].blocked.path if found else ()
+            self._known[key] = _say_once(found), path, _distinct(found)
+        return self._known[key]
+
+
+class _Stopped(NamedTuple):
+    """What keeps a pool from making one machine more; of a limit, what room it leaves."""
+
+    blocked: Blocked
+    room: Decimal | None = None
+
+    @property
+    def what(self) -> tuple[Path, str]:
+        """Return what it is: a limit, whatever it leaves in which period, else the sentence."""
+        return self.blocked.path, self.blocked.because if self.room is None else ""
+
+
+def _blocked(
+    pool_plans: Mapping[str, PoolPlan], pools: Iterable[str], stops: Sequence[Stop], used: "Used"
+) -> Iterator[_Stopped]:
+    """Yield every pool that fits and what keeps it from making one machine more."""
+    rows = {stop.place: stop.rows for stop in stops}
+    for pool in pools:
+        pool_plan = pool_plans.get(pool)
+        if pool_plan is None:
+            continue
+        if pool_plan.closed:
+            because = f"pool {pool} creates no machines: {pool_plan.closed}"
+            yield _Stopped(Blocked(pool=pool, because=because, path=_path_of_closed(pool_plan)))
+            continue
+        for option in pool_plan.options:
+            if option.closed:
+                because = f"pool {pool} creates no {option.type}: {option.closed}"
+                path = _path_of_option(pool_plan, option)
+                yield _Stopped(Blocked(pool=pool, because=because, path=path))
+            for row in rows.get(option.key, ()):
+                because = _with_planned(row, option.key, used)
+                yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
+        for place in sorted(rows.keys() - {option.key for option in pool_plan.options}):
+            # A machine is free there, and a limit keeps it from who waits.
+            for row in rows[place] if place.partition("~")[0] == pool else ():
+                because = _with_planned(row, place, used)
+                yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
+
+
+Used = Mapping[tuple[Path, str], BudgetVerdict]
+"""How far each budget is used up, by its key and its period."""
+
+
+def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
+    """Return how far budgets are used up, where that is known."""
+    return {(budget.path, budget.when): budget for budget in budgets if budget.known}
+
+
+def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
+    """Return why a limit stops one more; of a budget with what this plan takes of it."""
+    budget = used.get((row.path, row.when))
+    if budget is None:
+        return row.because
+    whose = row.path[:2] != ("budgets", budget.budget)
+    name = f"the budget of pool {budget.budget}" if whose else f"budget {budget.budget}"
+    return (
+        f"{name} has {budget.left or 0:.2f} of {rate(budget.limit)} {budget.unit} left "
+        f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
+        f"{budget.planned:.2f} planned), and one {what} more needs {need:.2f}"
+    )
+
+
+def _with_planned(row: Row, place: str, used: Used) -> str:
+    """Return why a limit stops a request at a place."""
+    work = [amount for (_, at), amount in row.requests.items() if at == place]
+    need = row.machines.get(place, Decimal(0)) + min(work, default=Decimal(0))
+    return why_stopped(row, need, "request", used)
+
+
+def _path_of_closed(pool_plan: PoolPlan) -> Path:
+    """Return the line that decides that a pool makes no machine at all."""
+    if pool_plan.options and pool_plan.closed == why_closed(pool_plan.options):
+        return _path_of_option(pool_plan, pool_plan.options[0])
+    return ("pools", pool_plan.name)
+
+
+def _path_of_option(pool_plan: PoolPlan, option: Option) -> Path:
+    """Return the line that decides that nothing is made in one way."""
+    if pool_plan.choice.closed and option.closed == pool_plan.choice.closed:
+        return pool_plan.choice.path
+    return ("pools", pool_plan.name, "machine")
+
+
+def _distinct(found: Sequence[_Stopped]) -> tuple[Blocked, ...]:
+    """Return what stops a request, but of one limit in two periods what leaves as much once."""
+    kept: dict[tuple[object, ...], Blocked] = {}
+    for each in found:
+        kept.setdefault((each.blocked.pool, each.what, each.room), each.blocked)
+    return tuple(kept.values())
+
+
+def _say_once(found: Sequence[_Stopped]) -> str:
+    """Return what stops a request; of one limit in two periods only what leaves less."""
+    tightest: dict[tuple[Path, str], _Stopped] = {}
+    for each in found:
+        known = tightest.setdefault(each.what, each)
+        if each.room is not None and known.room is not None and each.room < known.room:
+            tightest[each.what] = each
+    return "; ".join(dict.fromkeys(each.blocked.because for each in tightest.values()))
+
+
+def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
+    """Return why the queue may not have it served at all; None where it may."""
+    if not signed.held:
+        return None
+    first = min(signed.refused, key=lambda each: each.is_sure)
+    if not first.is_sure:
+        return f"{first.because}; waits until that can be read", first.path
+    if isinstance(fleet.queues.get(signed.queue), TicketQueue):
+        return f"{first.because}; the ticket gets no machine without it", first.path
+    return f"{first.because}, and the queue stored the tag with it", first.path
+
+
+def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, Path]:
+    """Name the pool that comes nearest, and what stands between."""
+    if not near.offers:
+        return f"no pool serves queue {queue}", ("pools",)
+    wrong, _, name = min(near.count_mismatches(ask))
+    if not wrong:
+        return (
+            f"pool {name} fits, but is on demand: only for requests that ask for it"
+            if not isinstance(fleet.pools[name], StaticPool)
+            else f"pool {name} fits, but all its workers are in use"
+        ), ("pools", name)
+    mismatch = find_mismatch(ask, near.offers[name])
+    key = _key_of(mismatch) if isinstance(fleet.pools[name], Pool) else "provides"
+    has = [f"{tag}={number:f}" for tag, number in near.offers[name].numbers]
+    small = {tag_name(minimum) for minimum in mismatch.too_small}
+    figures = ", ".join(each for each in has if tag_name(each) in small)
+    but = f" (it has {figures})" if figures else ""
+    return f"no pool fits; nearest is {name}, which {mismatch}{but}", ("pools", name, key)
+
+
+def _key_of(mismatch: Mismatch) -> str:
+    """Return the key of a pool that decides what its workers lack, or require."""
+    if any(tag.startswith(BUILD_ARCH) for tag in mismatch.missing):
+        return "image"
+    if mismatch.too_small:
+        return "machine"
+    return "provides" if mismatch.missing or not mismatch.not_brought else "requires"

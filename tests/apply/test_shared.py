@@ -12,7 +12,7 @@ from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.errors import FleetError
 from fleet.model.facts import Base, Listing, Unknown, World
 from fleet.model.outcome import StackOutcome
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import parts_of
 from fleet.ports import Engine, Step
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -6,7 +6,7 @@ from fleet.apply.selection import Selection, selected_part
 from fleet.model.facts import Base, BaseChange, Unknown
 from fleet.model.plan import Plan
 from fleet.model.saved_plan import find_drift
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.report.plan_markdown import plan_to_markdown

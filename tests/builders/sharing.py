@@ -3,7 +3,7 @@
 from fleet.guard import guard
 from fleet.model.facts import Base, World
 from fleet.model.plan import Plan
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_reading, a_request, a_world

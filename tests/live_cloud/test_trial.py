@@ -15,7 +15,7 @@ from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.engines.projects import Account
 from fleet.model.facts import WorkerInputs
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import parts_of
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
 from tests.builders import a_fleet
 from tests.fakes.aws import Amazon

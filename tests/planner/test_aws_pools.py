@@ -3,7 +3,7 @@
 from fleet.guard import guard
 from fleet.model.facts import Attempt, AttemptResult, Base, Listing, World
 from fleet.model.plan import Create, Plan
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool, a_reading, a_request, a_world

@@ -5,8 +5,13 @@ from typing import Any
 import pytest
 
 from fleet.model.facts import Base, Unknown
-from fleet.planner.shared_stacks import made_without, shared_settings, wanted_parts
-from fleet.planner.stack_inputs import parts_of, settings_of
+from fleet.planner.shared_stacks import (
+    made_without,
+    parts_of,
+    settings_of,
+    shared_settings,
+    wanted_parts,
+)
 from fleet.schema.model import Fleet, Pool
 from tests.builders import a_fleet, a_listing, a_pool, a_stack, a_world, some_inputs
 from tests.builders.sentences import tells

@@ -2,8 +2,7 @@
 
 from fleet.model.facts import Unknown
 from fleet.model.plan import Create
-from fleet.planner.shared_stacks import shared_settings, wanted_parts
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import parts_of, shared_settings, wanted_parts
 from tests.builders import (
     a_stack,
     a_world,

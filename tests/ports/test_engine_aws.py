@@ -9,7 +9,7 @@ import pytest
 from fleet.errors import StackFailed
 from fleet.model.facts import Base
 from fleet.planner.failures import classify
-from fleet.planner.stack_inputs import parts_of
+from fleet.planner.shared_stacks import parts_of
 from fleet.ports import Step
 from tests.builders import NOW, a_fleet
 from tests.fakes.aws import PROVIDER, tag_list

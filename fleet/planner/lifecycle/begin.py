@@ -15,8 +15,8 @@ from fleet.planner.lifecycle.failed import (
     delete_failed,
     delete_stopped,
     drain_failed,
+    finish_interrupted,
 )
-from fleet.planner.lifecycle.interrupted import finish_interrupted
 from fleet.planner.lifecycle.orphans import delete_orphans
 from fleet.planner.lifecycle.replace import mark_outdated, mark_worn
 from fleet.planner.lifecycle.returned import delete_returned
@@ -27,11 +27,11 @@ from fleet.planner.machine_inputs import (
     known_names,
     options_of,
     why_closed,
+    with_begun,
     wont_make,
     worker_names,
 )
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.recognition import with_begun
 from fleet.planner.shared_stacks import shared_settings
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import offer_of_pool
