@@ -1,6 +1,6 @@
 """What the stack of each kind of provider gets: settings of its machines, and what they share.
 
-A base stack holds what is shared: one per provider, brought up before anything is planned that
+A shared stack holds it: one per provider, brought up before anything is planned that
 needs it. What machines were made with stays while they do, even when fleet.yaml no longer asks
 for it. What an engine can only change by replacing it counts as changed here; the engine knows.
 
