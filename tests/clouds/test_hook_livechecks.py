@@ -7,6 +7,7 @@ import pytest
 
 from fleet.model.facts import Listing, MachineState, Unknown
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_over, write_hooks
 
@@ -68,7 +69,7 @@ def test_a_check_that_cannot_be_started_says_nothing_of_a_machine(folder: Path) 
     listing = hooks_over(folder, livecheck=["./nothing"]).list("debian")
 
     assert isinstance(listing, Unknown)
-    assert "livecheck: ./nothing cannot be started" in listing.unknown
+    assert tells(listing.unknown, "livecheck", "./nothing", "started")
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_checks(folder: Path) -> None:
@@ -93,7 +94,7 @@ def test_a_memory_that_is_damaged_is_named(folder: Path) -> None:
     listing = hooks_over(folder).list("debian")
 
     assert isinstance(listing, Unknown)
-    assert "state/livechecks.json: not a record of livechecks" in listing.unknown
+    assert tells(listing.unknown, "state/livechecks.json", "not a record")
 
 
 def test_without_a_livecheck_none_has_failed_and_nothing_is_noted(folder: Path) -> None:

@@ -12,6 +12,7 @@ from fleet.clouds.hooks.machines import HookMachines
 from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_among, write_hooks
 
@@ -302,7 +303,7 @@ def test_a_broken_memory_makes_all_unknown(tmp_path: Path) -> None:
     listing = cloud.list("debian")
 
     assert isinstance(listing, Unknown)
-    assert "not a record of machines (format fleet-hook-machines-1)" in listing.unknown
+    assert tells(listing.unknown, "fleet-hook-machines-1")
 
 
 def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> None:

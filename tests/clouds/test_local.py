@@ -14,6 +14,7 @@ from fleet.model.user_data import write_user_data
 from fleet.schema.model import Faults
 from fleet.state.processes import end, is_alive
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
 from tests.rigs.local_machines import (
     NAME,
@@ -264,7 +265,7 @@ def test_a_record_that_is_damaged_is_named_and_nothing_is_taken_for_gone(
         cloud.delete(machine_id)
 
     assert isinstance(unknown, Unknown)
-    assert f"{NAME}/machine.json: not a machine's record" in unknown.unknown
+    assert tells(unknown.unknown, f"{NAME}/machine.json", "record")
     assert is_alive(process_of(folder))
 
 

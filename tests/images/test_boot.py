@@ -13,6 +13,7 @@ import pytest
 
 from fleet.images.boot import Booted, Trial, boot_image, choose_accelerator
 from fleet.images.fake_debusine import Stage, StandIn
+from tests.builders.sentences import tells
 from tests.fakes.qemu import install_qemu, pid_of
 from tests.rigs.image_disks import needs_firmware, needs_programs
 from tests.rigs.process import ROOT, clean_environment
@@ -98,9 +99,7 @@ def test_a_machine_whose_worker_never_comes_fails_when_its_time_is_over(bench: B
     booted = bench.boot(limit=0.5)
 
     (problem,) = booted.problems
-    assert problem.startswith(
-        f"{bench.console}: after 0 s its worker never registered with the token: see there whether"
-    )
+    assert tells(problem, bench.console, "0 s", "registered")
     told = r"booting under TCG, \d+ s: not yet: its worker registered"
     assert re.match(told, bench.told[0])
 
@@ -110,10 +109,7 @@ def test_a_machine_that_switches_itself_off_fails_at_once(bench: Bench) -> None:
 
     (problem,) = bench.boot(limit=60).problems
 
-    assert problem == (
-        f"{bench.console}: the machine switched itself off, or panicked, before its worker was "
-        "ready: see there why"
-    )
+    assert tells(problem, bench.console, "switched itself off")
 
 
 def test_a_qemu_that_cannot_is_told_with_what_it_said(bench: Bench) -> None:
@@ -121,9 +117,7 @@ def test_a_qemu_that_cannot_is_told_with_what_it_said(bench: Bench) -> None:
 
     (problem,) = bench.boot(limit=60).problems
 
-    assert problem == (
-        f"{bench.folder / 'disk.qcow2'}: QEMU ended with 1: qemu: could not open the disk"
-    )
+    assert tells(problem, bench.folder / "disk.qcow2", "QEMU", "1", "could not open the disk")
 
 
 def test_a_worker_that_is_refused_is_told_so(bench: Bench) -> None:
@@ -131,9 +125,7 @@ def test_a_worker_that_is_refused_is_told_so(bench: Bench) -> None:
 
     problems = bench.boot(limit=60, token="b" * 64).problems
 
-    assert problems[-1] == (
-        "the server refused POST /api/1.0/worker/register/: 400: see there why it was asked that"
-    )
+    assert tells(problems[-1], "POST", "/api/1.0/worker/register/", "400")
 
 
 def test_a_token_on_the_console_is_a_problem_and_is_not_kept(bench: Bench) -> None:
@@ -141,9 +133,7 @@ def test_a_token_on_the_console_is_a_problem_and_is_not_kept(bench: Bench) -> No
 
     (problem,) = bench.boot().problems
 
-    assert problem == (
-        f"{bench.console}: the machine printed its token on the console: see there what did"
-    )
+    assert tells(problem, bench.console, "token")
     assert bench.console.read_text() == "Linux boots and shows ***\n"
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from fleet.images.checks import check_image
 from tests.builders.image_trees import ImageTree, a_recipe
+from tests.builders.sentences import tells
 
 WANTED = "/etc/systemd/system/multi-user.target.wants/debusine-worker.service"
 AGAIN = "remove it at the end of the build and build again"
@@ -32,34 +33,23 @@ def test_nothing_is_wrong_with_an_image_that_is_fit_for_use(image: ImageTree) ->
 def test_the_service_has_to_be_there(image: ImageTree) -> None:
     image.remove("/usr/lib/systemd/system/debusine-worker.service")
 
-    assert problems(image) == [
-        (
-            "/usr/lib/systemd/system/debusine-worker.service is missing: install the package "
-            "debusine-worker"
-        )
-    ]
+    (problem,) = problems(image)
+    path = "/usr/lib/systemd/system/debusine-worker.service"
+    assert tells(problem, path, "missing", "package debusine-worker")
 
 
 def test_the_service_has_to_be_enabled(image: ImageTree) -> None:
     image.remove(WANTED)
 
-    assert problems(image) == [
-        (
-            f"{WANTED} is missing, so that no boot starts the worker: have the build run "
-            "`systemctl enable debusine-worker.service`"
-        )
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, WANTED, "missing", "`systemctl enable debusine-worker.service`")
 
 
 def test_the_service_must_not_be_masked(image: ImageTree) -> None:
     image.link("/etc/systemd/system/debusine-worker.service", "/dev/null")
 
-    assert problems(image) == [
-        (
-            "/etc/systemd/system/debusine-worker.service masks the worker: it never starts; "
-            "remove that link"
-        )
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, "/etc/systemd/system/debusine-worker.service", "masks", "remove")
 
 
 def test_something_has_to_bring_up_the_network(image: ImageTree) -> None:
@@ -68,7 +58,7 @@ def test_something_has_to_bring_up_the_network(image: ImageTree) -> None:
 
     (problem,) = problems(image)
 
-    assert problem.startswith(f"{wants}/systemd-networkd.service is missing, and nothing else")
+    assert tells(problem, f"{wants}/systemd-networkd.service", "missing", "nothing")
     image.link(f"{wants}/networking.service", "/usr/lib/systemd/system/networking.service")
     assert problems(image) == []
 
@@ -76,9 +66,8 @@ def test_something_has_to_bring_up_the_network(image: ImageTree) -> None:
 def test_the_worker_has_to_be_a_user(image: ImageTree) -> None:
     image.put("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
 
-    assert problems(image) == [
-        "/etc/passwd knows no user debusine-worker: install the package debusine-worker"
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, "/etc/passwd", "user debusine-worker", "package debusine-worker")
 
 
 @pytest.mark.parametrize("path", ["/etc/debusine/worker", "/var/lib/debusine/worker"])
@@ -87,8 +76,7 @@ def test_the_folders_of_the_worker_have_to_be_its_own(image: ImageTree, path: st
 
     (problem,) = problems(image)
 
-    assert problem.startswith(f"{path} belongs to 0:0, debusine-worker is 998:998 (")
-    assert problem.endswith("): give it to debusine-worker")
+    assert tells(problem, path, "0:0", "debusine-worker", "998:998", "debusine-worker")
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o777])
@@ -109,7 +97,7 @@ def test_the_folders_of_the_worker_have_to_be_there(image: ImageTree) -> None:
 
     (problem,) = problems(image)
 
-    assert problem.startswith("/var/lib/debusine/worker is no folder (")
+    assert tells(problem, "/var/lib/debusine/worker", "no folder")
 
 
 @pytest.mark.parametrize("path", ["/etc/subuid", "/etc/subgid"])
@@ -118,7 +106,7 @@ def test_unshare_needs_a_range_of_users(image: ImageTree, path: str) -> None:
 
     (problem,) = problems(image)
 
-    assert problem.startswith(f"{path} gives debusine-worker no range, so that unshare maps no")
+    assert tells(problem, path, "debusine-worker", "unshare")
     assert problems(image, enable_backends=["incus"]) == []
 
 
@@ -127,31 +115,19 @@ def test_a_configuration_waits_for_user_data_unless_it_is_baked_in(image: ImageT
     image.put(path, "[General]\napi-url = https://debusine.example.org/api\n")
 
     assert problems(image, api_url="https://debusine.example.org/") == []
-    assert problems(image) == [
-        (
-            f"{path} is there, yet the recipe has no api_url: the worker would start before its "
-            "user data came; remove it, or write api_url into fleet.yaml"
-        )
-    ]
-    assert problems(image, api_url="https://other.example.org") == [
-        (
-            f"{path} does not say https://other.example.org, the recipe's api_url: build the "
-            "image again"
-        )
-    ]
+    (early,) = problems(image)
+    assert tells(early, path, "api_url", "remove", "api_url", "fleet.yaml")
+    (other,) = problems(image, api_url="https://other.example.org")
+    assert tells(other, path, "https://other.example.org", "api_url", "build")
 
 
 def test_user_data_needs_cloud_init(image: ImageTree) -> None:
     image.remove("/usr/bin/cloud-init")
     image.put("/etc/cloud/cloud-init.disabled", "")
 
-    assert problems(image) == [
-        "/usr/bin/cloud-init is missing, so that no token arrives: install cloud-init",
-        (
-            "/etc/cloud/cloud-init.disabled keeps cloud-init from running, so that no token "
-            "arrives: remove it"
-        ),
-    ]
+    missing, disabled = problems(image)
+    assert tells(missing, "/usr/bin/cloud-init", "missing", "token", "install cloud-init")
+    assert tells(disabled, "/etc/cloud/cloud-init.disabled", "token", "remove")
 
 
 @pytest.mark.parametrize(
@@ -184,12 +160,9 @@ def test_each_backend_and_task_needs_its_programs(
 ) -> None:
     image.remove(f"/usr/bin/{program}")
 
-    assert problems(image, **recipe) == [
-        (
-            f"/usr/bin/{program} is missing, which {what} needs: install its package (role "
-            f"debusine_worker), or leave {what.split()[1]} out of the recipe"
-        )
-    ]
+    (problem,) = problems(image, **recipe)
+    name = what.split()[1]
+    assert tells(problem, f"/usr/bin/{program}", "missing", what, "debusine_worker", name)
 
 
 def test_a_program_that_nobody_may_start_or_that_leads_nowhere_is_missing(
@@ -217,18 +190,15 @@ def test_no_machine_id_is_baked_in(image: ImageTree, path: str) -> None:
 
     image.put(path, "0123456789abcdef0123456789abcdef\n")
 
-    assert problems(image) == [f"{path} holds an id, which all machines would share: empty it"]
+    (problem,) = problems(image)
+    assert tells(problem, path, "id", "empty")
 
 
 def test_no_host_name_of_the_builder_is_baked_in(image: ImageTree) -> None:
     image.put("/etc/hostname", "builder-7\n")
 
-    assert problems(image) == [
-        (
-            "/etc/hostname says builder-7, the builder's name or one that all machines would "
-            "share: write localhost into it"
-        )
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, "/etc/hostname", "builder-7", "localhost")
 
 
 def test_no_name_servers_of_the_builder_are_baked_in(image: ImageTree) -> None:
@@ -237,12 +207,8 @@ def test_no_name_servers_of_the_builder_are_baked_in(image: ImageTree) -> None:
 
     image.put("/etc/resolv.conf", "nameserver 192.0.2.1\n")
 
-    assert problems(image) == [
-        (
-            "/etc/resolv.conf holds the builder's name servers: replace it by a link to "
-            "../run/systemd/resolve/stub-resolv.conf"
-        )
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, "/etc/resolv.conf", "../run/systemd/resolve/stub-resolv.conf")
 
 
 @pytest.mark.parametrize(
@@ -271,9 +237,8 @@ def test_nothing_of_apt_is_left(image: ImageTree, folder: str, name: str, do: st
     image.put(f"{folder}/{name}", "x")
     image.put(f"{folder}/zz", "x")
 
-    assert problems(image) == [
-        f"{folder} still holds {name} and 1 more: run `{do}` at the end of the build"
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, folder, name, "1 more", f"`{do}`")
 
 
 @pytest.mark.parametrize(
@@ -289,9 +254,8 @@ def test_how_the_builder_reached_its_mirror_is_not_baked_in(
 ) -> None:
     image.put(f"/etc/apt/apt.conf.d/{name}", text)
 
-    assert problems(image) == [
-        f"/etc/apt/apt.conf.d/{name} is how the builder's apt was told to work: {AGAIN}"
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, f"/etc/apt/apt.conf.d/{name}", AGAIN)
 
 
 @pytest.mark.parametrize(
@@ -334,9 +298,8 @@ def test_no_secret_is_baked_in(image: ImageTree, path: str) -> None:
 
     image.put(path, "secret")
 
-    assert problems(image) == [
-        f"{path} is a secret that every machine and every reader would get: {AGAIN}"
-    ]
+    (problem,) = problems(image)
+    assert tells(problem, path, "secret", AGAIN)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from fleet.model.facts import Unknown
 from fleet.model.images import Publication, Rental, Version, recipe_digest
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW, a_fleet, ago
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 
 ROLE = "a1"
@@ -100,7 +101,7 @@ def test_newer_packages_make_it_due() -> None:
     image = due(built(), news=(worker, fix))
 
     assert reasons(image) == ["newer-worker", "security-update"]
-    assert image.causes[0].because == "trixie has debusine-worker 2, it has 1"
+    assert tells(image.causes[0].because, "trixie", "debusine-worker 2", "1")
 
 
 def test_a_newer_worker_than_the_recipe_names_is_no_news() -> None:
@@ -131,7 +132,7 @@ def test_a_missing_publication_is_due_alone(state: str) -> None:
 
     image = due(built(state=state, publications=uploaded), publish=["hetzner", "aws"])
 
-    assert image.causes[0].because == "20261121T060000Z is not published at aws"
+    assert tells(image.causes[0].because, "20261121T060000Z", "aws")
     assert (image.steps, image.version) == (("publish",), built().version)
 
 
@@ -148,7 +149,7 @@ def test_a_failed_build_is_retried_after_an_hour_and_the_last_good_one_serves() 
     image = due(good, failed(0.5))
 
     assert (image.is_due, image.serving) == (False, good.version)
-    assert image.waits == "it failed once, the last time: no space"
+    assert tells(image.waits, "failed", "once", "no space")
     assert image.waits_until == NOW + timedelta(minutes=30)
     assert due(good, failed(1)).is_due
 

@@ -17,6 +17,7 @@ from fleet.images.folder import (
     version_at,
     write_manifest,
 )
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_manifest
 
 IMAGE = "trixie-amd64"
@@ -114,7 +115,7 @@ def test_builds_are_listed_the_oldest_first_and_a_broken_one_says_why(tmp_path: 
     first, second = list_builds(tmp_path, IMAGE)
 
     assert (first.image, first.version, first.manifest) == (IMAGE, VERSION, None)
-    assert f"{folder / 'manifest.json'} is no manifest: image: " in first.problem
+    assert tells(first.problem, folder / "manifest.json", "image")
     assert second.manifest == a_manifest(image=IMAGE, version="20261122T203000Z").model_copy(
         update={"files": second.manifest.files if second.manifest else {}}
     )

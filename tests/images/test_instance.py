@@ -18,6 +18,7 @@ from fleet.images.role import RoleFailed
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.rigs.machines import TOLD, VERSION, MachineRig
 
 
@@ -144,11 +145,8 @@ def test_no_snapshot_is_taken_of_what_is_not_fit_for_use(rig: MachineRig) -> Non
         rig.build()
 
     first, second = str(failed.value).splitlines()
-    assert first == (
-        "the baked image is not usable: /etc/machine-id holds an id, which all machines would "
-        "share: empty it"
-    )
-    assert "/etc/hostname says builder-7" in second
+    assert tells(first, "/etc/machine-id", "empty")
+    assert tells(second, "/etc/hostname", "builder-7")
     assert rig.left() == []
     assert not any(each.path.endswith("/create_image") for each in rig.api.requests)
 

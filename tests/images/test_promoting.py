@@ -9,6 +9,7 @@ from fleet.model.images import State, Version
 from fleet.model.plan import Promotion, Reason
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_plan, a_pool, a_sim_fleet, a_sim_world
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.fakes.store import FakeStore, Shelf
 
@@ -47,7 +48,7 @@ def test_a_candidate_boots_beside_the_current_version() -> None:
     assert done == (f"trixie {NEW}",)
     assert states == {OLD: "current", NEW: "candidate"}
     assert journal == [f"image trixie: promote to candidate (20%) {NEW}"]
-    assert said == [f"image trixie: promote to candidate (20%) {NEW}: it passed its test"]
+    assert [tells(each, "trixie", "candidate", "20%", NEW) for each in said] == [True]
 
 
 def test_a_version_that_becomes_current_makes_the_other_the_previous_one() -> None:
@@ -74,8 +75,8 @@ def test_a_version_that_somebody_moved_meanwhile_stays_as_they_left_it() -> None
 
     assert (done, journal) == ((), [])
     assert states == {OLD: "current", NEW: "retired"}
-    why = f"image trixie {NEW} is no longer candidate"
-    assert said == [f"image trixie: promote to current {NEW} failed: {why}"]
+    (line,) = said
+    assert tells(line, "trixie", "current", NEW, "failed", f"image trixie {NEW}", "candidate")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from fleet.images.due import sources_of
 from fleet.images.folder import list_builds, verify
 from fleet.model.images import BuildOrder, BuildStep, Manifest
 from fleet.schema.model import ImageRecipe
+from tests.builders.sentences import tells
 from tests.rigs import image_disks
 from tests.rigs.debusine_builds import DISK, DebusineBuilds
 from tests.rigs.loopback import Answer, Loopback
@@ -207,10 +208,7 @@ def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
         site.build()
 
     kept = site.images / "trixie/20261121T080000Z.log"
-    assert str(caught.value) == (
-        f"work request 7 at {site.server.url} is completed with failure: its page there shows "
-        f"why; its last output:\n{said}\n{kept} holds all"
-    )
+    assert tells(str(caught.value), "work request 7", site.server.url, said, kept)
     assert kept.read_text(encoding="utf-8").endswith(f"== cmd.log\n{log}")
 
 

@@ -8,6 +8,7 @@ import pytest
 from fleet.errors import FleetError
 from fleet.images.diskfile import Plan, lacking, newest_kernel, prepare_root
 from fleet.images.roots import clean
+from tests.builders.sentences import tells
 
 
 def a_root(folder: Path, *names: str) -> Path:
@@ -118,6 +119,4 @@ def test_a_missing_file_that_makes_a_bios_boot_is_told_before_anything_is_baked(
     there.touch()
 
     assert (lacking("amd64", there), lacking("arm64", absent)) == ("", "")
-    assert lacking("amd64", absent) == (
-        f"this computer lacks {absent}; on Debian: apt install syslinux-common"
-    )
+    assert tells(lacking("amd64", absent), absent, "apt install syslinux-common")

@@ -14,6 +14,7 @@ from fleet.migrate.delivery import Delivery, deliver
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.debusine.task_rules import TaskRules
 from fleet.schema.model import DebusineQueue
+from tests.builders.sentences import tells
 
 PATH = "fleet/debian-ci.yaml"
 POWERFUL = "worker:class:powerful"
@@ -114,9 +115,9 @@ class TaskRulesSuite:
         missing = api.rules(collection="other").read()[api.place]
 
         assert isinstance(wrong, Unknown)
-        assert "status 403: its token may not" in wrong.unknown
+        assert tells(wrong.unknown, "403", "token")
         assert isinstance(missing, Unknown)
-        assert "status 404: there is no such workspace or collection" in missing.unknown
+        assert tells(missing.unknown, "404", "workspace")
 
     def test_an_entry_that_the_server_does_not_know_is_refused(self, api: Server) -> None:
         owner = api.rules(api.owner)

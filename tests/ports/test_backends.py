@@ -19,6 +19,7 @@ from fleet.engines.pulumi_backends import (
 )
 from fleet.engines.pulumi_state import break_dead_locks, drop_locks, find_locks, read_checkpoint
 from fleet.errors import Locked, StoreFailed
+from tests.builders.sentences import tells
 from tests.fakes.aws import CREDENTIALS
 from tests.rigs.backends import backend, backend_url, postgres_url
 from tests.rigs.loopback import Answer, Loopback
@@ -154,7 +155,7 @@ def test_an_s3_that_is_down_is_said_without_its_credentials(
     with pytest.raises(StoreFailed) as caught:
         objects.read(KEY)
 
-    assert str(caught.value) == "s3://states does not answer: EndpointConnectionError"
+    assert tells(str(caught.value), "s3://states", "answer")
 
 
 def test_an_s3_without_credentials_says_that_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +174,7 @@ def test_a_database_that_is_down_is_said_without_its_password() -> None:
     with pytest.raises(StoreFailed) as caught:
         objects.read(KEY)
 
-    assert str(caught.value).startswith("postgres://127.0.0.1:1/states does not answer: ")
+    assert tells(str(caught.value), "postgres://127.0.0.1:1/states", "answer")
     assert "hunter2" not in str(caught.value)
 
 

@@ -7,6 +7,7 @@ import pytest
 from fleet.engines.pulumi_automation import Events
 from fleet.planner.failures import classify
 from fleet.ports import Step
+from tests.builders.sentences import tells
 
 if TYPE_CHECKING:
     from pulumi.automation import EngineEvent
@@ -112,9 +113,7 @@ def test_the_code_of_a_failure_is_kept_wherever_it_stands() -> None:
     events(event(BRIDGED, URN))
 
     (said,) = events.failed.values()
-    assert said == (
-        "resource limit exceeded; creating it: limit reached (resource_limit_exceeded)"
-    )
+    assert tells(said, "creating", "limit reached", "resource_limit_exceeded")
     assert classify(said) == "quota"
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.tool import a_program, bare_environment, run_tool
 
 TOOL = "pulumi_plugins.py"
@@ -59,8 +60,8 @@ def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str
     done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"{NAME} is ABSENT: download: " in done.stderr
-    assert "build: there is no `go` on PATH" in done.stderr
+    assert tells(done.stderr, NAME, "ABSENT")
+    assert tells(done.stderr, "go", "PATH")
 
 
 def test_a_build_that_does_not_start_is_not_kept(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.tool import a_program, bare_environment, run_tool
 
 TOOL = "s3_server.py"
@@ -38,4 +39,4 @@ def test_where_there_is_no_go_its_absence_is_said_plainly(environment: dict[str,
     done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (3, "")
-    assert "versitygw is ABSENT: build: there is no `go` on PATH" in done.stderr
+    assert tells(done.stderr, "ABSENT", "go", "PATH")
