@@ -8,6 +8,7 @@ from fleet.model.facts import Listing
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -17,11 +18,9 @@ def test_the_store_is_created_once(run_fleet: RunFleet) -> None:
     first = run_fleet("state", "init")
     second = run_fleet("state", "init")
 
-    assert (first.returncode, first.stdout) == (0, "store .fleet/store.db created\n")
-    assert (second.returncode, second.stdout) == (
-        0,
-        "store .fleet/store.db already exists\n",
-    )
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert tells(first.stdout, ".fleet/store.db", "created")
+    assert tells(second.stdout, ".fleet/store.db", "already")
 
 
 def test_state_says_where_it_lives_and_what_it_holds(trial: Trial, run_fleet: RunFleet) -> None:
@@ -102,7 +101,7 @@ def test_state_without_a_store_says_how_to_make_one(run_fleet: RunFleet) -> None
     shown = run_fleet("state", "show")
 
     assert (shown.returncode, shown.stdout) == (4, "")
-    assert "create it with `fleet state init`" in shown.stderr
+    assert tells(shown.stderr, "fleet state init")
 
 
 def test_a_stack_that_the_store_does_not_know_cannot_be_forgotten(
@@ -114,9 +113,7 @@ def test_a_stack_that_the_store_does_not_know_cannot_be_forgotten(
     failed = run_fleet("state", "init", "--forget-stack", "trial-nope")
 
     assert failed.returncode == 1
-    assert failed.stderr == (
-        "fleet: error: the store has no stack trial-nope; known: trial-builders\n"
-    )
+    assert tells(failed.stderr, "store", "stack", "trial-nope", "trial-builders")
 
 
 def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
@@ -128,14 +125,15 @@ def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
     refused = run_fleet("state", "init", "--forget-stack", "trial-builders")
 
     assert refused.returncode == 4
-    assert "is not lost, it holds 1 machine" in refused.stderr
+    assert tells(refused.stderr, "trial-builders", "1 machine")
     assert "trial-builders (embedded" in trial.do("state", "show")[1]
 
 
 def test_a_lock_that_nobody_holds_is_no_trouble(trial: Trial, run_fleet: RunFleet) -> None:
     unlocked = run_fleet("state", "unlock")
 
-    assert (unlocked.returncode, unlocked.stdout) == (0, "no lock is held\n")
+    assert unlocked.returncode == 0
+    assert tells(unlocked.stdout, "no lock")
     assert trial.machines() == []
 
 
@@ -159,7 +157,7 @@ def test_a_machine_that_is_gone_is_forgotten_and_the_next_apply_makes_another(
 
     assert stuck == []
     assert (forgotten.returncode, forgotten.stderr) == (0, "")
-    assert "trial-builders-0002 from the stack of pool builders" in forgotten.stdout
+    assert tells(forgotten.stdout, "trial-builders-0002", "stack", "pool builders")
     assert "1 created" in trial.apply()
     assert len(trial.machines()) == len(trial.recorded()) == 4
     assert ": forgot trial-builders-0002" in trial.do("state", "show")[1]
@@ -200,7 +198,7 @@ def test_a_machine_that_its_provider_lists_is_not_forgotten(
     refused = run_fleet("state", "forget-machine", "trial-builders-0001")
 
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert "provider desk still lists trial-builders-0001 (id sim-1)" in refused.stderr
+    assert tells(refused.stderr, "desk", "trial-builders-0001", "sim-1")
     assert trial.recorded() == ["trial-builders-0001"]
     assert "forgot" not in trial.do("state", "show")[1]
 
@@ -215,7 +213,7 @@ def test_while_its_provider_cannot_be_read_no_machine_is_forgotten(
     refused = run_fleet("state", "forget-machine", "trial-builders-0001")
 
     assert refused.returncode == 4
-    assert "trial-builders-0001 is gone: machines of provider desk" in refused.stderr
+    assert tells(refused.stderr, "trial-builders-0001", "provider desk")
     assert trial.recorded() == ["trial-builders-0001"]
 
 
@@ -227,7 +225,5 @@ def test_a_machine_that_no_stack_holds_cannot_be_forgotten(
 
     refused = run_fleet("state", "forget-machine", "trial-nope")
 
-    assert (refused.returncode, refused.stderr) == (
-        4,
-        "fleet: error: refused, nothing was changed: no readable stack holds trial-nope\n",
-    )
+    assert refused.returncode == 4
+    assert tells(refused.stderr, "stack", "trial-nope")
