@@ -2,15 +2,29 @@
 
 import argparse
 import importlib
+import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look, priced
-from fleet.apply.timer import SystemClock
-from fleet.apply.wire import wire
+from fleet.apply.observe import Sources
+from fleet.apply.timer import Signals, SystemClock
+from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, Verbs, add_json, add_verb
-from fleet.errors import FleetError, PromotionRefused
+from fleet.clouds.kinds import publisher_of
+from fleet.errors import (
+    FileUnreadable,
+    FleetError,
+    PromotionRefused,
+    SourceUnreachable,
+    WrongUsage,
+)
+from fleet.images.due import News, Source, find_due, find_updates, latest_built, sources_of
+from fleet.images.folder import delete_build, find_build, image_cache, verify
 from fleet.images.promote import (
     ImageList,
     declared_version,
@@ -19,16 +33,51 @@ from fleet.images.promote import (
     list_images,
     newest_promotable,
     promote,
+    recipe_of,
     take_back,
 )
-from fleet.model.images import Move, Version
+from fleet.images.prune import (
+    Forgotten,
+    PrunedVersion,
+    Pruner,
+    Pruning,
+    delete_forgotten,
+    find_forgotten,
+    find_unreferenced,
+    list_uploads,
+    name_forgotten,
+    places_of,
+    prune_versions,
+)
+from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
+from fleet.images.role import role_digest
+from fleet.images.sources import read_index
+from fleet.model.facts import Unknown
+from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
+from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
-from fleet.report.images import image_to_text, list_to_text, promotion_to_text
+from fleet.report.images import (
+    due_to_text,
+    image_to_text,
+    list_to_text,
+    phase_to_text,
+    promotion_to_text,
+    pruning_to_text,
+    publishing_to_text,
+    to_child_pipeline,
+    transfer_to_text,
+)
 from fleet.report.json import value_to_json
-from fleet.schema.model import ExistingImage
-from fleet.schema.pools import Image
+from fleet.schema.model import (
+    ExistingImage,
+    Fleet,
+    ImageRecipe,
+)
+from fleet.schema.pools import PLACE_PATTERN, Image
+from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process
-from fleet.state.places import find_places
+from fleet.state.files import LocalFiles
+from fleet.state.places import Places, find_places
 from fleet.state.store import DatabaseStore
 
 _ALL = 100
@@ -52,7 +101,7 @@ def _promote_arguments(actions: Verbs) -> None:
     action = add_verb(
         actions, "promote", "make a tested version the current one, or the candidate"
     )
-    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    _add_image(action)
     action.add_argument(
         "version",
         nargs="?",
@@ -75,7 +124,7 @@ def _rollback_arguments(actions: Verbs) -> None:
         "rollback",
         "undo the latest promotion: the candidate's, else the current version's",
     )
-    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    _add_image(action)
     _foreseen(action)
 
 
@@ -141,7 +190,7 @@ def _show_arguments(actions: Verbs) -> None:
 
 def _build_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "build", "build a new version of an image")
-    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    _add_image(action)
     action.add_argument(
         "--at",
         metavar="PLACE",
@@ -228,29 +277,33 @@ def _test_arguments(actions: Verbs) -> None:
     add_json(action)
 
 
+def _add_image(action: Parser) -> None:
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+
+
 def _named(action: Parser) -> None:
     """Add the arguments that name an image and, where one is meant, a version of it."""
-    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    _add_image(action)
     action.add_argument(
         "version", nargs="?", metavar="VERSION", help="the version, as in 20261121T203000Z"
     )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Carry out one action; the larger ones have a module each, loaded for them only."""
-    match args.action:
-        case "list":
-            return _list(args, console)
-        case "show":
-            return _show(args, console)
-        case "promote":
-            return _promote(args, console)
-        case "rollback":
-            return _rollback(args, console)
-        case _:
-            action = importlib.import_module(f"fleet.cli.image_{args.action}")
-            code: int = action.run(args, console)
-            return code
+    """Carry out one action; build and test have a module each."""
+    actions: dict[str, Callable[[argparse.Namespace, Console], int]] = {
+        "list": _list,
+        "show": _show,
+        "publish": _publish,
+        "promote": _promote,
+        "rollback": _rollback,
+        "prune": _prune,
+        "due": _due,
+    }
+    action = actions.get(args.action)
+    if action is None:
+        action = importlib.import_module(f"fleet.cli.image_{args.action}").run
+    return action(args, console)
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
@@ -353,3 +406,198 @@ def _unpinned(config: Config, name: str) -> Image:
             f"{image.version}; edit or remove that line"
         )
     return image
+
+
+def _publish(args: argparse.Namespace, console: Console) -> int:
+    """Upload it to each place, or only remove what dead runs left there."""
+    fleet = load_config(args, console).fleet
+    places = find_places(fleet, args.file)
+    publishing = _upload(fleet, places, args, console)
+    console.out(value_to_json(publishing) if args.json else publishing_to_text(publishing))
+    return publishing.exit_code
+
+
+def _upload(
+    fleet: Fleet, places: Places, args: argparse.Namespace, console: Console
+) -> Publishing:
+    clock = SystemClock()
+    publishers = {
+        place: publisher_of(fleet, place, args.file, clock)
+        for place in _places_to_publish(fleet, args)
+    }
+    now = clock.now()
+    if args.clean:
+        return clean_places(args.image, publishers, now)
+    store = DatabaseStore(places.store, fleet.fleet)
+    chosen = choose_version(store, args.image, args.version)
+    folder, manifest = find_build(places.images, args.image, chosen.version)
+    verify(folder, manifest)
+    # A temporary machine goes also where a service manager ends this.
+    with Signals().heard():
+        consigned = Consignment(manifest, str(folder))
+        return publish_version(store, consigned, publishers, now, _UploadProgress(console).hear)
+
+
+def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
+    """Return the places that are meant, each once."""
+    image = recipe_of(fleet, args.image)
+    for place in args.to or ():
+        _check_place(place)
+    named = args.to or image.publish
+    if not named:
+        raise WrongUsage(f"no place to publish to; set images.{args.image}.publish, or use --to")
+    return list(dict.fromkeys(named))
+
+
+def _check_place(place: str) -> None:
+    """Refuse what fleet.yaml would refuse too; it is not repeated, as it may hold credentials."""
+    if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
+        raise WrongUsage(
+            "--to: expected a provider, or a URL without credentials: file:///PATH or "
+            "s3://BUCKET/PREFIX"
+        )
+
+
+class _UploadProgress:
+    """Says how far an upload is: each phase in a line, and its bytes to a person who watches."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._phase = ("", "")
+
+    def hear(self, place: str, transfer: Transfer) -> None:
+        """Take one piece of news."""
+        if self._phase != (place, transfer.phase):
+            self._phase = (place, transfer.phase)
+            self._console.note(phase_to_text(place, transfer))
+        self._console.progress(transfer_to_text(place, transfer))
+
+
+def _prune(args: argparse.Namespace, console: Console) -> int:
+    """Show what nothing refers to, or delete it while no _find_and_prune makes a machine of it."""
+    config = load_config(args, console)
+    sources = wire(config.fleet, args.file)
+    lock: AbstractContextManager[object] = nullcontext()
+    if not args.dry_run:
+        lock = sources.store.lock(lock_owner(), SystemClock().now())
+    with lock:
+        pruning = _find_and_prune(args, config, sources, console)
+    console.out(
+        value_to_json(pruning) if args.json else pruning_to_text(pruning, colour=console.colour)
+    )
+    return pruning.exit_code
+
+
+def _find_and_prune(
+    args: argparse.Namespace, config: Config, sources: Sources, console: Console
+) -> Pruning:
+    pruner = _pruner(args, config, sources)
+    # First, so that an id that nothing has is refused before anything is deleted.
+    forgotten, unlisted = _forgotten(args, config, sources, pruner)
+    judged = _judged(args, config, sources, console)
+    before = Pruning(
+        fleet=config.fleet.fleet,
+        versions=judged,
+        forgotten=forgotten,
+        unlisted=unlisted,
+        done=False,
+    )
+    if args.dry_run:
+        return before
+    pruned = prune_versions(judged, pruner)
+    gone = delete_forgotten(forgotten, pruner.publisher_of)
+    failed = (judged, forgotten) != (pruned, gone)
+    return before.model_copy(
+        update={"versions": pruned, "forgotten": gone, "failed": failed, "done": True}
+    )
+
+
+def _forgotten(
+    args: argparse.Namespace, config: Config, sources: Sources, pruner: Pruner
+) -> tuple[tuple[Forgotten, ...], dict[str, str]]:
+    """Return what places hold and nobody remembers, as a killed build or publish leaves it.
+
+    And why where a place could not be listed.
+    """
+    places = places_of(config.fleet, sources.store.image_versions())
+    listed, unlisted = list_uploads(places, pruner.publisher_of)
+    # Read after the listing: what was published meanwhile is remembered by now.
+    found = find_forgotten(config.fleet, sources.store.image_versions(), listed)
+    ours = (each for each in found if args.image in (None, each.image))
+    return name_forgotten(ours, args.forgotten), unlisted
+
+
+def _judged(
+    args: argparse.Namespace, config: Config, sources: Sources, console: Console
+) -> tuple[PrunedVersion, ...]:
+    plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
+    world = look(config, sources, console)
+    found = find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
+    return tuple(each for each in found if args.image in (None, each.image))
+
+
+def _pruner(args: argparse.Namespace, config: Config, sources: Sources) -> Pruner:
+    places = find_places(config.fleet, args.file)
+    return Pruner(
+        sources.store,
+        lambda place: publisher_of(config.fleet, place, args.file, SystemClock()),
+        partial(delete_build, places.images),
+    )
+
+
+def _due(args: argparse.Namespace, console: Console) -> int:
+    """Say what is due, and write a pipeline that does it where that is asked for."""
+    fleet = load_config(args, console).fleet
+    places = find_places(fleet, args.file)
+    store = DatabaseStore(places.store, fleet.fleet)
+    versions = store.image_versions()
+    report = find_due(
+        fleet,
+        versions,
+        role_digest=role_digest(),
+        news=_news(fleet, versions, partial(_manifest, store, places), console),
+        now=SystemClock().now(),
+    )
+    if args.gitlab_child_pipeline:
+        builds = _from_checkout(places.images)
+        pipeline = to_child_pipeline(report, builds)
+        LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
+    console.out(value_to_json(report) if args.json else due_to_text(report, colour=console.colour))
+    return 0
+
+
+def _manifest(store: DatabaseStore, places: Places, image: str, version: str) -> Manifest:
+    """Return what a version holds: as it was published, else as it was built here."""
+    published = store.manifest(image, version)
+    return published or find_build(places.images, image, version)[1]
+
+
+def _news(
+    fleet: Fleet,
+    versions: Sequence[Version],
+    manifest_of: Callable[[str, str], Manifest],
+    console: Console,
+) -> dict[str, News]:
+    """Return by image what its sources have newer than its latest version."""
+    lists: dict[Source, dict[str, str]] = {}
+    news: dict[str, News] = {}
+    for name, image in fleet.images.items():
+        latest = latest_built(versions, name) if isinstance(image, ImageRecipe) else None
+        if latest is None:
+            continue
+        try:
+            manifest = manifest_of(name, latest.version)
+            for source in sources_of(manifest):
+                if source not in lists:
+                    console.progress(f"reading packages of {source.suite} at {source.uri}")
+                    lists[source] = read_index(source, image_cache() / "lists")
+            offered = {source: lists[source] for source in sources_of(manifest)}
+            news[name] = find_updates(manifest, offered)
+        except (FileUnreadable, SourceUnreachable) as error:
+            news[name] = Unknown(unknown=f"whether its packages are up to date: {error}")
+    return news
+
+
+def _from_checkout(folder: Path) -> str:
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

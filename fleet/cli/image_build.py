@@ -10,12 +10,13 @@ from pathlib import Path
 from fleet.apply.config import load_config
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import lock_owner
-from fleet.cli.image_publish import builder_at
+from fleet.clouds.kinds import builder_at
 from fleet.errors import FleetError, WrongUsage
 from fleet.images.bake import Baked
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
-from fleet.images.folder import version_at
+from fleet.images.folder import image_cache, version_at
+from fleet.images.promote import recipe_of
 from fleet.images.publish import give_up_dead, remember_build, remember_publication
 from fleet.images.role import role_digest
 from fleet.model.images import BuildOrder, BuildStep, Manifest, recipe_digest
@@ -58,16 +59,10 @@ def request_builder(
     )
 
 
-def image_cache() -> Path:
-    """Return the folder of bases, roots and lists of packages."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fleet" / "images"
-
-
 def run(args: argparse.Namespace, console: Console) -> int:
     """Bake, show what is being done, and say what came of it."""
     fleet = load_config(args, console).fleet
-    recipe = _recipe(fleet, args.image)
+    recipe = recipe_of(fleet, args.image)
     places = find_places(fleet, args.file)
     store = DatabaseStore(places.store, fleet.fleet)
     clock = SystemClock()
@@ -135,7 +130,7 @@ def _build_at(
             "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
         )
     places = find_places(fleet, args.file)
-    builder = builder_at(fleet, args.at, args.file)
+    builder = builder_at(fleet, args.at, args.file, SystemClock())
     digests = (recipe_digest(order.recipe), role_digest())
     with Signals().heard():
         manifest, publication = remember_build(
@@ -162,17 +157,6 @@ class _Teller:
             self._console.progress(text)
         else:
             self._console.note(text)
-
-
-def _recipe(fleet: Fleet, image: str) -> ImageRecipe:
-    match fleet.images.get(image):
-        case ImageRecipe() as recipe:
-            return recipe
-        case None:
-            known = ", ".join(fleet.images) or "none"
-            raise FleetError(f"no image {image}; known: {known}")
-        case _:
-            raise FleetError(f"image {image} is built elsewhere (`existing`): nothing to build")
 
 
 def _mirror(url: str | None) -> str | None:

@@ -18,7 +18,7 @@ from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_acceler
 from fleet.images.checks import check_image, open_disk
 from fleet.images.fake_debusine import Backend, PassOn, Stage, StandIn
 from fleet.images.folder import QCOW2, find_build, list_builds, measure, verify, write_manifest
-from fleet.images.promote import change_version, find_version
+from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
 from fleet.ports import Console, Enrolment, Registry
 from fleet.report.images import tested_to_text
@@ -57,17 +57,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     shown = value_to_json(tested) if args.json else tested_to_text(tested, colour=console.colour)
     console.out(shown)
     return 0 if tested.passed else 1
-
-
-def recipe_of(fleet: Fleet, image: str) -> ImageRecipe:
-    """Return the recipe of an image; FleetError where fleet.yaml has none of it."""
-    match fleet.images.get(image):
-        case ImageRecipe() as recipe:
-            return recipe
-        case None:
-            raise FleetError(f"no image {image}; known: {', '.join(fleet.images) or 'none'}")
-        case _:
-            raise FleetError(f"image {image} is built elsewhere (`existing`): nothing to test")
 
 
 def _newest(images: Path, image: str) -> str:

@@ -1,17 +1,19 @@
-"""The table of kinds of provider."""
+"""The table of kinds of provider, and who publishes and builds an image at one."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from fleet.clouds.aws.cloud import Aws
-from fleet.clouds.cloud import AnyCloud, Site
+from fleet.clouds.cloud import AnyCloud, MachineBuilder, Site
 from fleet.clouds.hcloud.cloud import Hcloud
 from fleet.clouds.hooks.cloud import OwnCommands
 from fleet.clouds.local.cloud import Local
 from fleet.clouds.ready import Slots
 from fleet.clouds.sim.cloud import Sim
-from fleet.ports import Clock
+from fleet.errors import FleetError, PublicationRefused
+from fleet.ports import Clock, Publisher
 from fleet.schema.model import Fleet
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
@@ -37,3 +39,43 @@ def clouds_of(
         )
         for name, declared in fleet.providers.items()
     }
+
+
+def publisher_of(fleet: Fleet, place: str, file: str, clock: Clock) -> Publisher | FleetError:
+    """Return what publishes at a place; an error where that cannot be, for its turn."""
+    try:
+        if "://" in place:
+            return _store(fleet, place)
+        cloud = clouds_of(fleet, file, clock).get(place)
+        if cloud is None:
+            known = ", ".join(fleet.providers) or "none"
+            return PublicationRefused(f"no provider {place}; known: {known}")
+        return cloud.publisher() or PublicationRefused(
+            f"provider {place} of kind {cloud.declared.kind} takes no images"
+        )
+    except FleetError as error:
+        return error
+
+
+def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> MachineBuilder:
+    """Return what bakes on a machine of a provider."""
+    cloud = clouds_of(fleet, file, clock).get(name)
+    builder = cloud.builder() if cloud else None
+    if builder is None:
+        kinds = {each: it.kind for each, it in fleet.providers.items()}
+        there = ", ".join(f"{each} ({kind})" for each, kind in kinds.items()) or "none"
+        raise PublicationRefused(
+            f"images are built on machines of kind hcloud only; providers: {there}"
+        )
+    return builder
+
+
+def _store(fleet: Fleet, url: str) -> Publisher:
+    from fleet.images.stores import Bucket, Directory, StorePublisher
+
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc:
+        return StorePublisher(Directory(Path(unquote(parts.path))), fleet.fleet)
+    if parts.scheme == "s3" and parts.hostname:
+        return StorePublisher(Bucket(url), fleet.fleet)
+    raise PublicationRefused(f"{url}: expected file:///PATH or s3://BUCKET/PREFIX")

@@ -6,6 +6,7 @@ the end. Whoever reads a file checks it against the manifest, for a computer may
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
@@ -50,6 +51,12 @@ class Build:
     def version(self) -> str:
         """Return its version."""
         return self.folder.name
+
+
+def image_cache() -> Path:
+    """Return the folder of bases, roots and lists of packages."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fleet" / "images"
 
 
 def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
@@ -115,6 +122,16 @@ def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
 def drop_build(partial: Path) -> None:
     """Delete the folder of a build that came to nothing."""
     shutil.rmtree(partial, ignore_errors=True)
+
+
+def delete_build(images: Path, image: str, version: str) -> None:
+    """Delete the folder of a build, if it exists."""
+    try:
+        shutil.rmtree(images / image / version)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise FileUnreadable(f"{images / image / version}: {error.strerror}") from error
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -18,7 +18,7 @@ from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.ports import Store
 from fleet.reconcile import reconcile
-from fleet.schema.model import ExistingImage, Fleet, Pool
+from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
 
 
 def promote(
@@ -125,6 +125,17 @@ def _move(was: Version, state: State, now: datetime, why: str = "", *, share: in
     # What fleet.yaml names is remembered by its promotion.
     is_new = was.elsewhere and was.state == "tested"
     return Move(None if is_new else was, was.model_copy(update=update))
+
+
+def recipe_of(fleet: Fleet, image: str) -> ImageRecipe:
+    """Return the recipe of an image; FleetError where fleet.yaml has none of it."""
+    match fleet.images.get(image):
+        case ImageRecipe() as recipe:
+            return recipe
+        case None:
+            raise FleetError(f"no image {image}; known: {', '.join(fleet.images) or 'none'}")
+        case _:
+            raise FleetError(f"image {image} is built elsewhere (`existing`), not by fleet")
 
 
 class ListedImage(Value):

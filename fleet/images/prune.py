@@ -249,9 +249,9 @@ class Pruner:
     """Deletes the folder of an image's version, where there is one; raises FleetError."""
 
 
-def prune_versions(judged: Sequence[PrunedVersion], shears: Pruner) -> tuple[PrunedVersion, ...]:
+def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[PrunedVersion, ...]:
     """Delete what nothing refers to; return every version, with why it stays after all."""
-    return tuple(each if each.kept else _prune(each, shears) for each in judged)
+    return tuple(each if each.kept else _prune(each, pruner) for each in judged)
 
 
 def list_uploads(
@@ -301,7 +301,7 @@ def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher | FleetEr
     return judged
 
 
-def _prune(judged: PrunedVersion, shears: Pruner) -> PrunedVersion:
+def _prune(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
     """Delete one version; first it is made one that nobody can promote meanwhile."""
 
     def fail(version: Version) -> Version:
@@ -314,12 +314,12 @@ def _prune(judged: PrunedVersion, shears: Pruner) -> PrunedVersion:
         return version.model_copy(update={"state": "failed", "why": PRUNED})
 
     try:
-        change_version(shears.store, judged.image, judged.version, fail)
-        _delete_everywhere(judged.places, shears.publisher_of)
-        shears.drop_build(judged.image, judged.version)
+        change_version(pruner.store, judged.image, judged.version, fail)
+        _delete_everywhere(judged.places, pruner.publisher_of)
+        pruner.drop_build(judged.image, judged.version)
     except FleetError as error:
         return judged.model_copy(update={"kept": f"it could not be deleted: {error}"})
-    shears.store.forget_image_version(judged.image, judged.version)
+    pruner.store.forget_image_version(judged.image, judged.version)
     return judged
 
 

@@ -20,10 +20,11 @@ def test_an_image_that_fleet_yaml_lacks_is_answered_with_those_it_has(trial: Tri
 def test_an_image_that_was_baked_elsewhere_is_not_built(trial: Trial) -> None:
     trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
 
-    assert trial.do("image", "build", "golden") == (
-        1,
-        "fleet: error: image golden is built elsewhere (`existing`): nothing to build\n",
-    )
+    code, said = trial.do("image", "build", "golden")
+
+    assert code == 1
+    assert "image golden" in said
+    assert "`existing`" in said
 
 
 @pytest.mark.parametrize("url", ["ftp://x/debian", "http://user:secret@deb.example.org/debian"])
