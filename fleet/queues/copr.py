@@ -1,16 +1,14 @@
 """Read what waits in a Copr from the list that its backend works from.
 
-On that list are the builds that have begun too, which would be begun again where a backend dies:
-what has a ticket, with a machine or without, is known by that and needs no other machine; which
-package it is of is asked for, where all builds that may be the ticket's are of one. Nor does
-what has just given one back: its results are being published, and only then it leaves the list.
+Running builds stay on that list, and so do finished ones until their results are published. A
+build with a ticket, or whose ticket has just given its machine back, needs no other machine.
 
-Copr stores the tags of its allow-list with each build, and they win. The list tells neither the
-package nor since when a build waits: builds that are alike are one group, and where rules of
-`powerful` want names, the packages of the first builds are asked for one by one.
+Copr stores the tags of its allow-list with each build, and they win. The list has neither the
+package nor the age of a build: equal builds are one group, and where rules of `powerful` need
+names, the packages of the first builds are read one by one.
 
-An empty list proves nothing by itself: it has to bear the mark of a frontend, and tickets that
-the backend has opened for builds which it was told of must not go on waiting.
+An empty list must carry the header of a frontend, and no ticket of the backend may still wait for
+a build.
 """
 
 import re
@@ -25,9 +23,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
 from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
 from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.model.tickets import SANDBOX, bounded
-from fleet.queues.http import Limits, Reader, Reply
+from fleet.queues.http import Limits, Reader, Reply, retry_advice
 from fleet.schema.model import CoprQueue
 from fleet.schema.rules import SOURCE_CHROOT
+from fleet.schema.units import write_count
 
 LIST = "/backend/pending-jobs/"
 BUILD = "/backend/get-build-task/"
@@ -128,12 +127,12 @@ class CoprFrontend:
         """Return what waits, in groups; Copr knows of no workers."""
         try:
             with Reader(self._url, limits=Limits(total=self._max_age)) as reader:
-                told = _list(reader)
+                entries = _list(reader)
                 # After the list: a ticket that was opened meanwhile is no reason to count less.
                 waiting, running = self._tickets(now)
-                if not told:
-                    _see_that_none_waits(reader.base, waiting, now)
-                listed = sorted(filter(None, told), key=_order)
+                if not entries:
+                    _check_none_waits(reader.base, waiting, now)
+                listed = sorted(filter(None, entries), key=_order)
                 working = (each.work for each in running if each.work)
                 given_back = self._closed(now - PUBLISHED) if self._ticketed else ()
                 jobs = _without((*working, *given_back, *waiting), listed)
@@ -148,7 +147,7 @@ class CoprFrontend:
             read_at=now,
             requests=tuple(_grouped(jobs, names)),
             stored=True,
-            estimate=None in told,
+            estimate=None in entries,
         )
         return QueueReading(
             demand=demand, workers=None, packages=packages, clock_ahead=reader.clock_ahead
@@ -176,14 +175,14 @@ def _list(reader: Reader) -> tuple[_Job | None, ...]:
     jobs = reply.parse(_Jobs).root
     if not jobs and _MARK.lower() not in reply.headers:
         raise SourceUnreachable(
-            f"{reply.place} lists no build, and without the header {_MARK} that a frontend of "
-            "Copr sends; is a cache, or another program, answering in its place?"
+            f"{reply.place} lists no build and lacks the header {_MARK} of a Copr frontend; is a "
+            "cache or another program answering?"
         )
     return jobs
 
 
-def _see_that_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> None:
-    """Refuse an empty list while tickets of the backend go on waiting for builds of it."""
+def _check_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> None:
+    """Raise SourceUnreachable for an empty list while tickets of the backend wait for builds."""
     waiting = [
         ticket.id
         for ticket in tickets
@@ -194,20 +193,20 @@ def _see_that_none_waits(base: str, tickets: Iterable[Request], now: datetime) -
     ]
     if waiting:
         raise SourceUnreachable(
-            f"{base}{LIST} lists no build, but tickets wait for builds there, as ticket "
-            f"{waiting[0]}; is an old list answered? Where a client has died, "
-            "`fleet ticket close` ends its ticket"
+            f"{base}{LIST} lists no build, but the backend has "
+            f"{write_count(len(waiting), 'ticket')} open for builds (first: {waiting[0]}); is the "
+            "list old? If a client is gone, close its ticket with `fleet ticket close`"
         )
 
 
 def _advice(reply: Reply) -> str:
     match reply.status:
         case 401 | 403:
-            return "let this computer read what the backend reads; it needs no password"
+            return "allow this computer to read what the backend reads; no password is needed"
         case 404:
             return "is it the frontend of a Copr?"
         case _:
-            return "the trouble is the frontend's; try again, then look at its log"
+            return retry_advice(reply.status)
 
 
 def _order(job: _Job) -> tuple[int, int, str]:
@@ -253,8 +252,10 @@ def _packages(begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _Named]) 
     """Return by ticket the package that it builds, where all builds that it may be are of one."""
     found = {}
     for ticket, alike in begun.items():
-        told = {names[job.task_id].package_name if job.task_id in names else None for job in alike}
-        package = told.pop() if len(told) == 1 else None
+        known = {
+            names[job.task_id].package_name if job.task_id in names else None for job in alike
+        }
+        package = known.pop() if len(known) == 1 else None
         if package:
             found[ticket] = package
     return found

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from socket import SHUT_RDWR, socket
@@ -33,15 +34,12 @@ _SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def trusted() -> ssl.SSLContext:
-    """Return what connections are checked with: read once, for that outlasts most answers.
-
-    Another setting, or another file under the same name, is read too.
-    """
+    """Return the trusted certificates, read again when the settings or their files change."""
     return _read(tuple((os.environ.get(name), _changed(name)) for name in _SETTINGS))
 
 
 def _changed(name: str) -> object:
-    """Return what another file has otherwise: two may be written within one tick of the clock."""
+    """Return what differs for another file: two may be written within one tick of the clock."""
     try:
         found = Path(os.environ[name]).stat()
     except (KeyError, OSError):
@@ -57,7 +55,7 @@ def _read(_: object) -> ssl.SSLContext:
 
 
 _DRIPPING = 2
-"""How many times its silence an answer may take to begin."""
+"""An answer may take this many times the silence limit to begin."""
 Query = Mapping[str, str]
 Change = Literal["POST", "PUT", "DELETE"]
 Body = Mapping[str, object] | None
@@ -65,7 +63,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class TooSlow(SourceUnreachable):
-    """The time for the whole reading is over; the caller says what that reading was."""
+    """The time for the whole reading is over."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ class Reply:
         """Return the JSON of the answer as a value of this model."""
         if "html" in self.kind:
             raise SourceUnreachable(
-                f"{self.place} answered with an HTML page instead of JSON; is the address the "
-                "server's own, not that of a login page or proxy before it?"
+                f"{self.place} answered with an HTML page instead of JSON; is this the address of "
+                "a login page or proxy?"
             )
         try:
             return model.model_validate_json(self.body)
@@ -105,8 +103,8 @@ class Reply:
             where = "".join(f" at {'.'.join(map(str, first['loc']))}" for _ in first["loc"][:1])
             # The cause would show what the server sent, which may be a secret.
             raise SourceUnreachable(
-                f"{self.place} answered with something else than was expected{where}: "
-                f"{first['msg']}; is the address right, and the server's version supported?"
+                f"{self.place}: unexpected answer{where}: {first['msg']}; is the address right, "
+                "and the server's version supported?"
             ) from None
 
 
@@ -135,7 +133,7 @@ class Reader:
         self._silence = self._limits.silence
         self.base = re.split("[?#]", url, maxsplit=1)[0].rstrip("/")
         self.clock_ahead: int | None = None
-        """Minutes by which the server's clock was ahead of this computer's; None: it is mute."""
+        """Minutes by which the server's clock is ahead of this computer's; None: unknown."""
 
     def __enter__(self) -> Self:
         """Start the clock of the reading."""
@@ -180,7 +178,7 @@ class Reader:
 
     @contextmanager
     def _cut_after(self, seconds: float) -> Iterator[None]:
-        """Break connections off then: a server that goes on saying a little is heard for ever."""
+        """Close the connections after this time: a server could send a little for ever."""
 
         def cut() -> None:
             self._is_cut = True
@@ -197,7 +195,7 @@ class Reader:
             timer.cancel()
 
     def _note(self, event: str, info: Mapping[str, Any]) -> None:
-        """Remember the connections that are made, as the HTTP library tells of them."""
+        """Remember the connections that the HTTP library makes."""
         stream: Any = info.get("return_value") if event.endswith(".complete") else None
         if hasattr(stream, "get_extra_info"):
             self._sockets.append(stream.get_extra_info("socket"))
@@ -207,7 +205,7 @@ class Reader:
 
         place = asked.place
         try:
-            # One that says nothing at all is noticed sooner, and told as that.
+            # Complete silence is noticed sooner, and reported as such.
             with self._cut_after(min(self._silence * _DRIPPING, self.left())):
                 response = self._begin(asked)
         except httpx.TransportError as error:
@@ -254,7 +252,7 @@ class Reader:
                 raise
             if asked.method == "POST":
                 raise SourceUnreachable(
-                    f"{place} closed the connection without an answer; it may have been done"
+                    f"{place} closed the connection without an answer; it may have made the change"
                 ) from error
             # A server may end a kept connection at any time: gunicorn does, after N requests.
             request.extensions["timeout"] = self._timeout(place).as_dict()
@@ -298,11 +296,11 @@ class Reader:
             case httpx.ConnectError():
                 because = f"could not be reached ({error})"
             case httpx.ProxyError():
-                because = "could not be reached through the proxy of this environment"
+                because = "could not be reached through the proxy in the environment"
             case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
                 because = "closed the connection twice without an answer"
             case _:
-                because = f"could not be asked ({type(error).__name__})"
+                because = f"failed ({type(error).__name__})"
         return SourceUnreachable(f"{place} {because}; is the server up and the address right?")
 
     def _broken_off(self, place: str, error: "httpx.TransportError") -> SourceUnreachable:
@@ -315,16 +313,23 @@ class Reader:
             return SourceUnreachable(
                 f"{place} stopped in the middle of its answer for {self._silence:g} s"
             )
-        return SourceUnreachable(f"{place} broke off in the middle of its answer; try again")
+        return SourceUnreachable(f"{place} broke off in the middle of its answer; retry")
 
 
 def read_date(header: str) -> datetime | None:
     """Return the moment that a header `Date` names; None where it names none."""
     try:
-        told = parsedate_to_datetime(header)
+        found = parsedate_to_datetime(header)
     except ValueError:
         return None
-    return told if told.tzinfo else None
+    return found if found.tzinfo else None
+
+
+def retry_advice(status: int) -> str:
+    """Return what to do about a status that names no fault of the request."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "too many requests; retry later"
+    return "retry, then look at the server's log"
 
 
 def _redirected(place: str, location: str) -> SourceUnreachable:
@@ -336,40 +341,40 @@ def _redirected(place: str, location: str) -> SourceUnreachable:
     host = re.sub(r"[^a-z0-9.:-]", "", host)[:100]
     target = f"to the host {host}" if host else "to another path of the same host"
     return SourceUnreachable(
-        f"{place} redirects {target}; the redirect was not followed and no token was sent there. "
-        "Write the final address into fleet.yaml if it is the right one"
+        f"{place} redirects {target}; fleet does not follow redirects and sent no token "
+        "there. If that address is right, write it into fleet.yaml"
     )
 
 
 def _unsendable(place: str) -> SourceUnreachable:
     return SourceUnreachable(
-        f"{place} cannot be asked: its address, or a value sent with it (the token, the scope), "
-        "holds characters that HTTP does not carry; does the secret hold a line break?"
+        f"{place}: the address, token or scope has characters that HTTP cannot carry; does the "
+        "secret contain a line break?"
     )
 
 
 class BackgroundServer:
-    """Has a server answer while somebody is inside."""
+    """Runs a server in a thread while its context is open."""
 
     def __init__(self, server: HTTPServer) -> None:
         self._server = server
         self.port = server.server_port
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Start the server."""
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Listen no longer."""
+        """Stop the server."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Listens on the loopback; says nothing of clients that hang up, and all of its own faults."""
+    """Listens on the loopback; ignores clients that hang up, and shows its own faults."""
 
     daemon_threads = True
 
@@ -377,6 +382,6 @@ class LoopbackServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
-        """Say nothing where a machine was switched off, or a test gave up."""
+        """Ignore clients that hang up."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

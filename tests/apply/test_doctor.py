@@ -203,7 +203,7 @@ def test_without_a_second_witness_something_is_wrong() -> None:
 
 
 def test_demand_that_is_unknown_is_wrong_with_the_command_that_grants_the_role() -> None:
-    because = "scope debian was listed as empty (`debusine-admin workspace grant_role A`)"
+    because = "scope debian: listed 0 (`debusine-admin workspace grant_role A`)"
     reading = QueueReading(demand=Unknown(unknown=because), workers=None)
 
     finding = of(check(world=a_world(queues={"debian": reading})), "queue debian, demand")

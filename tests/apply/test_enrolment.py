@@ -339,14 +339,14 @@ def test_a_person_is_told_what_is_waited_for_at_the_end(desk: TicketDesk) -> Non
 def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: TicketDesk) -> None:
     class Forgetful(FakeRegistry):
         def confirm(self) -> None:
-            raise SourceUnreachable("worker was drained, but reading it back says otherwise")
+            raise SourceUnreachable("worker w-9 was not drained")
 
     desk.registry = Forgetful()
 
     outcome = desk.make(FIRST)
 
     assert outcome.exit_code == 0
-    assert "reading it back says otherwise" in desk.said[-1]
+    assert "worker w-9 was not drained" in desk.said[-1]
 
 
 def test_a_queue_that_takes_no_word_is_refused_before_anything_changes(desk: TicketDesk) -> None:

@@ -65,7 +65,7 @@ def test_what_is_wrong_ends_with_1_and_the_command_that_mends_it(
     said = run_fleet("doctor", env={"TOKEN": TOKEN})
 
     assert said.returncode == 1
-    assert "x queue debian, demand: scope debian was listed as empty" in said.stdout
+    assert "x queue debian, demand: scope debian: listed 0 " in said.stdout
     assert (
         "      fix: debusine-admin workspace grant_role debian/WORKSPACE viewer GROUP\n"
         in said.stdout

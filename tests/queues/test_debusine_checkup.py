@@ -13,10 +13,8 @@ def test_a_role_with_the_rights_it_needs_is_fine(debusine: Debusine) -> None:
 
     assert (version.result, version.said) == ("ok", "its tables are those of Debusine 0.16.2")
     assert clock.result == "ok"
-    assert (rights.result, rights.said) == (
-        "ok",
-        "role fleet_ro has what it needs, and no more",
-    )
+    assert rights.result == "ok"
+    assert "role fleet_ro " in rights.said
 
 
 def test_a_right_that_is_missing_is_wrong_and_named(debusine: Debusine) -> None:
@@ -34,7 +32,8 @@ def test_a_right_too_much_is_to_be_known(debusine: Debusine) -> None:
     _, _, rights = check_database("db", debusine.reader)
 
     assert rights.result == "notice"
-    assert rights.said == "role fleet_ro has more than it needs: SELECT on db_token (hash)"
+    assert "role fleet_ro " in rights.said
+    assert rights.said.endswith(": SELECT on db_token (hash)")
 
 
 def test_a_role_that_only_reads_lacks_what_changes_workers(debusine: Debusine) -> None:
@@ -53,5 +52,5 @@ def test_a_database_whose_clock_differs_is_wrong(debusine: Debusine) -> None:
 def test_tables_of_another_version_are_an_error(debusine: Debusine) -> None:
     debusine.tables.connection.execute("ALTER TABLE db_scope ADD COLUMN fresh integer")
 
-    with pytest.raises(SourceUnreachable, match="a Debusine that fleet does not know"):
+    with pytest.raises(SourceUnreachable, match=r"its tables are [0-9a-f]{12}"):
         check_database("db", debusine.reader)

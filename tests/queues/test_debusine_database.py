@@ -1,5 +1,6 @@
 """Demand over SQL: groups of what is treated alike, and Unknown with what to do."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -267,10 +268,7 @@ def test_environments_are_told_where_a_rule_looks_them_up(debusine: Debusine) ->
 def test_a_scope_that_is_none_of_the_server_s_is_unknown_not_empty(debusine: Debusine) -> None:
     debusine.tables.add_requests([RequestRow(1), RequestRow(2, scope="kali")])
 
-    assert debusine.why_unknown(None, "debain") == (
-        "the database has no scope debain; it has debian, kali: compare the spelling of `scopes` "
-        "in fleet.yaml"
-    )
+    assert "no scope debain; it has debian, kali" in debusine.why_unknown(None, "debain")
 
 
 def test_a_right_that_the_role_lacks_is_named(debusine: Debusine) -> None:
@@ -319,10 +317,8 @@ def test_a_database_of_another_version_is_refused_by_its_name(debusine: Debusine
 
     said = debusine.why_unknown()
 
-    assert said.startswith(
-        "the database is of a Debusine that fleet does not know: its tables are"
-    )
-    assert "its server says 0.17.0; known is 0.16.2 (539c41736018)" in said
+    assert re.search(r"its tables are (?!539c41736018)[0-9a-f]{12}, ", said)
+    assert "reports 0.17.0; supported: 0.16.2 (539c41736018)" in said
 
 
 def test_a_database_that_is_none_of_debusine_s_is_said_to_be_none(debusine: Debusine) -> None:

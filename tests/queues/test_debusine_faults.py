@@ -53,7 +53,7 @@ def test_a_redirect_is_not_followed_and_the_token_is_not_sent_there(server: Repl
 
     assert other.received == []
     assert "redirects to the host 127.0.0.1" in unknown
-    assert "no token was sent there" in unknown
+    assert "sent no token" in unknown
     assert "canary" not in unknown
 
 
@@ -82,7 +82,7 @@ def test_questions_that_need_no_token_get_none() -> None:
 def test_a_token_with_a_line_break_is_refused_without_showing_it(server: Replay) -> None:
     unknown = why_unknown(server.url, token="canary\nX-Evil: yes")
 
-    assert "holds characters that HTTP does not carry" in unknown
+    assert "characters that HTTP cannot carry" in unknown
     assert "canary" not in unknown
     assert server.received == []
 
@@ -90,7 +90,7 @@ def test_a_token_with_a_line_break_is_refused_without_showing_it(server: Replay)
 def test_a_token_outside_ascii_is_refused_without_showing_it(server: Replay) -> None:
     unknown = why_unknown(server.url, token="canäry")
 
-    assert "holds characters that HTTP does not carry" in unknown
+    assert "characters that HTTP cannot carry" in unknown
     assert "canäry" not in unknown
 
 
@@ -115,7 +115,7 @@ def test_a_workers_token_is_unknown(server: Replay) -> None:
 def test_a_missing_token_is_unknown_and_says_where_to_write_it(server: Replay) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-no-token").answer
 
-    assert "give this queue a `token` in fleet.yaml" in why_unknown(server.url, token=None)
+    assert "set `token` of this queue in fleet.yaml" in why_unknown(server.url, token=None)
     assert "token" not in server.received[0].headers
 
 
@@ -124,13 +124,13 @@ def test_an_unknown_scope_is_unknown_although_the_server_answers_with_a_page(
 ) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-unknown-scope").answer
 
-    assert "status 404: it knows no scope nosuch" in why_unknown(server.url, scopes=("nosuch",))
+    assert "status 404: there is no scope nosuch" in why_unknown(server.url, scopes=("nosuch",))
 
 
 def test_a_refused_question_is_unknown(server: Replay) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-invalid-status").answer
 
-    assert "status 400: it refuses the question" in why_unknown(server.url)
+    assert "status 400: " in why_unknown(server.url)
 
 
 def test_a_page_instead_of_json_is_unknown(server: Replay) -> None:
@@ -142,7 +142,7 @@ def test_a_page_instead_of_json_is_unknown(server: Replay) -> None:
 def test_a_failing_server_is_unknown(server: Replay) -> None:
     server.faults.instead[LIST] = html(500)
 
-    assert "status 500: the trouble is the server's" in why_unknown(server.url)
+    assert "status 500: " in why_unknown(server.url)
 
 
 def test_an_answer_that_breaks_off_is_unknown(server: Replay) -> None:
@@ -184,24 +184,24 @@ def test_a_reading_older_than_its_limit_is_given_up(server: Replay) -> None:
 
     assert isinstance(reading.demand, Unknown)
     assert "was not read within 300 s" in reading.demand.unknown
-    assert "demand older than guards.demand_max_age is not acted upon" in reading.demand.unknown
+    assert "guards.demand_max_age" in reading.demand.unknown
 
 
 def test_a_list_that_leads_in_a_circle_is_unknown() -> None:
     circle = one_page(row(), next_page="http://elsewhere.example/?cursor=again")
 
     with Loopback(lambda _: circle) as server:
-        assert "leads in a circle (after 2 pages" in why_unknown(server.url)
+        assert "loops (after 2 pages" in why_unknown(server.url)
 
 
 def test_a_link_to_the_next_page_without_a_cursor_is_unknown() -> None:
     with Loopback(lambda _: one_page(row(), next_page="/?page=2")) as server:
-        assert "holds no cursor" in why_unknown(server.url)
+        assert "has no cursor" in why_unknown(server.url)
 
 
 def test_a_link_to_the_next_page_that_is_no_address_is_unknown() -> None:
     with Loopback(lambda _: one_page(row(), next_page="http://[nonsense")) as server:
-        assert "holds no cursor" in why_unknown(server.url)
+        assert "has no cursor" in why_unknown(server.url)
 
 
 def test_a_server_that_is_no_debusine_is_unknown() -> None:

@@ -43,7 +43,7 @@ def test_an_admin_command_is_asked_for_the_list(tmp_path: Path) -> None:
     [
         (["sys.exit(3)"], "ended with status 3"),
         (["print('- name: x', flush=True)", "sys.exit(1)"], "ended with status 1"),
-        ([], "printed nothing, not even an empty list"),
+        ([], "printed nothing; expected a list"),
         (
             ["while True: print('y' * 9999)"],
             "printed more than 1000000 bytes and was stopped",

@@ -144,7 +144,7 @@ def test_what_an_administrator_wrote_beside_ours_is_kept(at_work: DebusinePlace)
 def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace) -> None:
     place.ask("ALTER TABLE db_worker ADD COLUMN mood text")
 
-    with pytest.raises(PlanRefused, match="of a Debusine that fleet does not know"):
+    with pytest.raises(PlanRefused, match=r"its tables are [0-9a-f]{12}"):
         place.registry.enrol(an_enrolment())
 
     assert place.ask("SELECT id FROM db_worker") == []
@@ -153,7 +153,9 @@ def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace
 def test_a_name_that_does_not_fit_is_told_before_anything_is_written(
     place: DebusinePlace,
 ) -> None:
-    with pytest.raises(SourceUnreachable, match=r"may have 50 characters, and x+ has 51"):
+    with pytest.raises(
+        SourceUnreachable, match=r"x{51} has 51 characters; .* 50 \(rule name-too-long\)"
+    ):
         place.registry.enrol(an_enrolment("x" * 51))
 
     assert place.ask("SELECT id FROM db_token") == []
@@ -224,7 +226,7 @@ def test_a_drain_that_something_always_undoes_is_an_error(at_work: DebusinePlace
         " CREATE TRIGGER undo BEFORE UPDATE ON db_worker FOR EACH ROW EXECUTE FUNCTION undo()"
     )
 
-    with pytest.raises(SourceUnreachable, match="was drained, but reading it back says otherwise"):
+    with pytest.raises(SourceUnreachable, match=f"queue debian: worker {WORKER} was drained, but"):
         at_work.registry.drain(WORKER)
 
 

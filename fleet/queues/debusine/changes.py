@@ -97,8 +97,8 @@ def check_version(execute: Execute, tables: Sequence[str], known: Collection[str
     if found not in known:
         raise Refusal(
             "strange",
-            f"the database is of a Debusine that fleet does not know: its tables are {found}; "
-            "nothing is written to it until that version is supported",
+            f"the database is of an unsupported Debusine: its tables are {found}; fleet does not "
+            "write it",
         )
 
 

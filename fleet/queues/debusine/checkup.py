@@ -1,4 +1,4 @@
-"""Ask a Debusine server about itself for the doctor: its time, its user, its own counts."""
+"""Check a Debusine server: its time, its user, its counts, its database."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -66,7 +66,7 @@ class DebusineServer:
         self._now = now
 
     def summary(self) -> Summary:
-        """Return what it tells anyone of its time, its workers and their work."""
+        """Return its time, workers and work, which need no token."""
         with self._asking() as asking:
             reply = asking.anyone(STATUS)
             asked_at = self._now()
@@ -82,7 +82,7 @@ class DebusineServer:
         )
 
     def user(self) -> str:
-        """Return whose token it is asked with; empty: it does not recognise it."""
+        """Return the user of the token; empty: the server does not recognise it."""
         with self._asking() as asking:
             who = asking.with_token(_WHO, self._queue.scopes[0]).parse(_Who)
         return who.user if who.auth else ""
@@ -109,29 +109,26 @@ def _machinery(status: _Status, name: str) -> Machinery:
 def check_database(
     about: str, dsn: str, *, admin: bool = False, now: Callable[[], datetime] = _now
 ) -> tuple[Finding, ...]:
-    """Return of which version a database is, what time it has, and whether its role's rights fit.
-
-    Raises SourceUnreachable where it cannot be asked.
-    """
+    """Return findings about a database's version, clock and role; raises SourceUnreachable."""
     with reading(dsn) as connection:
         version = identify(connection)
         standing = compare(connection, admin=admin)
         ours, (theirs,) = now(), connection.execute("SELECT clock_timestamp()").fetchall()[0]
     fix = f"fleet debusine grants{' --admin' if admin else ''} --check"
-    version_said = f"its tables are those of Debusine {version}"
+    tables = f"its tables are those of Debusine {version}"
     findings = [
-        Finding(about=f"{about}, version", result="ok", said=version_said),
+        Finding(about=f"{about}, version", result="ok", said=tables),
         judge_clock(f"{about}, clock", theirs=theirs, ours=ours),
     ]
-    for result, told, rights in (
+    for result, verb, rights in (
         ("wrong", "lacks", standing.missing),
-        ("notice", "has more than it needs", standing.excess),
+        ("notice", "has rights that it does not need", standing.excess),
     ):
         if rights:
-            said = f"role {standing.role} {told}: {'; '.join(rights)}"
+            said = f"role {standing.role} {verb}: {'; '.join(rights)}"
             rest = {"about": f"{about}, rights", "result": result, "said": said, "fix": fix}
             findings.append(Finding.model_validate(rest))
     if not (standing.missing or standing.excess):
-        said = f"role {standing.role} has what it needs, and no more"
+        said = f"role {standing.role} has exactly the rights it needs"
         findings.append(Finding(about=f"{about}, rights", result="ok", said=said))
     return tuple(findings)

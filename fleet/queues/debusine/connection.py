@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STATEMENT_SECONDS = 30
 # Groups are few, but PostgreSQL guesses that they are many: with little memory it would sort, and
-# it would find them too dear to be handed over by a second process that counts beside the first.
+# it would not use a second process that counts beside the first.
 _SETTINGS = (
     f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; SET LOCAL work_mem = '128MB'; "
     "SET LOCAL enable_mergejoin = off; SET LOCAL parallel_tuple_cost = 0.001"
@@ -36,7 +36,7 @@ _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks
 
 @contextmanager
 def reading(dsn: str) -> "Iterator[Connection]":
-    """Connect, read only; raises SourceUnreachable for whatever the database refuses.
+    """Connect, read only; raises SourceUnreachable for every error of the database.
 
     All of it is one transaction with settings of its own: a pooler such as pgbouncer refuses
     settings at the start of a connection, and gives each transaction another one.
@@ -62,18 +62,18 @@ def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
 
 
 def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
-    """Return what a person should know of an error, and what to do."""
+    """Return an error of the driver as a message with what to do, without the password."""
     from psycopg import errors
 
-    said = first_line(error)
-    said = said.replace(password, "…") if password else said
+    text = first_line(error)
+    text = text.replace(password, "…") if password else text
     match error:
         case errors.InsufficientPrivilege():
-            return SourceUnreachable(f"the database refuses: {said}; {_GRANTS}")
+            return SourceUnreachable(f"the database refuses: {text}; {_GRANTS}")
         case errors.UndefinedTable() | errors.UndefinedColumn():
             return SourceUnreachable(
                 "the database is not that of a supported Debusine (0.16), or its role may not "
-                f"use the schema: {said}"
+                f"use the schema: {text}"
             )
         case errors.QueryCanceled():
             return SourceUnreachable(
@@ -82,7 +82,7 @@ def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
             )
         case _:
             return SourceUnreachable(
-                f"the database does not answer: {said}; compare host, port, user and password of "
+                f"the database does not answer: {text}; compare host, port, user and password of "
                 "the DSN"
             )
 
@@ -106,10 +106,10 @@ def password_of(dsn: str) -> str:
     except ProgrammingError:
         # The driver's own words would repeat the password.
         raise SourceUnreachable(
-            "this is no DSN of PostgreSQL; write it like postgresql://fleet_ro@host/debusine"
+            "not a DSN of PostgreSQL; expected one like postgresql://fleet_ro@host/debusine"
         ) from None
     if "@" in str(known.get("host", "")):
-        raise SourceUnreachable("the DSN holds a second @; within a password write it as %40")
+        raise SourceUnreachable("the DSN has a second @; in a password write it as %40")
     return str(known.get("password") or "")
 
 
@@ -120,7 +120,7 @@ TABLES = (
 KNOWN = {"539c41736018": "0.16.2"}
 """Digest of the columns of TABLES to the version that has them."""
 
-_TOLD = """\
+_VERSION = """\
 SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
  WHERE w.worker_type = 'celery' AND w.dynamic_metadata ? 'system:worker_version' LIMIT 1"""
 
@@ -131,30 +131,29 @@ def identify(connection: "Connection") -> str:
     missing = [name for name in TABLES if name not in {table for table, *_ in columns}]
     if missing:
         raise SourceUnreachable(
-            f"the database has no table {missing[0]} that its role may look at: is it Debusine's, "
-            "and has the role USAGE of its schema (`fleet debusine grants`)?"
+            f"the database has no table {missing[0]} that its role may see: is it Debusine's, and "
+            "does the role have USAGE of its schema (`fleet debusine grants`)?"
         )
     found = digest_of(columns)
     if found in KNOWN:
         return KNOWN[found]
     known = ", ".join(f"{version} ({digest})" for digest, version in KNOWN.items())
     raise SourceUnreachable(
-        f"the database is of a Debusine that fleet does not know: its tables are {found}, its "
-        f"server says {_told(connection)}; known is {known}. Nothing is read from it or written "
-        "to it until that version is supported"
+        f"the database is of an unsupported Debusine: its tables are {found}, its server reports "
+        f"{_reported_version(connection)}; supported: {known}. fleet does not read or write it"
     )
 
 
-def _told(connection: "Connection") -> str:
-    """Return the version that the server's own Celery worker told, as far as the role may ask."""
+def _reported_version(connection: "Connection") -> str:
+    """Return the version that the server's own Celery worker reported, if the role may read it."""
     import psycopg
 
     try:
         with connection.transaction():
-            row = connection.execute(_TOLD).fetchone()
+            row = connection.execute(_VERSION).fetchone()
     except psycopg.Error:
         row = None
-    return str(row[0]) if row else "nothing of its version"
+    return str(row[0]) if row else "no version"
 
 
 _MOST_BYTES = 64 * 1024 * 1024
@@ -163,7 +162,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 def ask_command(
     command: Sequence[str], text: bytes = b"", *, seconds: float = 60, limit: int = _MOST_BYTES
 ) -> bytes:
-    """Return what a command prints that reads this; raises SourceUnreachable where it fails."""
+    """Return what a command prints, given this input; raises SourceUnreachable if it fails."""
     call = Call(
         what=shlex.join(command),
         command=command,
@@ -177,5 +176,5 @@ def ask_command(
         return run(call).encode()
     except CommandFailed as error:
         if text and not error.in_time:
-            raise SourceUnreachable(f"{error}; what it was told may have been done") from error
+            raise SourceUnreachable(f"{error}; the change may have been made") from error
         raise

@@ -1,7 +1,7 @@
 """Read a whole Debusine server over SQL: what waits, and who works.
 
-Everything is read in one transaction of a role that may only read, and is of one moment. What
-cannot be read is Unknown, with what to do about it; neither half takes the other down with it.
+Everything is read in one read-only transaction, of one moment. What cannot be read is Unknown,
+with what to do about it; demand and workers fail independently.
 """
 
 from collections.abc import Callable, Iterator
@@ -77,9 +77,9 @@ class DebusineDatabase:
         looks = looks_of(self._fleet, (tag for row in workers for tag in row.tags.requires))
         packages = read_packages(connection, self._scopes, looks, of=(self._fleet, now.date()))
         groups = read_groups(connection, self._scopes, looks, packages)
-        told = packages.alone | (running_packages(connection) if looks.named else frozenset())
-        seconds = read_seconds(connection, told)
-        runs = read_runs(connection, told, self._fleet.fleet)
+        separate = packages.alone | (running_packages(connection) if looks.named else frozenset())
+        seconds = read_seconds(connection, separate)
+        runs = read_runs(connection, separate, self._fleet.fleet)
         environments = read_environments(connection, self._scopes) if looks.environments else {}
         named = {request.package for request in groups}
         demand = Demand(
@@ -108,9 +108,7 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        return Unknown(
-            unknown=f"the database holds what fleet cannot read: {where}: {first['msg']}"
-        )
+        return Unknown(unknown=f"unexpected data in the database: {where}: {first['msg']}")
 
 
 @contextmanager

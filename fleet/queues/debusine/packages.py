@@ -9,7 +9,7 @@ people of `asked_by` nothing is looked at here. Of a request's name, which the a
 histories look at, only what they make of it matters: see `packages`.
 
 A queue holds tens of thousands of packages, and few of them decide anything: the others need not
-be told apart. Those for which the same follows are one class, whatever they are called.
+be distinguished. Those for which the same follows are one class, whatever they are called.
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +38,7 @@ _LOOKED_AT = 200_000
 _MOST_RUNS = 1000
 _SECONDS = """\
 SELECT r.task_name, r.scheduler_tags_required,
-       CASE WHEN %(told_apart)s THEN ARRAY(
+       CASE WHEN %(separate)s THEN ARRAY(
             SELECT t FROM unnest(r.scheduler_tags_provided) t WHERE t = ANY(%(tags)s::text[]))
        END,
        count(*), sum(extract(epoch FROM r.completed_at - r.started_at))::float8
@@ -103,11 +103,11 @@ class Seconds:
 
 
 def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds:
-    """Return how long the latest runs took, those of these packages told apart."""
+    """Return how long the latest runs took, these packages separately."""
     values = {
         "looked_at": _LOOKED_AT,
         "tags": _tags(packages),
-        "told_apart": bool(packages),
+        "separate": bool(packages),
     }
     runs: Counter[_About] = Counter()
     seconds: defaultdict[_About, float] = defaultdict(float)
@@ -255,9 +255,11 @@ class Decider:
 
     def __init__(self, fleet: Fleet, today: date, history: Iterable[TaskHistory] = ()) -> None:
         self._rules = [rule for rule in fleet.derive if rule.history is not None]
-        self._told = QueueContext(history={(each.task, each.package): (each,) for each in history})
+        self._context = QueueContext(
+            history={(each.task, each.package): (each,) for each in history}
+        )
         self._tasks: defaultdict[str, set[str]] = defaultdict(set)
-        for task, package in self._told.history:
+        for task, package in self._context.history:
             self._tasks[package].add(task)
         self._allowed = _compile(fleet, today) if fleet.powerful else None
         self._timed = patterns_of(fleet)
@@ -294,7 +296,7 @@ class Decider:
 
     def _asked(self, task: str, package: str | None) -> tuple[object, ...]:
         request = Request(id="any", task=task, package=package)
-        return tuple(needed_by_history(rule, request, self._told, ()) for rule in self._rules)
+        return tuple(needed_by_history(rule, request, self._context, ()) for rule in self._rules)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Ask a Debusine server for its own worker pools: by its admin command, or by SQL.
+"""List a Debusine server's own worker pools, by its admin command or by SQL.
 
-Both ways give the listing of `debusine-admin worker_pool list --yaml`, as text. SQL adds what the
-command leaves out: architectures, tags, and which scopes may use a pool. It never looks at
-db_asset, which names provider accounts but holds their credentials too.
+Both return the listing of `debusine-admin worker_pool list --yaml` as text. SQL adds
+architectures, tags, and which scopes may use a pool. It never reads db_asset, which names provider
+accounts but holds their credentials too.
 """
 
 import json
@@ -42,7 +42,7 @@ def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) ->
     command = [*admin, *LIST]
     content = ask_command(command, seconds=seconds, limit=limit)
     if not content.strip():
-        raise SourceUnreachable(f"{shlex.join(command)} printed nothing, not even an empty list")
+        raise SourceUnreachable(f"{shlex.join(command)} printed nothing; expected a list")
     return content
 
 
@@ -51,7 +51,7 @@ def list_by_sql(dsn: str, *, limit: int) -> bytes:
     with reading(dsn) as connection:
         rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
     if len(rows) > _MOST_POOLS:
-        raise SourceUnreachable(f"the database holds more than {_MOST_POOLS} worker pools")
+        raise SourceUnreachable(f"the database has more than {_MOST_POOLS} worker pools")
     listing = _listing(rows)
     if len(listing) > limit:
         raise SourceUnreachable(f"the worker pools take more than {limit} bytes to list")

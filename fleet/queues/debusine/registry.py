@@ -1,13 +1,13 @@
-"""Change workers in a Debusine server's database: over SQL from here, or by its admin command.
+"""Register, drain and disable the workers of a Debusine server.
 
-From here over SQL; there by the server's admin command, whose shell is given the functions to run
-on the server's own connection. So both change the same rows in the same way, and what a token is
-made of never leaves this computer but for the machine: only its digest does.
+The functions of `changes` run over SQL from here, or in the shell of the server's admin command,
+so both change the same rows in the same way. A token goes to its machine only; the server gets its
+digest.
 
-What was written is read back at once, and again one scheduler interval later: the server saves
-whole rows, as they were when it read them, and a pass of its scheduler that had begun still gives
-work by what it had read. What was undone is done again; a request that was given to a worker
-which had just been switched off goes back to the queue.
+Each change is read back at once, and again one scheduler interval later: the server saves whole
+rows as it read them, and a running pass of its scheduler still assigns work by what it read. A
+change that was undone is made again; a request that was given to a worker that had just been
+disabled goes back to the queue.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class SqlChannel:
             with connected(dsn, autocommit=True) as connection:
                 return [_run(connection, *call) for call in calls]
         except changes.Refusal as refusal:
-            raise _told(refusal.kind, str(refusal)) from None
+            raise _error_of(refusal.kind, str(refusal)) from None
         except psycopg.errors.InsufficientPrivilege as error:
             raise SourceUnreachable(
                 f"the database refuses: {first_line(error)}; `fleet debusine grants --admin` "
@@ -89,7 +89,7 @@ def _executing(connection: "psycopg.Connection[tuple[Any, ...]]") -> changes.Exe
     return execute
 
 
-def _told(kind: str, because: str) -> FleetError:
+def _error_of(kind: str, because: str) -> FleetError:
     return WorkerBusy(because) if kind == "busy" else PlanRefused(because)
 
 
@@ -113,7 +113,7 @@ except changes.Refusal as refusal:
     refused = [refusal.kind, str(refusal)]
 print({mark!r} + json.dumps([done, refused]))
 """
-SENT = "56370ba0eba9cf83b9ab5c69c39fdc887a640b9dcb1fea73caff85436bbd18f0"
+SENT = "df3923a4c836939178d613bf66cb9d8a22c60c8f9ac3efd04354ce8ef3ca2dad"
 """The SHA-256 of `changes.py` in this version of fleet: nothing else is sent to a server."""
 
 
@@ -142,8 +142,8 @@ class CommandChannel:
         self._shell = shell
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Give them to the command's shell: one line, which a shell that prompts takes too."""
-        # No answer can be mistaken for what something else prints.
+        """Send them to the command's shell as one line, which an interactive shell takes too."""
+        # No other output can be mistaken for the answer.
         mark = f"{_ANSWER}{secrets.token_hex(8)}:"
         text = _THERE.format(
             changes=_script(),
@@ -156,12 +156,11 @@ class CommandChannel:
         try:
             done, refused = json.loads(answer.partition("\n")[0])
         except ValueError:
-            said = shlex.join(self._command)
             raise SourceUnreachable(
-                f"{said} did not say what it did; is it debusine-admin?"
+                f"{shlex.join(self._command)} printed no result; is it debusine-admin?"
             ) from None
         if refused:
-            raise _told(*refused)
+            raise _error_of(*refused)
         return done
 
 
@@ -210,8 +209,8 @@ class DebusineRegistry:
         name = enrolment.worker
         if len(name) > LONGEST_NAME:
             raise SourceUnreachable(
-                f"queue {self._queue}: a worker's name may have {LONGEST_NAME} characters, and "
-                f"{name} has {len(name)} (rule name-too-long)"
+                f"queue {self._queue}: {name} has {len(name)} characters; a worker's name may "
+                f"have {LONGEST_NAME} (rule name-too-long)"
             )
         token = secrets.token_hex(32)
         static = _metadata(enrolment)
@@ -229,7 +228,7 @@ class DebusineRegistry:
         return token
 
     def drain(self, worker: str) -> None:
-        """Have the server give a worker nothing new: no task is on the list of what it takes."""
+        """Have the server give a worker nothing new: empty the list of tasks that it takes."""
         self._write(worker, "drained", changes.drain)
 
     def undrain(self, worker: str) -> None:
@@ -256,13 +255,13 @@ class DebusineRegistry:
         self._write(worker, "off", changes.release)
 
     def pause(self) -> float:
-        """Return how long it is until everything told is one interval of the scheduler old."""
+        """Return the seconds until every change is one scheduler interval old."""
         if not self._written:
             return 0.0
         return max(0.0, self._last + INTERVAL - self._clock())
 
     def confirm(self) -> None:
-        """Look again one scheduler interval later, and do again what was undone meanwhile."""
+        """Read back one scheduler interval later, and repeat changes that were undone."""
         if not self._written:
             return
         self._wait(self.pause())
@@ -273,10 +272,10 @@ class DebusineRegistry:
         self._written = {}
 
     def _write(self, worker: str, what: _Written, change: Callable[..., Any]) -> None:
-        """Write until it can be read back, but not for ever."""
+        """Make a change until it can be read back, at most three times."""
         before = self._written.get(worker)
         for _ in range(_TRIES):
-            # Its answer may be lost after the deed: then it is looked at again all the same.
+            # The answer may be lost after the change, so it is read back all the same.
             self._note(worker, "perhaps off" if what == "off" else None)
             try:
                 seen = self._run(change, worker, fleet=self._fleet)
@@ -286,12 +285,12 @@ class DebusineRegistry:
             self._note(worker, what)
             if _stands(seen, what):
                 return
-            # A pass of the scheduler may give it something that it can no longer fetch.
+            # A pass of the scheduler may give it a request that it can no longer fetch.
             change = changes.release if change is changes.disable else change
         raise self._undone(worker, what)
 
     def _note(self, worker: str, what: _Written | None) -> None:
-        """Note what has to be looked at again one scheduler interval from now."""
+        """Remember what to read back one scheduler interval from now."""
         self._last = self._clock()
         self._written.pop(worker, None)
         if what:
@@ -299,8 +298,8 @@ class DebusineRegistry:
 
     def _undone(self, worker: str, what: str) -> SourceUnreachable:
         return SourceUnreachable(
-            f"queue {self._queue}: worker {worker} was {what}, but reading it back says "
-            "otherwise; does something else change its row?"
+            f"queue {self._queue}: worker {worker} was {what}, but its row differs when read "
+            "back; does something else change it?"
         )
 
     def _run(self, change: Callable[..., Any], worker: str, **others: object) -> Mapping[str, Any]:
@@ -312,17 +311,17 @@ class DebusineRegistry:
 
 
 def _metadata(enrolment: Enrolment) -> dict[str, Any]:
-    """Return what a worker's row says of it; tags that a pool does not state are left out."""
+    """Return the static metadata of a worker; tags that its pool does not state are left out."""
     tags = {changes.PROVIDED_TAGS: enrolment.provides, changes.REQUIRED_TAGS: enrolment.requires}
     return {
         changes.FLEET: enrolment.fleet,
         changes.POOL: enrolment.pool,
         changes.MACHINE: enrolment.worker,
-    } | {key: list(said) for key, said in tags.items() if said}
+    } | {key: list(own) for key, own in tags.items() if own}
 
 
 def _stands(seen: Mapping[str, Any], what: _Written) -> bool:
-    """Say whether what was written can be read back."""
+    """Say whether a row shows the change."""
     match what:
         case "drained":
             return bool(seen["static"].get(changes.TASKS_ALLOWLIST) == [])

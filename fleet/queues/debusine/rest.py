@@ -1,14 +1,12 @@
-"""Read what waits in Debusine over REST; it never takes silence for emptiness.
+"""Read what waits in Debusine over REST, and compare the lists with the server's own counts.
 
-What the lists hold is compared with the server's own counts, work already given to a worker
-included. REST has no list of workers, so a reading's registry is None.
+Debusine answers 200 and leaves out, without an error, what the token's user may not see, and lists
+nothing for a missing scope header or a task type in lower case. So the counts of `open-metrics`
+(by scope) and `service-status` (whole server) must confirm a list. REST has no list of workers, so
+a reading's registry is None.
 
-The newest come first. Of a list that is too long the rest of the time is for its other end: those
-who have waited longest are served before all who came later with as high a priority.
-
-A list proves nothing by itself: Debusine answers 200 and leaves out, with no error, what the
-token's user may not look at, and lists nothing to a missing scope header or a task type in lower
-case. `open-metrics` counts what is pending by scope; `service-status` for the whole server.
+The newest come first. Of a list that is too long, the rest of the time goes to its other end: of
+equal priority, Debusine serves those first that have waited longest.
 """
 
 import re
@@ -24,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, Sample, Unknown
 from fleet.queues.debusine.rows import Page, Row
-from fleet.queues.http import Limits, Reader, Reply, TooSlow
+from fleet.queues.http import Limits, Reader, Reply, TooSlow, retry_advice
 from fleet.schema.model import DebusineQueue
 
 _LISTING = 0.6
@@ -140,7 +138,7 @@ def _sample(walks: "Sequence[Walk]", unlisted: Mapping[str, int]) -> Sample | No
 
 
 def _environments(rows: "Sequence[Row]") -> dict[str, dict[str, str]]:
-    """Return the environments that the server has looked up; one it tells two ways is left out."""
+    """Return the environments that the server has looked up; contradictions are left out."""
     found: dict[str, dict[str, str]] = {}
     differing = set()
     for number, record in filter(None, (row.environment() for row in rows)):
@@ -220,7 +218,7 @@ _REFUSED = (401, 403)
 
 
 class Asking:
-    """One reading's questions; the token goes only where it is needed."""
+    """The requests of one reading; the token is sent only where it is needed."""
 
     def __init__(self, reader: Reader, token: str | None) -> None:
         self._reader = reader
@@ -229,7 +227,7 @@ class Asking:
     def page(self, walk: Walk) -> Page:
         """Return the next page of a scope's list, once it is sure to be of that list."""
         if walk.cursor in walk.asked or len(walk.asked) >= _MAX_PAGES:
-            because = "leads in a circle" if walk.cursor in walk.asked else "does not end"
+            because = "loops" if walk.cursor in walk.asked else "does not end"
             raise SourceUnreachable(
                 f"{self._reader.base}{LIST}: the list of scope {walk.scope} {because} (after "
                 f"{len(walk.asked)} pages and {len(walk.rows)} requests); is a proxy or cache "
@@ -253,13 +251,13 @@ class Asking:
                 )
 
     def anyone(self, path: str, *, only: bytes = b"", silence: float | None = None) -> Reply:
-        """Return what the server tells anyone, without a token; `only` lines that begin so."""
+        """Return an answer that needs no token; `only` lines that begin so."""
         with _in_time():
             reply = self._reader.get(path, {}, {}, only=only, silence=silence)
         return self._checked(reply, None)
 
     def with_token(self, path: str, scope: str) -> Reply:
-        """Return what the server tells of the token's user."""
+        """Return an answer for the token's user."""
         with _in_time():
             reply = self._reader.get(path, {}, self._of(scope))
         return self._checked(reply, scope)
@@ -279,19 +277,19 @@ class Asking:
             case _ if status in _REFUSED:
                 return self._refused(scope)
             case 404 if scope is not None:
-                return f"it knows no scope {scope}, or is not a Debusine server"
+                return f"there is no scope {scope}, or it is not a Debusine server"
             case 404:
                 return "is it a Debusine server?"
             case 400:
-                return "it refuses the question; is its version supported (0.16)?"
+                return "bad request; is its version supported (0.16)?"
             case _:
-                return "the trouble is the server's; try again, then look at its log"
+                return retry_advice(status)
 
     def _refused(self, scope: str | None) -> str:
         if scope is None:
-            return "Debusine tells this to anyone; is it a proxy before it that does not?"
+            return "Debusine answers this without a token; does a proxy require one?"
         if self._token is None:
-            return "it tells nothing without a token; give this queue a `token` in fleet.yaml"
+            return "it requires a token; set `token` of this queue in fleet.yaml"
         return (
             "the token is wrong, disabled or expired, or not a user's; "
             "`debusine-admin create_token USER` makes one"
@@ -304,8 +302,8 @@ def _in_time() -> Iterator[None]:
         yield
     except TooSlow as error:
         raise TooSlow(
-            f"{error}: reading was given up, because demand older than guards.demand_max_age is "
-            "not acted upon. Raise that limit, or find out why the server is so slow"
+            f"{error}: demand must not be older than guards.demand_max_age; raise that limit, or "
+            "find out why the server is slow"
         ) from error
 
 
@@ -364,26 +362,25 @@ def count_pending(listed: Mapping[str, int], ask: Ask) -> Mapping[str, int]:
     if total <= sum(listed.values()):
         return listed
     raise SourceUnreachable(
-        f"{sum(listed.values())} pending requests for workers were listed, but the server has "
-        f"{total}, and how many of them are in {_named(listed)} cannot be told ({because}). "
-        "Debusine leaves out of its list, without an error, what the token's user may not look "
-        f"at. Let this computer read {METRICS}, and compare the scope's spelling with the server's"
+        f"listed {sum(listed.values())} pending requests for workers, but the server counts "
+        f"{total}; how many of them are in {_named(listed)} is unknown ({because}). Debusine "
+        "leaves out of its list, without an error, what the token's user may not see. Allow this "
+        f"computer to read {METRICS}, and check the spelling of the scope"
     )
 
 
 def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
-    """Return what to say of a list that does not hold what the server counts."""
+    """Return the error for a list that differs from the server's count."""
     if listed > pending:
         return SourceUnreachable(
-            f"scope {scope} was listed with {listed} pending requests for workers, but the server "
-            f"counts {pending}; is a proxy or cache answering with an old list?"
+            f"scope {scope}: listed {listed} pending requests for workers, but the server counts "
+            f"{pending}; is a proxy or cache answering with an old list?"
         )
-    held = "as empty" if not listed else f"with {listed} pending requests for workers"
     return SourceUnreachable(
-        f"scope {scope} was listed {held}, but the server counts {pending} pending requests for "
-        "workers in that scope. Debusine leaves out of its list, without an error, what the "
-        "token's user may not look at: give that user the role viewer on each workspace of scope "
-        f"{scope} (`debusine-admin workspace grant_role {scope}/WORKSPACE viewer GROUP`)"
+        f"scope {scope}: listed {listed} pending requests for workers, but the server counts "
+        f"{pending}. Debusine leaves out of its list, without an error, what the token's user may "
+        f"not see: give that user the role viewer on each workspace of scope {scope} "
+        f"(`debusine-admin workspace grant_role {scope}/WORKSPACE viewer GROUP`)"
     )
 
 

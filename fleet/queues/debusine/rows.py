@@ -118,8 +118,8 @@ def _cursor(link: str | None) -> str | None:
         found = []
     if len(found) != 1:
         raise SourceUnreachable(
-            "the server's link to its next page holds no cursor; the list cannot be read to "
-            "its end; is the server's version supported (0.16)?"
+            "the server's link to its next page has no cursor, so the list cannot be read to its "
+            "end; is the server's version supported (0.16)?"
         )
     return found[0]
 

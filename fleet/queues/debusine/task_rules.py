@@ -1,8 +1,8 @@
 """Read and replace a workspace's task configuration over REST (0.16.2).
 
-The server knows no change of a part: who posts sends all entries, and those that come back as they
-are stored stay untouched. So entries of others are read as stored (`…/item/`), and each post is
-tried with `dry_run` first. Entries of fleet have a path of their own, as a file of a checkout has.
+A post replaces all entries; those that come back as they are stored stay untouched. So entries of
+others are read as stored (`…/item/`), and each post is tried with `dry_run` first. Entries of
+fleet have a path of their own, as a file of a checkout has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import HeldRules, QueueRule, Unknown
-from fleet.queues.http import Body, Limits, Reader, Reply
+from fleet.queues.http import Body, Limits, Reader, Reply, retry_advice
 from fleet.schema.model import DebusineQueue, DebusineRules
 from fleet.tagrules.export import rule_of_entry
 
@@ -53,7 +53,7 @@ class _Items(BaseModel):
 
 
 class Counts(BaseModel):
-    """What a server says that a post changes."""
+    """How many entries a post changes, by the server's count."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -150,10 +150,10 @@ class TaskRules:
         )
         advice = {
             401: "give the queue a `token`",
-            403: "its token may not: reading needs role viewer in the workspace, writing owner",
-            404: f"there is no such workspace or collection; an owner creates it: `{create}`",
-            400: "it refuses the entries; is its version supported (0.16)?",
-        }.get(reply.status, "the trouble is the server's; try again, then look at its log")
+            403: "its token lacks the role: reading needs viewer in the workspace, writing owner",
+            404: f"no such workspace or collection; an owner creates it: `{create}`",
+            400: "the server rejects the entries; is its version supported (0.16)?",
+        }.get(reply.status) or retry_advice(reply.status)
         raise SourceUnreachable(f"{reply.place} answered with status {reply.status}: {advice}")
 
 

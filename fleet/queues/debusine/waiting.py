@@ -1,4 +1,4 @@
-"""Read what waits from Debusine's database, grouped there by what is looked at.
+"""Read what waits from Debusine's database, grouped there by what fleet.yaml looks at.
 
 The queue's own order is by priority, then by creation: a group counts as old as its oldest
 request, whose id it bears.
@@ -84,13 +84,13 @@ SELECT DISTINCT jsonb_build_object('environment_id', r.dynamic_task_data -> 'env
 
 
 def check_scopes(connection: "Connection", scopes: Iterable[str]) -> None:
-    """Raise SourceUnreachable where a scope is none of the server's: it would seem empty."""
+    """Raise SourceUnreachable where the server lacks a scope: it would seem empty."""
     there = [name for (name,) in connection.execute(_SCOPES).fetchall()]
     missing = sorted(set(scopes) - set(there))
     if missing:
         raise SourceUnreachable(
-            f"the database has no scope {missing[0]}; it has {', '.join(there) or 'none'}: "
-            "compare the spelling of `scopes` in fleet.yaml"
+            f"the database has no scope {missing[0]}; it has {', '.join(there) or 'none'}: check "
+            "the spelling of `scopes` in fleet.yaml"
         )
 
 
@@ -122,12 +122,14 @@ def read_groups(
 def read_environments(
     connection: "Connection", scopes: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return the environments that the server has looked up; one it tells two ways is left out."""
+    """Return the environments that the server has looked up; contradictions are left out."""
     found: dict[str, list[dict[str, str]]] = {}
     for (data,) in connection.execute(_ENVIRONMENTS, {"scopes": list(scopes)}):
-        told = environment_of(data)
-        if told is not None and told[1] not in found.setdefault(told[0], []):
-            found[told[0]].append(told[1])
+        environment = environment_of(data)
+        if environment is not None:
+            number, record = environment
+            if record not in found.setdefault(number, []):
+                found[number].append(record)
     return {number: records[0] for number, records in found.items() if len(records) == 1}
 
 

@@ -55,7 +55,7 @@ class Row:
     registered_at: datetime
     connected_at: datetime | None
     heard: bool
-    """It has told what it can do, and lately."""
+    """It has reported what it can do, and lately."""
     static: Mapping[str, Any]
     dynamic: Mapping[str, Any]
     enabled: bool
@@ -71,8 +71,8 @@ class Row:
         return WorkerRow(self.worker_type, self.static, self.dynamic)
 
     @property
-    def has_told(self) -> bool:
-        """Say whether it has ever told what it can do."""
+    def has_reported(self) -> bool:
+        """Say whether it has ever reported what it can do."""
         return changes.PROVIDED_TAGS in self.dynamic
 
     def mark(self, key: str) -> str | None:
@@ -123,9 +123,9 @@ def _worker(
         running=running[0] if running else None,
         work=running[1] if running else None,
         uses=uses if is_ours else None,
-        # One that has told nothing so far will offer what its pool does, as far as anybody knows.
-        provides=tuple(row.tags.provides) if row.has_told else (),
-        requires=tuple(row.tags.requires) if row.has_told else (),
+        # Until a worker has reported, it counts as what its pool offers.
+        provides=tuple(row.tags.provides) if row.has_reported else (),
+        requires=tuple(row.tags.requires) if row.has_reported else (),
         since=_since(row, state, running[1] if running else None, last_end),
         last_seen=row.last_seen,
         connected_since=row.connected_at if row.enabled else None,
