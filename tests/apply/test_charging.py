@@ -151,6 +151,7 @@ def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: DatabaseSt
     assert spent == (3600, 3600 + 3600, 3600 + 3600)
 
 
+@pytest.mark.slow
 def test_what_a_clock_ahead_charged_is_taken_back_and_said(store: DatabaseStore) -> None:
     apply(world_at(0, store), store)
     apply(world_at(400 * 24 * 60, store), store)

@@ -94,6 +94,7 @@ def test_a_provider_is_added_in_five_places() -> None:
     assert 1 <= len(_steps()) <= 5
 
 
+@pytest.mark.slow
 def test_an_added_provider_keeps_what_every_provider_promises(tree: Tree) -> None:
     suite = ("tests/ports/test_provider.py", "-k", "shelf", "-n", "0", "-q")
 
@@ -102,6 +103,7 @@ def test_an_added_provider_keeps_what_every_provider_promises(tree: Tree) -> Non
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
+@pytest.mark.slow
 def test_machines_of_an_added_provider_are_planned_made_and_deleted(tree: Tree) -> None:
     assert tree.fleet("validate").returncode == 0
     assert tree.fleet("state", "init").returncode == 0

@@ -8,6 +8,8 @@ import pytest
 
 from tests.rigs.process import ROOT, clean_environment, run_process
 
+pytestmark = pytest.mark.slow
+
 SURVIVED, KILLED, NO_TESTS, DIED = 0, 1, 33, -9
 FILES = {
     "pyproject.toml": """

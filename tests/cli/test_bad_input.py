@@ -123,6 +123,7 @@ def test_every_command_says_what_is_wrong_with_the_file(
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_many_mistakes_are_told_in_reasonable_time(run_fleet: RunFleet, project: Path) -> None:
     keys = "".join(f"key-{number}: {number}\n" for number in range(20_000))
     (project / "fleet.yaml").write_text(f"fleet: x\n{keys}", encoding="utf-8")

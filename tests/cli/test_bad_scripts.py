@@ -239,7 +239,8 @@ def serving(folder: Path) -> Iterator[tuple[OldClient, Callable[[str], str]]]:
 
 
 # It dies after it has looked and before it gives; or when it has just given.
-@pytest.mark.parametrize("moment", [pytest.param("livecheck", marks=pytest.mark.slow), "given"])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["livecheck", "given"])
 def test_a_serve_that_is_killed_while_it_gives_out_gives_no_machine_twice(
     moment: str, shop: Shop
 ) -> None:

@@ -94,7 +94,10 @@ def client_call(name: str, number: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("most", "half_open", "waiting"),
-    [(300, 60, 120), pytest.param(1024, 1100, 1100, marks=pytest.mark.crowd)],
+    [
+        pytest.param(300, 60, 120, marks=pytest.mark.slow),
+        pytest.param(1024, 1100, 1100, marks=pytest.mark.crowd),
+    ],
 )
 def test_who_is_too_many_is_refused_and_the_service_goes_on(
     project: Path, tmp_path: Path, most: int, half_open: int, waiting: int

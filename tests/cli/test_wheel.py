@@ -10,6 +10,8 @@ import pytest
 
 from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
+pytestmark = pytest.mark.slow
+
 SMALL = """\
 fleet: wheel
 providers:

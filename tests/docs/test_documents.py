@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,8 +28,16 @@ NEED_ENGINE = ("docs/how-to/try-the-real-engine.md",)
 NEED_LIVE = ("docs/how-to/connect-debusine.md",)
 # tests/live/test_image.py bakes and boots for real, beside test_stand_ins.py.
 NEED_BAKING = ("docs/how-to/bake-an-image.md",)
+
+
+def _marks(name: str) -> Collection[pytest.MarkDecorator]:
+    if name in NEED_ENGINE:
+        return (pytest.mark.engine,)
+    return (pytest.mark.slow,) if name in HOW_TO else ()
+
+
 DOCUMENTS = [
-    pytest.param(name, marks=pytest.mark.engine if name in NEED_ENGINE else ())
+    pytest.param(name, marks=_marks(name))
     for name in ("README.md", "docs/tutorial.md", *HOW_TO, *REFERENCE)
     if name not in (*NEED_LIVE, *NEED_BAKING)
     and "```console\n" in (ROOT / name).read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from tests.builders import NOW
 from tests.rigs.golden_plans import FOLDERS
+from tests.rigs.repeats import slow_but
 
 
 def load(path: Path) -> Fleet:
@@ -47,7 +48,7 @@ def write(document: Any, change: Change) -> None:  # noqa: ANN401 - any YAML
         del document[last]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", slow_but(FOLDERS[:4], FOLDERS), ids=lambda folder: folder.name)
 def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_machine_boots_the_snapshot(rig: RescueRig, folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_connection_of_ssh_that_drops_is_made_again_and_only_the_rest_is_sent(
     ssh_rig: RescueRig, folder: Path
 ) -> None:

@@ -120,7 +120,7 @@ class BudgetFarm(TicketFarm):
         return world
 
 
-@settings(max_examples=max(40, settings().max_examples // 3))
+@settings(max_examples=max(min(40, settings().max_examples), settings().max_examples // 3))
 @given(fleets(), STEPS)
 def test_giving_out_machines_passes_no_budget(fleet: Fleet, steps: list[Step]) -> None:
     farm = BudgetFarm(fleet)

@@ -255,7 +255,7 @@ class Tickets(RuleBasedStateMachine):
 
 TestTickets = Tickets.TestCase
 TestTickets.settings = settings(
-    max_examples=max(20, settings().max_examples // 5),
+    max_examples=max(min(20, settings().max_examples), settings().max_examples // 5),
     stateful_step_count=20,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -100,7 +100,7 @@ class Crowd:
 @pytest.mark.parametrize(
     ("clients", "kills"),
     [
-        pytest.param(16, ("wait",), id="few"),
+        pytest.param(16, ("wait",), id="few", marks=pytest.mark.slow),
         pytest.param(1_000, ("take", "wait", "close"), id="many", marks=pytest.mark.crowd),
     ],
 )

@@ -75,6 +75,7 @@ def test_moving_from_debusine_s_own_pools(walk: Walk, play: Callable[..., None])
     assert cloud["machines"] == {}
 
 
+@pytest.mark.slow
 def test_moving_from_copr(walk: Walk, play: Callable[..., None]) -> None:
     """Copr itself is a frontend that lists builds, and reads its tags from copr.conf."""
     packages = {"7": ("ping", "chromium"), "9": ("copr-pull-requests:pr:7", "copr-cli")}
