@@ -21,8 +21,8 @@ from bench.load import measure_load
 from bench.reconcile import LIKE_THE_PROGRAM
 from bench.report import Report
 from bench.resalloc import assign_tickets, filled
-from fleet.apply.assign import hand_out_all
 from fleet.apply.observe import Sources
+from fleet.apply.tickets import hand_out_all
 from fleet.errors import FleetError
 from fleet.model.facts import Listing, Machine, MachineState, Stack, WorkerInputs, World
 from fleet.model.tickets import Ticket

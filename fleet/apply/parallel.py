@@ -17,8 +17,8 @@ from threading import Thread
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-from fleet.apply.assign import Seen
 from fleet.apply.observe import Sources
+from fleet.apply.tickets import Seen
 from fleet.clouds.ready import Slots
 from fleet.engines.parallel import (
     EngineApart,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from fleet.apply.assign import Seen, hand_out_all, note_waits
 from fleet.apply.config import Config
 from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.journal import journalled
@@ -35,6 +34,7 @@ from fleet.apply.selection import (
 )
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
+from fleet.apply.tickets import Seen, hand_out_all, note_waits
 from fleet.apply.timer import TRUST, Signals, SystemClock, check_clock, check_servers
 from fleet.apply.unrecorded import both, with_orphans
 from fleet.apply.wire import lock_owner, wire

@@ -6,7 +6,7 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.apply.assign import hand_out_all
+from fleet.apply.tickets import hand_out_all
 from fleet.model.facts import World
 from fleet.model.tickets import close
 from fleet.planner.budgets import open_accounts

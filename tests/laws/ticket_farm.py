@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.apply.assign import hand_out_all
 from fleet.apply.observe import Sources
+from fleet.apply.tickets import hand_out_all
 from fleet.errors import StoreFailed, WorkerBusy
 from fleet.model.facts import Listing, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan

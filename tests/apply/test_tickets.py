@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleet.apply.assign import fill, hand_out_all
 from fleet.apply.observe import Sources
+from fleet.apply.tickets import fill, hand_out_all
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.tickets import Given, Leased, TicketState, close
 from fleet.ports import Engine
