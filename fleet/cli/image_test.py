@@ -16,7 +16,7 @@ from fleet.apply.wire import registries_of
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
 from fleet.images.checks import check_image, open_disk
-from fleet.images.fake_debusine import Backend, PassOn, Stage, StandIn
+from fleet.images.fake_debusine import Backend, FakeDebusine, Proxy, Stage
 from fleet.images.folder import QCOW2, find_build, list_builds, measure, verify, write_manifest
 from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
@@ -166,7 +166,7 @@ def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Ser
     """Have a server wait for the worker meanwhile: one made for this test, or a queue's own."""
     if not args.queue:
         token = secrets.token_hex(32)
-        yield _Server(StandIn(token), token, Stage.ASKED)
+        yield _Server(FakeDebusine(token), token, Stage.ASKED)
         return
     queue = fleet.queues.get(args.queue)
     if not isinstance(queue, DebusineQueue) or not queue.admin:
@@ -192,7 +192,7 @@ def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Ser
     )
     token = registry.enrol(enrolment)
     try:
-        yield _Server(PassOn(queue.url), token, Stage.ENDED)
+        yield _Server(Proxy(queue.url), token, Stage.ENDED)
     finally:
         _release(registry, name)
 

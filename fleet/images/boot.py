@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from fleet.errors import FleetError
-from fleet.images.fake_debusine import Backend, Reception, Stage
+from fleet.images.fake_debusine import Backend, Stage, WorkerServer
 from fleet.images.programs import need
 from fleet.model.user_data import write_user_data
 
@@ -149,13 +149,13 @@ def _run(file: IO[bytes], text: str, program: str, *args: str) -> None:
 CONSOLE = "console.log"
 _LOOK = 0.1
 """Seconds between two looks at whether the machine still runs."""
-_TELL = 1.0
+_METADATA = 1.0
 """Seconds between two sentences on what is waited for."""
 Tell = Callable[[str], None]
 _DONE = {
     Stage.REGISTERED: "its worker registered with the token",
     Stage.CONNECTED: "its worker connected",
-    Stage.TOLD: "its worker reported its tags",
+    Stage.REPORTED: "its worker reported its tags",
     Stage.ASKED: "its worker asked for work",
     Stage.FETCHED: "its worker got work",
     Stage.ENDED: "its worker finished the work",
@@ -169,7 +169,7 @@ _LOST = {
         "its worker registered and never opened its websocket: see there why debusine-worker "
         "stopped, and compare its version with the server's"
     ),
-    Stage.TOLD: "its worker connected and never reported its tags: compare its version",
+    Stage.REPORTED: "its worker connected and never reported its tags: compare its version",
     Stage.ASKED: "its worker was offered work and never asked for it: see there why",
     Stage.FETCHED: (
         "its worker is ready and the server gave it no work: post a request that its tags fit, "
@@ -207,18 +207,18 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
 
     `tell` hears each stage, `watch` hears every second what is waited for.
     """
-    with Reception(trial.token, trial.backend) as reception:
-        url = f"http://{HOST}:{reception.port}"
+    with WorkerServer(trial.token, trial.backend) as server:
+        url = f"http://{HOST}:{server.port}"
         user_data = write_user_data(url, trial.token)
         machine = Machine(trial.disk, trial.console, trial.accelerator, user_data)
         try:
             with booted(machine) as process:
-                ended = _wait(trial, reception, process, tell, watch)
+                ended = _wait(trial, server, process, tell, watch)
         finally:
             # Also where somebody interrupts this: the token may still be good.
             leaks = _leaks(trial)
-        reached, provides = reception.reached(), reception.provides
-        refused = reception.refusals
+        reached, provides = server.reached(), server.provides
+        refused = server.refusals
     problems = [*ended, *leaks]
     if ended and refused:
         problems.append(f"the server refused {refused[-1]}: see there why it was asked that")
@@ -227,7 +227,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
 
 def _wait(
     trial: Trial,
-    reception: Reception,
+    server: WorkerServer,
     process: "subprocess.Popen[bytes]",
     tell: Tell,
     watch: Tell,
@@ -235,18 +235,18 @@ def _wait(
     """Wait for the goal; returns why it was not come to."""
     began = time.monotonic()
     under = trial.accelerator.upper()
-    told = -_TELL
+    told = -_METADATA
     for stage in (each for each in Stage if Stage.ABSENT < each <= trial.goal):
-        while not reception.wait_for(stage, _LOOK):
+        while not server.wait_for(stage, _LOOK):
             seconds = time.monotonic() - began
-            if seconds >= told + _TELL:
+            if seconds >= told + _METADATA:
                 watch(f"booting under {under}, {seconds:.0f} s: not yet: {_DONE[stage]}")
                 told = seconds
             if process.poll() is not None:
                 return [_ended(trial, process)]
             if seconds > trial.limit:
                 return [f"{trial.console}: after {trial.limit:.0f} s {_LOST[stage]}"]
-        tell(f"{_DONE[stage]} after {reception.reached()[stage]:.0f} s")
+        tell(f"{_DONE[stage]} after {server.reached()[stage]:.0f} s")
     return []
 
 

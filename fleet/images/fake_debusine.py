@@ -1,8 +1,7 @@
 """A server on loopback for the test of an image: it records how far one worker comes.
 
-What a worker asks is answered by a backend: one that stands in for Debusine, or the real one.
-
-It gives no work: it says that there is some, and answers whoever comes for it that there is none.
+A backend answers the worker: a fake Debusine, or a proxy to a real server. The fake announces work
+and then has none.
 """
 
 import base64
@@ -29,11 +28,11 @@ from fleet.queues.http import BackgroundServer, LoopbackServer
 
 _REGISTER = "/api/1.0/worker/register/"
 CONNECT = "/api/ws/1.0/worker/connect/"
-_TELL = "/api/1.0/worker/dynamic-metadata/"
+_METADATA = "/api/1.0/worker/dynamic-metadata/"
 _FETCH = "/api/1.0/work-request/get-next-for-worker/"
 _WORK = "/api/1.0/work-request/"
 _ENDED = "/completed/"
-_MOST = 64 << 20
+_MAX_BODY = 64 << 20
 """Bytes of a request or an answer; more is refused."""
 
 
@@ -43,7 +42,7 @@ class Stage(IntEnum):
     ABSENT = 0
     REGISTERED = 1
     CONNECTED = 2
-    TOLD = 3
+    REPORTED = 3
     ASKED = 4
     FETCHED = 5
     ENDED = 6
@@ -74,30 +73,30 @@ class Answer:
 
 
 class Backend(Protocol):
-    """What stands behind the reception."""
+    """What answers a worker."""
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""
 
     def connect(
-        self, handler: BaseHTTPRequestHandler, request: Request, tell: Callable[[int], None]
+        self, handler: BaseHTTPRequestHandler, request: Request, on_status: Callable[[int], None]
     ) -> None:
         """Answer with a websocket and pass messages until either side ends; or refuse it.
 
-        `tell` is called with the status before that is sent.
+        `on_status` is called with the status before that is sent.
         """
 
     def close(self) -> None:
         """End every websocket."""
 
 
-class Reception(BackgroundServer):
+class WorkerServer(BackgroundServer):
     """Waits for the worker that has a token."""
 
     def __init__(self, token: str, backend: Backend) -> None:
         self._token = token
         self._backend = backend
-        self._moved = threading.Condition()
+        self._changed = threading.Condition()
         self._reached: dict[Stage, float] = {}
         self._provides: tuple[str, ...] = ()
         self._refusals: list[str] = []
@@ -113,7 +112,7 @@ class Reception(BackgroundServer):
 
     @property
     def provides(self) -> tuple[str, ...]:
-        """Return the tags that the worker told, sorted."""
+        """Return the tags that the worker reported, sorted."""
         return self._provides
 
     @property
@@ -123,18 +122,18 @@ class Reception(BackgroundServer):
 
     def reached(self) -> dict[Stage, float]:
         """Return the stages that the worker has come to, and after how many seconds."""
-        with self._moved:
+        with self._changed:
             return dict(sorted(self._reached.items()))
 
     def wait_for(self, stage: Stage, seconds: float) -> bool:
         """Wait until the worker is there, or so long."""
-        with self._moved:
-            return self._moved.wait_for(lambda: stage in self._reached, seconds)
+        with self._changed:
+            return self._changed.wait_for(lambda: stage in self._reached, seconds)
 
     def _reach(self, stage: Stage) -> None:
-        with self._moved:
+        with self._changed:
             self._reached.setdefault(stage, time.monotonic() - self._began)
-            self._moved.notify_all()
+            self._changed.notify_all()
 
     def _note(self, request: Request, status: int) -> None:
         """Record what a request and how it was answered say of the worker."""
@@ -143,9 +142,9 @@ class Reception(BackgroundServer):
                 self._reach(Stage.REGISTERED)
             case "GET", path, 101 if path == CONNECT:
                 self._reach(Stage.CONNECTED)
-            case "PUT", path, 204 if path == _TELL:
+            case "PUT", path, 204 if path == _METADATA:
                 self._provides = _tags_of(request.body)
-                self._reach(Stage.TOLD)
+                self._reach(Stage.REPORTED)
             case "POST", path, 200 | 204 if path == _FETCH:
                 self._reach(Stage.ASKED)
                 if status == 200:  # noqa: PLR2004 - there is work in it
@@ -159,7 +158,7 @@ class Reception(BackgroundServer):
         return compare_digest(request.token.encode(), self._token.encode())
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        reception = self
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -168,7 +167,7 @@ class Reception(BackgroundServer):
             timeout = 300
 
             def do_GET(self) -> None:
-                reception._serve(self)
+                server._serve(self)
 
             do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815 - the library's names
 
@@ -211,13 +210,13 @@ def _body_of(handler: BaseHTTPRequestHandler) -> bytes | None:
     if handler.headers.get("Transfer-Encoding", "").lower() == "chunked":
         return _chunks_of(handler)
     length = int(handler.headers.get("Content-Length") or 0)
-    return handler.rfile.read(length) if length <= _MOST else None
+    return handler.rfile.read(length) if length <= _MAX_BODY else None
 
 
 def _chunks_of(handler: BaseHTTPRequestHandler) -> bytes | None:
     found = bytearray()
     while size := int(handler.rfile.readline().split(b";")[0], 16):
-        if len(found) + size > _MOST:
+        if len(found) + size > _MAX_BODY:
             return None
         found += handler.rfile.read(size)
         handler.rfile.readline()
@@ -228,10 +227,10 @@ def _chunks_of(handler: BaseHTTPRequestHandler) -> bytes | None:
 
 def _tags_of(body: bytes) -> tuple[str, ...]:
     try:
-        told = json.loads(body)["provided_tags"]
+        tags = json.loads(body)["provided_tags"]
     except (ValueError, KeyError, TypeError):
-        return ()  # older workers tell none
-    return tuple(sorted({str(each) for each in told})) if isinstance(told, list) else ()
+        return ()  # older workers report none
+    return tuple(sorted({str(each) for each in tags})) if isinstance(tags, list) else ()
 
 
 _ACCEPT = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 says so
@@ -239,15 +238,15 @@ _TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
 _FINAL = 0x80
 _LENGTH = 0x7F
 _SHORT = 126
-_MOST_BYTES = 1 << 20
+_MAX_FRAME = 1 << 20
 
 
-class StandIn:
-    """Takes the worker of one token, and tells it what Debusine tells a new worker."""
+class FakeDebusine:
+    """Takes the worker of one token, and sends it what Debusine sends a new worker."""
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._own = ""
+        self._worker_token = ""
         self._connected: set[BaseHTTPRequestHandler] = set()
         self._lock = threading.Lock()
 
@@ -265,16 +264,16 @@ class StandIn:
                 return _problem(404 if self._is_known(request) else 403, "not for you")
 
     def connect(
-        self, handler: BaseHTTPRequestHandler, request: Request, tell: Callable[[int], None]
+        self, handler: BaseHTTPRequestHandler, request: Request, on_status: Callable[[int], None]
     ) -> None:
         """Ask a worker that has registered what it can do, by websocket, until it ends."""
         if request.path != CONNECT or not self._is_known(request):
-            tell(403)
+            on_status(403)
             handler.send_error(403)
             return
         key = request.headers.get("sec-websocket-key", "")
         digest = hashlib.sha1(f"{key}{_ACCEPT}".encode(), usedforsecurity=False).digest()
-        tell(101)
+        on_status(101)
         handler.send_response_only(101)
         handler.send_header("Upgrade", "websocket")
         handler.send_header("Connection", "Upgrade")
@@ -305,13 +304,15 @@ class StandIn:
         if not compare_digest(request.token.encode(), self._token.encode()):
             return _problem(400, "Invalid worker activation token")
         try:
-            self._own = str(json.loads(request.body)["token"])
+            self._worker_token = str(json.loads(request.body)["token"])
         except (ValueError, KeyError, TypeError):
             return _problem(400, "no token of the worker's own")
         return Answer(201, b"{}", {"Content-Type": "application/json"})
 
     def _is_known(self, request: Request) -> bool:
-        return bool(self._own) and compare_digest(request.token.encode(), self._own.encode())
+        return bool(self._worker_token) and compare_digest(
+            request.token.encode(), self._worker_token.encode()
+        )
 
     def _tell(self, text: str) -> None:
         message = json.dumps({"type": "websocket.send", "text": text}).encode()
@@ -322,7 +323,7 @@ class StandIn:
                 self._send(each, _TEXT, message)
 
     def _send(self, handler: BaseHTTPRequestHandler, kind: int, body: bytes) -> None:
-        """Send a frame; all that is ever told is short."""
+        """Send a frame; every message is short."""
         with self._lock:
             handler.wfile.write(bytes((_FINAL | kind, len(body))) + body)
 
@@ -339,7 +340,7 @@ def _read(stream: BufferedIOBase) -> _Frame:
     if length >= _SHORT:
         form = ">H" if length == _SHORT else ">Q"
         (length,) = struct.unpack(form, _exactly(stream, struct.calcsize(form)))
-    if length > _MOST_BYTES:
+    if length > _MAX_FRAME:
         raise EOFError
     mask = _exactly(stream, 4)
     body = _exactly(stream, length)
@@ -361,14 +362,14 @@ def _problem(status: int, title: str) -> Answer:
 _SECONDS = 60
 _CHUNK = 65536
 _LONGEST_HEAD = 65536
-# What holds for one connection only, or is made anew on the next.
-_NOT_PASSED = frozenset(
+# Headers of one connection.
+_HOP_BY_HOP = frozenset(
     ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding")
 )
 
 
-class PassOn:
-    """A real server behind the reception."""
+class Proxy:
+    """Forwards requests and websockets to a real server."""
 
     def __init__(self, url: str) -> None:
         """`url` is the server's base URL, as in `queues.*.url`."""
@@ -385,13 +386,13 @@ class PassOn:
         """Return the server's answer to a request; 502 where it gives none."""
         kind = http.client.HTTPSConnection if self._is_safe else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=_SECONDS)
-        headers = {"Host": self._named, **_passed(request.headers)}
+        headers = {"Host": self._named, **_forwarded(request.headers)}
         try:
             connection.request(
                 request.method, self._base + request.path, request.body or None, headers
             )
             answer = connection.getresponse()
-            return Answer(answer.status, answer.read(), _passed(dict(answer.getheaders())))
+            return Answer(answer.status, answer.read(), _forwarded(dict(answer.getheaders())))
         except (OSError, http.client.HTTPException) as error:
             text = json.dumps({"title": f"{self._named} gives no answer: {error}"})
             return Answer(502, text.encode(), {"Content-Type": "application/problem+json"})
@@ -399,23 +400,23 @@ class PassOn:
             connection.close()
 
     def connect(
-        self, handler: BaseHTTPRequestHandler, request: Request, tell: Callable[[int], None]
+        self, handler: BaseHTTPRequestHandler, request: Request, on_status: Callable[[int], None]
     ) -> None:
         """Open the same websocket at the server, and pass messages until either side ends."""
         try:
             upstream = self._dial()
         except OSError:
-            tell(502)
+            on_status(502)
             handler.send_error(502)
             return
         with upstream, suppress(OSError):
             with self._lock:
                 self._open.add(upstream)
             upstream.sendall(self._opening(request))
-            first = _first(upstream)
-            tell(int(first.split(b" ", 2)[1]))
+            first = _read_head(upstream)
+            on_status(int(first.split(b" ", 2)[1]))
             handler.wfile.write(first)
-            back = threading.Thread(target=_pump_back, args=(upstream, handler), daemon=True)
+            back = threading.Thread(target=_forward_back, args=(upstream, handler), daemon=True)
             back.start()
             while sent := handler.rfile.read1(_CHUNK):
                 upstream.sendall(sent)
@@ -440,30 +441,30 @@ class PassOn:
             f"GET {self._base}{request.path} HTTP/1.1",
             f"Host: {self._named}",
             "Connection: Upgrade",
-            *(f"{name}: {value}" for name, value in _passed(request.headers).items()),
+            *(f"{name}: {value}" for name, value in _forwarded(request.headers).items()),
         ]
         return "\r\n".join((*lines, "", "")).encode()
 
 
-def _pump_back(upstream: socket.socket, handler: BaseHTTPRequestHandler) -> None:
+def _forward_back(upstream: socket.socket, handler: BaseHTTPRequestHandler) -> None:
     with suppress(OSError):
         upstream.settimeout(None)
-        while told := upstream.recv(_CHUNK):
-            handler.wfile.write(told)
+        while received := upstream.recv(_CHUNK):
+            handler.wfile.write(received)
     with suppress(OSError):
         handler.connection.shutdown(socket.SHUT_RDWR)
 
 
-def _first(upstream: socket.socket) -> bytes:
+def _read_head(upstream: socket.socket) -> bytes:
     """Return a server's answer to the opening, and what of the messages came along."""
     found = b""
     while b"\r\n\r\n" not in found:
-        told = upstream.recv(_CHUNK)
-        if not told or len(found) > _LONGEST_HEAD:
+        received = upstream.recv(_CHUNK)
+        if not received or len(found) > _LONGEST_HEAD:
             raise ConnectionError
-        found += told
+        found += received
     return found
 
 
-def _passed(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED}
+def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.images.boot import Booted, Trial, boot_image, choose_accelerator
-from fleet.images.fake_debusine import Stage, StandIn
+from fleet.images.fake_debusine import FakeDebusine, Stage
 from tests.builders.sentences import tells
 from tests.fakes.qemu import install_qemu, pid_of
 from tests.rigs.image_disks import needs_firmware, needs_programs
@@ -45,7 +45,7 @@ class Bench:
         trial = Trial(
             disk=self.folder / "disk.qcow2",
             console=self.console,
-            backend=StandIn(TOKEN),
+            backend=FakeDebusine(TOKEN),
             token=token,
             goal=Stage.ASKED,
             accelerator="tcg",
@@ -81,7 +81,7 @@ def test_a_machine_whose_worker_asks_for_work_has_passed(bench: Bench) -> None:
     assert list(booted.reached) == [
         Stage.REGISTERED,
         Stage.CONNECTED,
-        Stage.TOLD,
+        Stage.REPORTED,
         Stage.ASKED,
     ]
     assert [said.rpartition(" after ")[0] for said in bench.told if " after " in said] == [
@@ -173,10 +173,11 @@ _BOOT = """
 import sys
 from pathlib import Path
 from fleet.images.boot import Trial, boot_image
-from fleet.images.fake_debusine import Stage, StandIn
+from fleet.images.fake_debusine import Stage, FakeDebusine
 token = "a" * 64
 disk = Path(sys.argv[1])
-trial = Trial(disk, disk.parent / "console.log", StandIn(token), token, Stage.ASKED, "tcg", 60)
+server = FakeDebusine(token)
+trial = Trial(disk, disk.parent / "console.log", server, token, Stage.ASKED, "tcg", 60)
 boot_image(trial, print, print)
 """
 

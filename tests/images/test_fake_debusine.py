@@ -1,4 +1,4 @@
-"""Whoever waits for a worker knows by HTTP how far it came, at a stand-in or at a real server."""
+"""A server records how far a worker comes, before a fake Debusine or a real server."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -6,31 +6,31 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from fleet.images.fake_debusine import PassOn, Reception, Stage, StandIn
+from fleet.images.fake_debusine import FakeDebusine, Proxy, Stage, WorkerServer
 from fleet.queues.http import BackgroundServer, LoopbackServer
 from tests.rigs.worker_client import TAGS, WorkerClient
 
 TOKEN = "a" * 64
 
 
-@pytest.fixture(params=["a stand-in", "a server behind it"])
-def reception(request: pytest.FixtureRequest) -> Iterator[Reception]:
-    """Return a reception with a stand-in, and one that passes on to another reception."""
+@pytest.fixture(params=["fake", "proxy"])
+def server(request: pytest.FixtureRequest) -> Iterator[WorkerServer]:
+    """Return a server before a fake Debusine, and one before another server."""
     with ExitStack() as stack:
-        first = stack.enter_context(Reception(TOKEN, StandIn(TOKEN)))
-        if request.param == "a stand-in":
+        first = stack.enter_context(WorkerServer(TOKEN, FakeDebusine(TOKEN)))
+        if request.param == "fake":
             yield first
         else:
             url = f"http://127.0.0.1:{first.port}/"
-            yield stack.enter_context(Reception(TOKEN, PassOn(url)))
+            yield stack.enter_context(WorkerServer(TOKEN, Proxy(url)))
 
 
 @pytest.fixture
-def worker(reception: Reception) -> WorkerClient:
-    return WorkerClient(reception.port)
+def worker(server: WorkerServer) -> WorkerClient:
+    return WorkerClient(server.port)
 
 
-def test_a_worker_goes_from_stage_to_stage(reception: Reception, worker: WorkerClient) -> None:
+def test_a_worker_goes_from_stage_to_stage(server: WorkerServer, worker: WorkerClient) -> None:
     assert worker.register(TOKEN) == 201
     with worker.connected() as websocket:
         assert websocket.status == 101
@@ -40,40 +40,40 @@ def test_a_worker_goes_from_stage_to_stage(reception: Reception, worker: WorkerC
         assert websocket.message() == "work_request_available"
         assert worker.fetch() == 204
 
-    assert reception.wait_for(Stage.ASKED, 5)
-    reached = reception.reached()
-    assert list(reached) == [Stage.REGISTERED, Stage.CONNECTED, Stage.TOLD, Stage.ASKED]
+    assert server.wait_for(Stage.ASKED, 5)
+    reached = server.reached()
+    assert list(reached) == [Stage.REGISTERED, Stage.CONNECTED, Stage.REPORTED, Stage.ASKED]
     assert sorted(reached.values()) == list(reached.values())
-    assert reception.provides == ("worker:build-arch:amd64", "worker:type:external")
-    assert reception.refusals == ()
+    assert server.provides == ("worker:build-arch:amd64", "worker:type:external")
+    assert server.refusals == ()
 
 
 def test_a_worker_with_another_token_is_refused_and_counts_for_nothing(
-    reception: Reception, worker: WorkerClient
+    server: WorkerServer, worker: WorkerClient
 ) -> None:
     assert worker.register("b" * 64) == 400
 
-    assert not reception.wait_for(Stage.REGISTERED, 0.01)
-    assert reception.refusals == ("POST /api/1.0/worker/register/: 400",)
+    assert not server.wait_for(Stage.REGISTERED, 0.01)
+    assert server.refusals == ("POST /api/1.0/worker/register/: 400",)
 
 
 def test_who_has_not_registered_is_told_nothing(
-    reception: Reception, worker: WorkerClient
+    server: WorkerServer, worker: WorkerClient
 ) -> None:
     with worker.connected() as websocket:
         assert websocket.status == 403
 
     assert (worker.tell(TAGS), worker.fetch()) == (403, 403)
-    assert reception.reached() == {}
-    assert reception.provides == ()
+    assert server.reached() == {}
+    assert server.provides == ()
 
 
-def test_a_worker_that_tells_no_tags_has_none(reception: Reception, worker: WorkerClient) -> None:
+def test_a_worker_that_tells_no_tags_has_none(server: WorkerServer, worker: WorkerClient) -> None:
     worker.register(TOKEN)
     worker.tell()
 
-    assert reception.wait_for(Stage.TOLD, 5)
-    assert reception.provides == ()
+    assert server.wait_for(Stage.REPORTED, 5)
+    assert server.provides == ()
 
 
 @pytest.mark.parametrize("text", [b"there?", b"x" * 125])
@@ -95,8 +95,8 @@ def test_the_websocket_is_accepted_as_the_protocol_asks(worker: WorkerClient) ->
 
 def test_what_is_open_ends_with_the_reception() -> None:
     with ExitStack() as stack:
-        with Reception(TOKEN, StandIn(TOKEN)) as reception:
-            worker = WorkerClient(reception.port)
+        with WorkerServer(TOKEN, FakeDebusine(TOKEN)) as server:
+            worker = WorkerClient(server.port)
             worker.register(TOKEN)
             websocket = stack.enter_context(worker.connected())
             websocket.message()
@@ -118,13 +118,13 @@ def test_a_request_that_is_too_long_is_refused(worker: WorkerClient) -> None:
 def test_a_server_that_gives_no_answer_is_said_to() -> None:
     closed = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     closed.server_close()
-    with Reception(TOKEN, PassOn(f"http://127.0.0.1:{closed.server_port}")) as reception:
-        worker = WorkerClient(reception.port)
+    with WorkerServer(TOKEN, Proxy(f"http://127.0.0.1:{closed.server_port}")) as server:
+        worker = WorkerClient(server.port)
 
         assert worker.register(TOKEN) == 502
         with worker.connected() as websocket:
             assert websocket.status == 502
-        assert reception.refusals == (
+        assert server.refusals == (
             "POST /api/1.0/worker/register/: 502",
             "GET /api/ws/1.0/worker/connect/: 502",
         )
@@ -153,13 +153,13 @@ class _WithWork(BaseHTTPRequestHandler):
 def test_work_is_followed_to_its_end() -> None:
     with (
         BackgroundServer(LoopbackServer(_WithWork)) as server,
-        Reception(TOKEN, PassOn(f"http://127.0.0.1:{server.port}")) as reception,
+        WorkerServer(TOKEN, Proxy(f"http://127.0.0.1:{server.port}")) as server,
     ):
-        worker = WorkerClient(reception.port)
+        worker = WorkerClient(server.port)
         worker.fetch()
-        fetched = reception.wait_for(Stage.FETCHED, 5)
-        ended_before = Stage.ENDED in reception.reached()
+        fetched = server.wait_for(Stage.FETCHED, 5)
+        ended_before = Stage.ENDED in server.reached()
         worker.ask("PUT", "work-request/7/completed/", {"result": "success"})
-        ended = reception.wait_for(Stage.ENDED, 5)
+        ended = server.wait_for(Stage.ENDED, 5)
 
     assert (fetched, ended_before, ended) == (True, False, True)
