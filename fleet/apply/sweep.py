@@ -8,13 +8,23 @@ What a stack holds goes the way that apply lets it go. What no stack holds, or o
 is drained and disabled where its registry can be told, and deleted at its provider.
 """
 
+import argparse
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
+from fleet.apply.config import Config
+from fleet.apply.decide import look
 from fleet.apply.observe import Sources
+from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
 from fleet.apply.run import apply_plan, settle_accounts
+from fleet.apply.timer import Signals, SystemClock, check_servers, check_skew
 from fleet.apply.unrecorded import both, delete_unrecorded_machines, machine_at
+from fleet.apply.wire import lock_owner
+from fleet.errors import StoreFailed, StoreMissing
+from fleet.guard import guard
 from fleet.model.digests import seal
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
@@ -26,8 +36,10 @@ from fleet.planner.machine_inputs import Option
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.staffing import Service
 from fleet.planner.units import CAPACITY, State, Unit
-from fleet.ports import Tell
+from fleet.ports import Console, Store, Tell
 from fleet.report import words
+from fleet.report.json import plan_to_json, value_to_json
+from fleet.report.outcome import outcome_to_text
 from fleet.report.plan_text import changes_section
 from fleet.report.terminal import Line, Span, Style, line, lines_to_text, title
 from fleet.schema.model import Fleet, Pool, serves_queue
@@ -276,3 +288,113 @@ def _list(heading: str, sentences: tuple[str, ...]) -> Iterator[Line]:
         yield title(heading)
     for sentence in sentences:
         yield line("  ", Span("! ", Style.YELLOW), sentence)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What is to be deleted without a plan of the whole fleet, and how it is shown."""
+
+    decide: Callable[[Fleet, World], Plan]
+    command: str
+    """The command that deletes what was drained."""
+    named: Collection[str] | None = None
+    """The machines that a person named; None: it is a sweep, which does without a store."""
+
+    def exit_code(self, plan: Plan) -> int:
+        """Return what is said of a plan as a whole: what is unknown, what named machine stays."""
+        stays = [
+            worker
+            for worker in plan.workers
+            if worker.verdict == "keep"
+            and worker.state != "busy"
+            and (worker.reason is Reason.REQUESTED or worker.worker in (self.named or ()))
+        ]
+        return 4 if plan.is_refused or stays else 1 if plan.unknown else 0
+
+
+def run_deletion(
+    args: argparse.Namespace,
+    console: Console,
+    config: Config,
+    sources: Sources,
+    deletion: Deletion,
+) -> int:
+    """Show what would be deleted, or delete it with --apply; return the exit code."""
+    return (_apply_deletion if args.apply else _show_deletion)(
+        args, console, config, sources, deletion
+    )
+
+
+def _show_deletion(
+    args: argparse.Namespace,
+    console: Console,
+    config: Config,
+    sources: Sources,
+    deletion: Deletion,
+) -> int:
+    plan = guard(config.fleet, deletion.decide(config.fleet, look(config, sources, console)))
+    console.out(
+        plan_to_json(plan)
+        if args.json
+        else sweep_to_text(plan, colour=console.colour, named=deletion.named)
+    )
+    return deletion.exit_code(plan)
+
+
+def _apply_deletion(
+    args: argparse.Namespace,
+    console: Console,
+    config: Config,
+    sources: Sources,
+    deletion: Deletion,
+) -> int:
+    clock, signals = SystemClock(), Signals()
+    started = clock.now()
+    sources = replace(sources, is_ending=signals.is_ending)
+    executor = pool_executor(
+        config.fleet, args.file, sources, Parallelism(default_jobs()), console.note
+    )
+    with (
+        signals.heard(),
+        _locked(sources.store, started, console, deletion) as has_store,
+        executor as (many, cut),
+    ):
+        world = look(config, sources, console)
+        check_servers(world)
+        plan = guard(config.fleet, deletion.decide(config.fleet, world))
+        if not args.json:
+            console.out(
+                sweep_to_text(plan, applies=True, colour=console.colour, named=deletion.named)
+            )
+        with signals.changing(cut):
+            outcome = sweep_machines(config.fleet, world, plan, many, console.note)
+        if has_store and plan.actions:
+            # Without a plan: nobody looked after the fleet, so this is no heartbeat.
+            sources.store.record_run(
+                started=started, ended=clock.now(), plan="", outcome=outcome.model_dump_json()
+            )
+    console.out(
+        value_to_json(outcome)
+        if args.json
+        else outcome_to_text(outcome, plan, colour=console.colour, command=deletion.command)
+    )
+    signals.end_if_asked()
+    return outcome.exit_code or deletion.exit_code(plan)
+
+
+@contextmanager
+def _locked(store: Store, now: datetime, console: Console, deletion: Deletion) -> Iterator[bool]:
+    """Hold the fleet's lock; False where there is no store any more that has one."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(store.lock(lock_owner(), now))
+            # Who sweeps when nobody looks after the fleet comes long after the last run.
+            check_skew(store, now)
+        except (StoreMissing, StoreFailed) as error:
+            if deletion.named is not None:
+                raise
+            console.note(f"sweeping without a lock: {error}")
+            has_store = False
+        else:
+            has_store = True
+        yield has_store

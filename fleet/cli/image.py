@@ -23,7 +23,7 @@ from fleet.errors import (
     SourceUnreachable,
     WrongUsage,
 )
-from fleet.images.due import News, Source, find_due, find_updates, latest_built, sources_of
+from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import delete_build, find_build, image_cache, verify
 from fleet.images.promote import (
     ImageList,
@@ -52,6 +52,7 @@ from fleet.images.prune import (
 from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
+from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown
 from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan

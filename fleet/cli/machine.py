@@ -8,11 +8,10 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.decide import decide, look
 from fleet.apply.forget import forget_machine
 from fleet.apply.pool import confirm_all
-from fleet.apply.sweep import Choice, delete_machines
+from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_world
-from fleet.cli.sweep import Letting, let_go
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import World
@@ -169,8 +168,8 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
         _check_machines(plan, args.machine)
         return plan
 
-    letting = Letting(decide_on, "fleet apply", choice.names)
-    return let_go(args, console, config, wire(config.fleet, args.file), letting)
+    deletion = Deletion(decide_on, "fleet apply", choice.names)
+    return run_deletion(args, console, config, wire(config.fleet, args.file), deletion)
 
 
 def _check_pools(plan: Plan, names: Iterable[str]) -> None:

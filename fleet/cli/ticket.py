@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from fleet.apply.config import Config, load_config
+from fleet.apply.config import Config, load_config, read_seconds
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_json, add_verb
@@ -20,7 +20,6 @@ from fleet.report.tickets import (
 )
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, TicketQueue
-from fleet.schema.units import read_duration
 from fleet.state.database import name_user
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
@@ -248,7 +247,7 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
         sandbox=args.sandbox,
         priority=_priority(args.priority),
         background=args.background,
-        lease=None if args.lease is None else _seconds("--lease", args.lease),
+        lease=None if args.lease is None else read_seconds("--lease", args.lease),
         project=project,
         chroot=chroot,
         package=package,
@@ -309,7 +308,7 @@ def _check(args: argparse.Namespace, counter: _Counter) -> int:
 
 
 def _wait(args: argparse.Namespace, counter: _Counter, waiter: Waiter) -> int:
-    most = None if args.most is None else timedelta(seconds=_seconds("--for", args.most))
+    most = None if args.most is None else timedelta(seconds=read_seconds("--for", args.most))
     began = counter.clock.now()
     is_explained = False
     while True:
@@ -375,12 +374,3 @@ def _priority(number: int) -> int:
     if abs(number) > most:
         raise WrongUsage(f"--priority {number}: expected a number from -{most} to {most}")
     return number
-
-
-def _seconds(option: str, text: str) -> int:
-    seconds = read_duration(text)
-    if seconds is None:
-        raise WrongUsage(
-            f"{option} {text}: expected a duration like 90s or 10m (units s, m, h, d)"
-        )
-    return seconds

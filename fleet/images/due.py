@@ -1,7 +1,5 @@
 """Which images are due to be built, and why: age, changed recipe or role, newer packages.
 
-Versions of Debian packages are ordered as deb-version(7) says.
-
 A build that fails is tried again later and later; what was good before it goes on serving.
 """
 
@@ -10,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field
 
+from fleet.model.apt_sources import Source, version_key
 from fleet.model.facts import Unknown
 from fleet.model.images import BOOTABLE, Manifest, Package, Version, WaitingVersion, recipe_digest
 from fleet.model.values import Moment, Value
@@ -21,51 +20,9 @@ from fleet.planner.images import describe_rebuild, find_standing
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.schema.units import write_duration
 
-_PARTS = re.compile(r"([^0-9]*)([0-9]*)")
-
-
-def version_key(version: str) -> Any:  # noqa: ANN401 - nested tuples, good for comparing only
-    """Return what versions are compared by: epoch, upstream version, Debian's revision."""
-    epoch, colon, rest = version.partition(":")
-    if not colon:
-        epoch, rest = "0", version
-    upstream, dash, revision = rest.rpartition("-")
-    return _number(epoch), _key(upstream if dash else rest), _key(revision if dash else "0")
-
-
-def _key(part: str) -> Any:  # noqa: ANN401 - as above
-    return tuple((_letters(text), _number(digits)) for text, digits in _PARTS.findall(part))
-
-
-def _letters(text: str) -> tuple[int, ...]:
-    """Return text so that a tilde comes before its end, and letters before all else."""
-    return (*map(_order, text), 0)
-
-
-def _order(character: str) -> int:
-    if character == "~":
-        return -1
-    return ord(character) + (0 if character.isalpha() else 256)
-
-
-def _number(digits: str) -> tuple[int, str]:
-    """Return digits in the order of their numbers, however many they are."""
-    stripped = digits.lstrip("0")
-    return len(stripped), stripped
-
-
 WORKER = "debusine-worker"
 _ORIGIN = re.compile(r"(?P<suite>\S+)/(?P<component>[^/\s]+) at (?P<uri>\S+)")
 _SECURITY = "-security"
-
-
-class Source(NamedTuple):
-    """One list of packages of an archive."""
-
-    uri: str
-    suite: str
-    component: str
-    architecture: str
 
 
 class Update(Value):

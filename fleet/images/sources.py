@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from fleet.errors import FleetError, SourceUnreachable
-from fleet.images.due import Source, version_key
 from fleet.images.programs import ProgramFailed, run
-from fleet.model.apt_sources import archives
+from fleet.model.apt_sources import Source, archives, version_key
 from fleet.model.values import digest
 
 _SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"

@@ -1,4 +1,4 @@
-"""Read APT sources in deb822 form and find mistakes in them.
+"""Read APT sources in deb822 form and find mistakes in them; compare versions of packages.
 
 The form is that of man 5 sources.list; the role debusine_worker refuses the same sources.
 """
@@ -6,6 +6,7 @@ The form is that of man 5 sources.list; the role debusine_worker refuses the sam
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*:(.*)")
 _NEEDED = ("Types", "URIs", "Suites")
@@ -150,3 +151,45 @@ def _is_key(text: str) -> bool:
     if text.startswith(_BEGIN):
         return text.endswith(_END)
     return all(_KEYRING.fullmatch(word) for word in re.split(r"[\s,]+", text))
+
+
+class Source(NamedTuple):
+    """One list of packages of an archive."""
+
+    uri: str
+    suite: str
+    component: str
+    architecture: str
+
+
+_PARTS = re.compile(r"([^0-9]*)([0-9]*)")
+
+
+def version_key(version: str) -> Any:  # noqa: ANN401 - nested tuples, good for comparing only
+    """Return what versions are compared by, as deb-version(7) says: epoch, upstream, revision."""
+    epoch, colon, rest = version.partition(":")
+    if not colon:
+        epoch, rest = "0", version
+    upstream, dash, revision = rest.rpartition("-")
+    return _number(epoch), _key(upstream if dash else rest), _key(revision if dash else "0")
+
+
+def _key(part: str) -> Any:  # noqa: ANN401 - as above
+    return tuple((_letters(text), _number(digits)) for text, digits in _PARTS.findall(part))
+
+
+def _letters(text: str) -> tuple[int, ...]:
+    """Return text so that a tilde comes before its end, and letters before all else."""
+    return (*map(_order, text), 0)
+
+
+def _order(character: str) -> int:
+    if character == "~":
+        return -1
+    return ord(character) + (0 if character.isalpha() else 256)
+
+
+def _number(digits: str) -> tuple[int, str]:
+    """Return digits in the order of their numbers, however many they are."""
+    stripped = digits.lstrip("0")
+    return len(stripped), stripped

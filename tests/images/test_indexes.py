@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.images.due import Source
 from fleet.images.sources import read_index
+from fleet.model.apt_sources import Source
 from tests.rigs.loopback import Answer, Loopback, Received, html
 
 LIST = b"""Package: debusine-worker

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.due import Source, find_updates, sources_of, version_key
+from fleet.images.due import find_updates, sources_of
+from fleet.model.apt_sources import Source, version_key
 from fleet.model.images import Package
 from tests.builders.versioning import a_manifest
 from tests.rigs.process import clean_environment, run_process

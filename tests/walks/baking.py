@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleet.images.due import Source
 from fleet.images.folder import QCOW2, finish_build, manifest_of, open_build, version_at
 from fleet.images.publish import remember_build
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
+from fleet.model.apt_sources import Source
 from fleet.model.images import BuildOrder, Manifest, Package, Test, recipe_digest
 from fleet.schema.load import load
 from fleet.schema.pools import ImageRecipe
