@@ -128,7 +128,7 @@ def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> Non
         def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
             assert (machine_id, inputs.name) == (desk.id, NAME)
 
-    with pytest.raises(PlanRefused, match=f"does not list {NAME} "):
+    with pytest.raises(PlanRefused, match=f"{NAME}"):
         adopt_machines(REF, adoption, Forgetful(), desk.sources, lambda _: None)
 
     assert read(desk.rig.engine).ids == {}
@@ -140,7 +140,7 @@ def test_where_the_engine_would_do_more_nothing_is_marked(tmp_path: Path) -> Non
     desk.rig.engine.up(REF, [lost], lambda _: None)
     desk.rig.die_making("debian-builders-0002", [lost, a_sim_worker("debian-builders-0002")])
 
-    with pytest.raises(PlanRefused, match="would create debian-builders-0002; "):
+    with pytest.raises(PlanRefused, match=r"create.*debian-builders-0002"):
         desk.adopt()
 
     marked = {each.machine.name for each in desk.cloud.find("pool", REF.pool)}

@@ -81,7 +81,7 @@ def test_a_machine_of_that_name_at_any_provider_is_reason_enough_to_refuse(
     elsewhere = a_listing(a_machine(name=ONE, id="other", pool="else"), workers=())
     own = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=())
 
-    with pytest.raises(PlanRefused, match="provider attic still lists"):
+    with pytest.raises(PlanRefused, match="attic"):
         forget(engine, a_world_of(engine, providers={"desk": own, "attic": elsewhere}))
 
     assert sorted(engine.stacks[REF.name].ids) == [ONE, TWO]
@@ -93,7 +93,7 @@ def test_a_worker_that_is_still_connected_says_that_the_listing_may_be_wrong(
     busy = a_worker(name=ONE, machine=ONE, state="busy", running="7")
     listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=(busy,))
 
-    with pytest.raises(PlanRefused, match=rf"the worker on {ONE} runs 7 \(desk\)"):
+    with pytest.raises(PlanRefused, match=rf"{ONE}.*7"):
         forget(engine, a_world_of(engine, providers={"desk": listing}))
 
 
@@ -146,7 +146,7 @@ def test_what_is_not_known_of_stacks_is_said(engine: FakeEngine) -> None:
     some = a_world_of(engine, stacks={"builders": Unknown(unknown="no answer"), "b": a_stack()})
     none = a_world_of(engine, stacks=Unknown(unknown="no store"))
 
-    with pytest.raises(PlanRefused, match="the stack of pool builders is unknown: no answer"):
+    with pytest.raises(PlanRefused, match=r"builders.*unknown.*no answer"):
         forget(engine, some)
-    with pytest.raises(PlanRefused, match="stacks are unknown: no store"):
+    with pytest.raises(PlanRefused, match=r"stacks.*unknown.*no store"):
         forget(engine, none)

@@ -277,7 +277,7 @@ def test_a_region_that_is_none_is_unknown(region: str) -> None:
 def test_an_expiry_that_cannot_be_noted_says_why() -> None:
     with (
         LyingAmazon(page("i-1"), refusal("UnauthorizedOperation", 403)),
-        pytest.raises(SourceUnreachable, match="CreateTags was refused"),
+        pytest.raises(SourceUnreachable, match=r"CreateTags.*refused"),
     ):
         AwsMachines(PROVIDER).extend(["i-1"], LATER)
 
@@ -309,6 +309,6 @@ def test_a_machine_that_takes_no_more_tags_does_not_let_the_others_expire(amazon
 def test_a_machine_that_may_not_be_ended_says_why() -> None:
     with (
         LyingAmazon(refusal("OperationNotPermitted")),
-        pytest.raises(SourceUnreachable, match="TerminateInstances was refused"),
+        pytest.raises(SourceUnreachable, match=r"TerminateInstances.*refused"),
     ):
         AwsMachines(PROVIDER).delete("i-1")

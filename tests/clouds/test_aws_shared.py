@@ -95,7 +95,7 @@ def test_a_group_that_machines_are_in_keeps_all_the_rest() -> None:
     groups = b"<R><securityGroupInfo><item><groupId>sg-1</groupId></item></securityGroupInfo></R>"
     one_group = Answer(200, groups, {"Content-Type": "text/xml"})
     amazon = LyingAmazon(one_group, refusal("DependencyViolation"))
-    with amazon, pytest.raises(SourceUnreachable, match="DeleteSecurityGroup was refused"):
+    with amazon, pytest.raises(SourceUnreachable, match=r"DeleteSecurityGroup.*refused"):
         clear()
 
     assert len(amazon.received) == 2
@@ -109,6 +109,6 @@ def test_a_name_that_one_may_not_ask_for_is_not_there() -> None:
 def test_a_question_that_is_not_answered_is_told() -> None:
     with (
         LyingAmazon(refusal("ServiceFailure", 500)),
-        pytest.raises(SourceUnreachable, match="GetInstanceProfile was refused"),
+        pytest.raises(SourceUnreachable, match=r"GetInstanceProfile.*refused"),
     ):
         clear(f"{NAME}-group", NAME)

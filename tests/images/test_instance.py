@@ -69,7 +69,7 @@ def test_the_machine_boots_hetzners_own_image_of_the_suite(rig: MachineRig) -> N
 def test_a_suite_that_hetzner_has_no_image_of_is_refused_before_anything_is_made(
     rig: MachineRig,
 ) -> None:
-    with pytest.raises(BuildFailed, match="no image of sid"):
+    with pytest.raises(BuildFailed, match="sid"):
         rig.build(suite="sid")
 
     assert rig.left() == []
@@ -81,7 +81,7 @@ def test_where_ansible_is_missing_that_is_said_before_anything_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
 
-    with pytest.raises(BuildFailed, match="install fleet with its extra `images`"):
+    with pytest.raises(BuildFailed, match="extra `images`"):
         rig.build()
 
     assert rig.left() == []

@@ -36,7 +36,7 @@ def test_a_promoted_version_makes_the_current_one_previous_and_that_one_retires(
 def test_only_a_version_that_passed_its_test_is_promoted(state: str) -> None:
     (version,) = some(v1=state)
 
-    with pytest.raises(PromotionRefused, match=f"is {state}: only a version that passed"):
+    with pytest.raises(PromotionRefused, match=f"{state}"):
         promote([version], version, NOW)
 
 
@@ -117,7 +117,7 @@ def test_the_newest_tested_version_waits_for_its_promotion() -> None:
     versions = some(v1="tested", v2="candidate", v3="failed")
 
     assert newest_promotable(versions, "trixie").version == V2
-    with pytest.raises(PromotionRefused, match="no tested version of image trixie waits"):
+    with pytest.raises(PromotionRefused, match=r"no tested version.*trixie"):
         newest_promotable(some(v1="current", v2="built"), "trixie")
 
 

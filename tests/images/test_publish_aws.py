@@ -81,7 +81,7 @@ def test_an_architecture_without_machines_is_refused_before_anything_is_made(
 ) -> None:
     manifest = a_build(folder, architecture="riscv64")
 
-    with pytest.raises(PublicationRefused, match="it has: amd64, arm64"):
+    with pytest.raises(PublicationRefused, match=r"amd64.*arm64"):
         publisher(there).publish(manifest, str(folder), Watcher())
 
     assert there.blocks == {}

@@ -121,7 +121,7 @@ def test_a_connection_of_ssh_that_drops_is_made_again_and_only_the_rest_is_sent(
 
 
 def test_a_server_is_gone_when_the_upload_fails_for_good(rig: RescueRig, folder: Path) -> None:
-    with pytest.raises(SourceUnreachable, match="the last of 5 tries"):
+    with pytest.raises(SourceUnreachable, match="5 tries"):
         rig.publisher().publish(a_build(folder), str(folder), Watcher(breaks_at=0))
 
     assert rig.left() == []
@@ -190,7 +190,7 @@ def test_another_type_is_taken_where_the_smallest_is_out_of_stock(
 
 
 def test_an_architecture_that_is_not_sold_is_refused(rig: RescueRig, folder: Path) -> None:
-    with pytest.raises(PublicationRefused, match="sells no server for riscv64"):
+    with pytest.raises(PublicationRefused, match="riscv64"):
         rig.publisher().publish(a_build(folder, architecture="riscv64"), str(folder), Watcher())
 
     assert rig.left() == []

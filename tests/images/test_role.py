@@ -146,7 +146,7 @@ def test_a_root_folder_is_a_host_by_chroot(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_shell_is_no_root(tmp_path: Path) -> None:
-    with pytest.raises(RoleFailed, match=r"is no root folder: it holds no bin/sh"):
+    with pytest.raises(RoleFailed, match="bin/sh"):
         run_role(
             chroot_host(tmp_path),
             variables(tmp_path, fails=False),

@@ -108,7 +108,7 @@ def test_the_kernel_that_was_installed_last_boots(tmp_path: Path) -> None:
 def test_a_root_that_no_machine_could_boot_is_refused(
     tmp_path: Path, there: tuple[str, ...], lacks: str
 ) -> None:
-    with pytest.raises(FleetError, match=f"the root holds {lacks}"):
+    with pytest.raises(FleetError, match=rf"root.*{lacks}"):
         newest_kernel(a_root(tmp_path, *there))
 
 

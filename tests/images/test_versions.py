@@ -59,5 +59,5 @@ def test_a_version_that_changes_all_the_time_is_given_up() -> None:
 
 
 def test_a_version_that_nobody_remembers_is_told_with_those_that_are() -> None:
-    with pytest.raises(FleetError, match="has no version 1; it has: 20261121T060000Z"):
+    with pytest.raises(FleetError, match=r"version 1.*20261121T060000Z"):
         change_version(a_store(a_version()), "trixie", "1", publish("aws"))

@@ -99,7 +99,7 @@ def test_a_machine_counts_its_tickets_and_remembers_its_first() -> None:
 
 @pytest.mark.parametrize("sandbox", ["ben/ping", ""])
 def test_a_machine_never_serves_another_sandbox(sandbox: str) -> None:
-    with pytest.raises(ValueError, match="machine m1 is in sandbox ada/ping"):
+    with pytest.raises(ValueError, match=r"m1.*ada/ping"):
         occupy(used(), a_ticket(sandbox=sandbox), NOW)
 
 

@@ -122,7 +122,7 @@ class TaskRulesSuite:
     def test_an_entry_that_the_server_does_not_know_is_refused(self, api: Server) -> None:
         owner = api.rules(api.owner)
 
-        with pytest.raises(SourceUnreachable, match="status 400: "):
+        with pytest.raises(SourceUnreachable, match="status 400"):
             owner.post(api.place, [an_entry("llvm", require_tag=["x"])], dry_run=False)
 
         assert owner.stored(api.place) == []

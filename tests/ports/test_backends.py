@@ -137,7 +137,7 @@ def test_a_bucket_that_does_not_exist_is_an_error_and_not_an_empty_one(
 ) -> None:
     objects = opened(backend_url(request, "moto").replace("s3://", "s3://no-"))
 
-    with pytest.raises(StoreFailed, match=r"^s3://no-.* refuses GetObject: NoSuchBucket"):
+    with pytest.raises(StoreFailed, match=r"s3://no-.*GetObject.*NoSuchBucket"):
         objects.read(KEY)
     with pytest.raises(StoreFailed, match="NoSuchBucket"):
         objects.keys(".pulumi/")
@@ -164,7 +164,7 @@ def test_an_s3_without_credentials_says_that_it_has_none(monkeypatch: pytest.Mon
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_EC2_METADATA_DISABLED"):
         monkeypatch.setenv(name, CREDENTIALS[name])
 
-    with pytest.raises(StoreFailed, match="s3://states cannot be asked: Unable to locate cred"):
+    with pytest.raises(StoreFailed, match=r"s3://states.*cred"):
         opened("s3://states?region=us-east-1").read(KEY)
 
 
@@ -224,7 +224,7 @@ def test_a_pulumi_that_seems_younger_than_the_lock_proves_nothing(
         lock(objects, timestamp="2020-01-01T00:00:00Z", pid=other.pid)
 
         found = find_locks(objects, "fleet-sim", "s")
-        with pytest.raises(Locked, match=r"being changed by ana .*`fleet state unlock`"):
+        with pytest.raises(Locked, match=r"ana.*`fleet state unlock`"):
             break_dead_locks(objects, "fleet-sim", "s")
         other.kill()
 

@@ -103,7 +103,7 @@ def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:
 def test_a_killed_helper_fails_its_stack_and_the_next_operation_has_another(
     apart: Apart,
 ) -> None:
-    with pytest.raises(StackFailed, match="killed by signal 9") as failed:
+    with pytest.raises(StackFailed, match=r"signal.*9") as failed:
         apart.up("killed")
 
     assert failed.value.done == ("killed",)
@@ -179,7 +179,7 @@ def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apar
     asking = threading.Thread(target=ask)
     asking.start()
     engine = EngineApart(FakeEngine("pulumi"), apart.helpers, apart.turns)
-    with pytest.raises(StackFailed, match=f"ended by {signal.SIGINT:d}"), apart.turns.mine():
+    with pytest.raises(StackFailed, match=rf"ended by {signal.SIGINT:d}"), apart.turns.mine():
         engine.up(REF, [a_sim_worker("cancelled")], interrupt)
     ended.set()
     asking.join()

@@ -135,7 +135,7 @@ def test_the_passphrase_is_nowhere_in_the_backend(rig: Rig) -> None:
 def test_a_lock_of_another_computer_is_not_broken(rig: Rig) -> None:
     with (
         held_elsewhere(rig),
-        pytest.raises(Locked, match=r"by ana on elsewhere \(process 1\).*fleet state unlock"),
+        pytest.raises(Locked, match=r"ana.*elsewhere.*process 1\).*fleet state unlock"),
     ):
         rig.engine().up(REF, [ONE, TWO], quiet)
 

@@ -30,7 +30,7 @@ def test_a_stack_that_the_state_gives_to_another_engine_is_refused(rig: Embedded
         connection.execute("UPDATE embedded_stacks SET engine = 'pulumi'")
     connection.close()
 
-    with pytest.raises(EngineMismatch, match="belongs to the engine 'pulumi'"):
+    with pytest.raises(EngineMismatch, match="engine 'pulumi'"):
         rig.engine.read(REF)
 
 
@@ -58,7 +58,7 @@ def test_a_provider_that_is_not_local_is_only_evaluated(rig: EmbeddedRig) -> Non
     resources = rig.engine.evaluate(ref, {"workers": [ONE.model_dump(mode="json")]})
 
     assert [each.name for each in resources] == [ONE.name]
-    with pytest.raises(PlanRefused, match="is not local"):
+    with pytest.raises(PlanRefused, match="not local"):
         rig.engine.up(ref, [ONE], quiet)
 
 
@@ -261,12 +261,12 @@ def test_an_unfinished_creation_waits_for_a_provider_that_can_be_read(rig: Embed
 def test_a_worker_without_an_ownership_label_is_refused_by_name(rig: EmbeddedRig) -> None:
     unlabelled = WorkerInputs(name="x", type="ccx33", image="trixie")
 
-    with pytest.raises(PlanRefused, match=r"stacks/sim: workers\[0\].labels lacks fleet, pool"):
+    with pytest.raises(PlanRefused, match=r"stacks/sim.*workers\[0\].labels"):
         rig.engine.preview(REF, [unlabelled])
 
 
 def test_two_workers_of_one_name_are_refused(rig: EmbeddedRig) -> None:
-    with pytest.raises(PlanRefused, match="declared twice: debian-builders-0001"):
+    with pytest.raises(PlanRefused, match="debian-builders-0001"):
         rig.engine.preview(REF, [ONE, ONE])
 
 

@@ -61,7 +61,7 @@ def test_the_moment_of_a_time_is_the_last_one_before_it(path: str) -> None:
 def test_a_time_before_the_first_moment_is_an_error(path: str) -> None:
     add(path, 10)
 
-    with pytest.raises(FileUnreadable, match="nothing was observed at or before 2026-11-21 12:00"):
+    with pytest.raises(FileUnreadable, match=r"nothing.*2026-11-21 12:00"):
         read_moment(path, NOON)
 
 

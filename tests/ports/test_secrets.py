@@ -173,7 +173,7 @@ def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path
     reference = CommandSecret(command=["sh", "-c", "cat /dev/zero >/dev/null & wait"])
     secrets = HostSecrets(dict(os.environ), tmp_path, timeout_seconds=0.1)
 
-    with pytest.raises(SecretMissing, match=r"did not finish within 0\.1s"):
+    with pytest.raises(SecretMissing, match=r"0\.1s"):
         secrets.read(reference)
 
 

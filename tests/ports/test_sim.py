@@ -198,12 +198,12 @@ def test_the_spot_market_has_a_stock_of_its_own(cloud: SimCloud) -> None:
 
 
 def test_a_type_that_is_not_on_the_spot_market_is_refused_there(cloud: SimCloud) -> None:
-    with pytest.raises(CreationRefused, match="type 'ccx33/spot' is not sold"):
+    with pytest.raises(CreationRefused, match="ccx33/spot"):
         cloud.create(ONE.model_copy(update={"settings": {"market": "spot"}}))
 
 
 def test_a_worker_that_is_not_there_cannot_be_drained(cloud: SimCloud) -> None:
-    with pytest.raises(SourceUnreachable, match="no machine is named 'nobody'"):
+    with pytest.raises(SourceUnreachable, match="nobody"):
         cloud.drain("nobody")
 
 
@@ -227,7 +227,7 @@ def test_stock_runs_out_and_comes_back(cloud: SimCloud) -> None:
 
 
 def test_a_type_that_is_not_sold_is_refused(cloud: SimCloud) -> None:
-    with pytest.raises(CreationRefused, match="type 'big' is not sold; ccx33, ccx63"):
+    with pytest.raises(CreationRefused, match=r"big.*ccx33.*ccx63"):
         cloud.create(a_sim_worker("debian-builders-0001", type="big"))
 
 

@@ -67,9 +67,9 @@ def test_creating_it_twice_keeps_what_it_knows(opener: Opener) -> None:
 def test_another_fleet_is_refused(store: Store, opener: Opener) -> None:
     store.record_stack(a_record())
 
-    with pytest.raises(StoreFailed, match="belongs to fleet debian"):
+    with pytest.raises(StoreFailed, match="fleet debian"):
         opener("fedora").stacks()
-    with pytest.raises(StoreFailed, match="belongs to fleet debian"):
+    with pytest.raises(StoreFailed, match="fleet debian"):
         opener("fedora").init()
 
 
@@ -227,7 +227,7 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
         connection.execute(sa.text("update fleet_about set value='9' where key='format'"))
     engine.dispose()
 
-    with pytest.raises(StoreFailed, match="is not a store of this version: 9"):
+    with pytest.raises(StoreFailed, match=r"store.*9"):
         store.stacks()
 
 

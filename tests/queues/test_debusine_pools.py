@@ -60,14 +60,14 @@ def test_a_command_that_gives_no_list_is_no_answer(
 
 
 def test_a_command_that_is_not_there_is_named() -> None:
-    with pytest.raises(SourceUnreachable, match="is it installed and on PATH"):
+    with pytest.raises(SourceUnreachable, match="PATH"):
         list_by_command(["no-such-program"], limit=LIMIT)
 
 
 def test_a_command_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
 
-    with pytest.raises(SourceUnreachable, match=r"did not finish within 0\.5s"):
+    with pytest.raises(SourceUnreachable, match=r"0\.5s"):
         list_by_command(admin(tmp_path, "time.sleep(600)"), limit=LIMIT, seconds=0.5)
 
     assert time.monotonic() - began < 30
@@ -187,7 +187,7 @@ def test_another_database_is_not_taken_for_debusine_s(postgres_server: str) -> N
 
 
 def test_too_long_a_list_is_refused(server: tuple[str, Tables]) -> None:
-    with pytest.raises(SourceUnreachable, match="take more than 100 bytes to list"):
+    with pytest.raises(SourceUnreachable, match="100 bytes"):
         list_by_sql(server[0], limit=100)
 
 

@@ -128,7 +128,7 @@ def test_a_row_that_is_somebody_else_s_is_refused(at_work: DebusinePlace, statem
     at_work.registry.disable(WORKER)
     at_work.ask(statement)
 
-    with pytest.raises(PlanRefused, match="is not of fleet debian; give the pool another name"):
+    with pytest.raises(PlanRefused, match="fleet debian"):
         at_work.registry.enrol(an_enrolment())
 
 
@@ -153,9 +153,7 @@ def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace
 def test_a_name_that_does_not_fit_is_told_before_anything_is_written(
     place: DebusinePlace,
 ) -> None:
-    with pytest.raises(
-        SourceUnreachable, match=r"x{51} has 51 characters; .* 50 \(rule name-too-long\)"
-    ):
+    with pytest.raises(SourceUnreachable, match=r"x{51} .*51.* 50.*name-too-long"):
         place.registry.enrol(an_enrolment("x" * 51))
 
     assert place.ask("SELECT id FROM db_token") == []
@@ -276,7 +274,7 @@ def test_a_drain_by_hand_ends_with_the_machine_it_was_meant_for(at_work: Debusin
 def test_a_row_that_another_fleet_waits_for_is_not_taken(place: DebusinePlace) -> None:
     place.registry.enrol(an_enrolment(fleet="debian-ci"))
 
-    with pytest.raises(PlanRefused, match="is not of fleet debian"):
+    with pytest.raises(PlanRefused, match="fleet debian"):
         place.registry.enrol(an_enrolment())
 
 
@@ -304,7 +302,7 @@ def test_a_ghost_s_row_is_used_again(at_work: DebusinePlace) -> None:
 
 @pytest.mark.parametrize("act", ["drain", "undrain", "disable", "enable", "release"])
 def test_a_worker_that_has_no_row_is_named(place: DebusinePlace, act: str) -> None:
-    with pytest.raises(PlanRefused, match=f"no worker is called {WORKER}"):
+    with pytest.raises(PlanRefused, match=f"{WORKER}"):
         getattr(place.registry, act)(WORKER)
 
 

@@ -26,7 +26,7 @@ def test_a_request_given_between_drain_and_disable_is_not_lost(at_work: Debusine
     at_work.registry.drain(WORKER)
     at_work.assign(WORKER, 90)
 
-    with pytest.raises(WorkerBusy, match="has request 90; it was not disabled"):
+    with pytest.raises(WorkerBusy, match="request 90"):
         at_work.registry.disable(WORKER)
 
     assert at_work.may_talk(WORKER)
@@ -133,7 +133,7 @@ def test_a_worker_of_that_name_that_is_not_ours_is_left_as_it_is(
     )
     before = at_work.ask("SELECT w::text, t::text FROM db_worker w, db_token t")
 
-    with pytest.raises(PlanRefused, match=f"worker {WORKER} is not of fleet debian"):
+    with pytest.raises(PlanRefused, match=rf"{WORKER}.*debian"):
         getattr(at_work.registry, act)(WORKER)
 
     assert at_work.ask("SELECT w::text, t::text FROM db_worker w, db_token t") == before

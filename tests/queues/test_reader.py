@@ -20,7 +20,7 @@ def test_an_answer_larger_than_its_limit_is_given_up() -> None:
     with (
         Loopback(lambda _: Answer(200, b"x" * 1000, PLAIN)) as server,
         Reader(server.url, limits=Limits(body_bytes=999)) as reader,
-        pytest.raises(SourceUnreachable, match="answered with more than 999 bytes"),
+        pytest.raises(SourceUnreachable, match="999 bytes"),
     ):
         reader.get("/", {}, {})
 
@@ -31,7 +31,7 @@ def test_an_answer_that_outlasts_the_deadline_is_given_up() -> None:
     with (
         Loopback(lambda _: Answer(200, b"x", PLAIN)) as server,
         Reader(server.url, limits=Limits(total=60), clock=lambda: next(seconds)) as reader,
-        pytest.raises(TooSlow, match="was not read within 60 s"),
+        pytest.raises(TooSlow, match="60 s"),
     ):
         reader.get("/", {}, {})
 
@@ -87,7 +87,7 @@ def test_what_is_kept_and_a_line_without_an_end_are_bounded(text: bytes) -> None
     with (
         Loopback(lambda _: Answer(200, text, PLAIN)) as server,
         Reader(server.url, limits=Limits(body_bytes=999)) as reader,
-        pytest.raises(SourceUnreachable, match="answered with more than 999 bytes"),
+        pytest.raises(SourceUnreachable, match="999 bytes"),
     ):
         reader.get("/", {}, {}, only=b"a")
 
@@ -106,7 +106,7 @@ def test_one_question_may_be_waited_for_longer_than_others() -> None:
 
         with (
             Reader(server.url, limits=Limits(silence=30)) as reader,
-            pytest.raises(SourceUnreachable, match=r"sent nothing for 0\.1 s"),
+            pytest.raises(SourceUnreachable, match=r"nothing.*0\.1"),
         ):
             reader.get("/", {}, {}, silence=0.1)
 

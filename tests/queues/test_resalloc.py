@@ -34,7 +34,7 @@ def test_open_tickets_and_machines_that_have_not_ended_are_read(tmp_path: Path) 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     file = tmp_path / "none.db"
 
-    with pytest.raises(SourceUnreachable, match=r"unable to open database file.*db_url"):
+    with pytest.raises(SourceUnreachable, match="db_url"):
         ResallocDatabase(f"sqlite:///{file}").read()
 
     assert not file.exists()
