@@ -1,7 +1,7 @@
-"""Whether a saved plan is still the plan of now.
+"""Compare a saved plan with the current one.
 
-A saved plan is never carried out itself: it is held against one that is made anew, by what it
-does, where and from what. Whom it does that for may have moved.
+Fleet never carries out a saved plan itself: it plans again and compares what both plans do, where
+and from what. The requests that the machines serve may differ.
 """
 
 from collections.abc import Iterator
@@ -16,28 +16,29 @@ from fleet.model.plan import Action, Create, Plan, PoolVerdict, WorkerVerdict
 
 LIMIT_BYTES = 500_000_000
 _FORMAT = Plan.model_fields["format"].default
-_WAY_OUT = "make one with `fleet plan --out FILE`"
+_ADVICE = "create one with `fleet plan --out FILE`"
 _NO_DIFFERENCE = {"assumed", "because", "serves", "turn", "until_idle"}
-_LOOKED_AFTER = {"expires", "commit"}
-"""Labels that each run writes anew."""
+_REWRITTEN = {"expires", "commit"}
+"""Labels that each run rewrites."""
+_OLD, _NEW = "only in the saved plan", "only in the current plan"
 
 
 def read_plan(name: str, content: bytes) -> Plan:
-    """Return the plan saved in a file; raises where it is none, cut short or edited."""
+    """Return the plan saved in a file; raises if it is no plan, incomplete or edited."""
     try:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:
-        raise FileUnreadable(f"{name}: {_not_a_plan(content, error)}; {_WAY_OUT}") from error
+        raise FileUnreadable(f"{name}: {_not_a_plan(content, error)}; {_ADVICE}") from error
     if seal(plan).digests != plan.digests:
         raise PlanOutdated(
-            f"refused, nothing was changed: {name} is not as `fleet plan --out` saved it: its "
-            f"digest does not fit what it says; {_WAY_OUT} and leave it as it is"
+            f"refused, nothing was changed: {name} was edited after `fleet plan --out` saved it "
+            f"(wrong digest); {_ADVICE}"
         )
     return plan
 
 
 def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
-    """Return in sentences what a saved plan says otherwise than the plan of now; none: the same.
+    """Return in sentences how a saved plan and the current one differ; none: they agree.
 
     Every action counts, the verdict on every machine, what is done to base stacks and images, the
     config, and the serials of the stacks that either plan touches. How much waits, and for whom
@@ -53,27 +54,27 @@ def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
 
 
 def _not_a_plan(content: bytes, error: ValidationError) -> str:
-    said = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if said["type"] == "json_invalid":
-        cause = said["msg"].removeprefix("Invalid JSON: ")
-        return f"not a saved plan, or one that was cut short: {cause}"
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        cause = first["msg"].removeprefix("Invalid JSON: ")
+        return f"not a saved plan, or an incomplete one: {cause}"
     found = from_json(content)
     form = found.get("format") if isinstance(found, dict) else None
     if form is None or form == _FORMAT:
-        where = ".".join(("$", *map(str, said["loc"])))
-        return f"not a saved plan: {where}: {said['msg']}"
+        where = ".".join(("$", *map(str, first["loc"])))
+        return f"not a saved plan: {where}: {first['msg']}"
     return f"this version of fleet reads plans of format {_FORMAT}, not {form!r}"
 
 
 def _config(saved: Plan, now: Plan) -> Iterator[str]:
     if saved.digests.config != now.digests.config:
-        yield "fleet.yaml, or a file that it includes, says something else since"
+        yield "fleet.yaml, or a file that it includes, has changed"
 
 
 def _bases(saved: Plan, now: Plan) -> Iterator[str]:
     before, after = ({each.provider: each.steps for each in plan.bases} for plan in (saved, now))
     for provider in sorted(before.keys() | after.keys()):
-        was, is_ = (", ".join(said.get(provider, ())) or "nothing" for said in (before, after))
+        was, is_ = (", ".join(steps.get(provider, ())) or "nothing" for steps in (before, after))
         if was != is_:
             yield f"base of {provider}: {was} then, {is_} now"
 
@@ -83,7 +84,7 @@ def _promotions(saved: Plan, now: Plan) -> Iterator[str]:
         {(each.image, each.version, each.verb) for each in plan.promotions}
         for plan in (saved, now)
     )
-    for what, some in (("no longer", before - after), ("now also", after - before)):
+    for what, some in ((_OLD, before - after), (_NEW, after - before)):
         yield from (f"{what}: {verb} {image} {version}" for image, version, verb in sorted(some))
 
 
@@ -95,7 +96,7 @@ def _stacks(saved: Plan, now: Plan) -> Iterator[str]:
         was, is_ = _serial(old), _serial(new)
         if was != is_:
             name = next((each.stack for each in (new, old) if each and each.stack), pool)
-            yield f"stack {name} was changed since: {was} then, {is_} now"
+            yield f"stack {name} has changed: {was} then, {is_} now"
 
 
 def _pools(plan: Plan) -> dict[str, PoolVerdict]:
@@ -104,24 +105,24 @@ def _pools(plan: Plan) -> dict[str, PoolVerdict]:
 
 def _serial(verdict: PoolVerdict | None) -> str:
     serial = verdict.serial if verdict else None
-    return "not there" if serial is None else f"serial {serial}"
+    return "absent" if serial is None else f"serial {serial}"
 
 
 def _actions(saved: Plan, now: Plan) -> Iterator[str]:
-    """Yield what is done otherwise, then what is only thought of a machine otherwise."""
+    """Yield the actions that differ, then the verdicts on other machines that differ."""
     before, after = _by_worker(saved), _by_worker(now)
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if new is None and old is not None:
-            yield f"no longer: {_said(old)}"
+            yield f"{_OLD}: {_describe(old)}"
         elif old is None and new is not None:
-            yield f"now also: {_said(new)}: {new.because}"
+            yield f"{_NEW}: {_describe(new)}: {new.because}"
         elif old is not None and new is not None:
             yield from _another(old, new)
     released = [{(each.pool, each.worker) for each in plan.releases} for plan in (saved, now)]
     for what, some in (
-        ("no longer", released[0] - released[1]),
-        ("now also", released[1] - released[0]),
+        (_OLD, released[0] - released[1]),
+        (_NEW, released[1] - released[0]),
     ):
         yield from (f"{what}: release {worker} of pool {pool}" for pool, worker in sorted(some))
     yield from _verdicts(saved, now, {key[:2] for key in before.keys() | after.keys()})
@@ -131,7 +132,7 @@ def _by_worker(plan: Plan) -> dict[tuple[str, str, str], Action]:
     return {(action.pool, action.worker, action.action): action for action in plan.actions}
 
 
-def _said(action: Action) -> str:
+def _describe(action: Action) -> str:
     return f"{action.action} {action.worker} of pool {action.pool} [{action.reason}]"
 
 
@@ -148,22 +149,22 @@ def _another(old: Action, new: Action) -> Iterator[str]:
 
 def _flat(action: Action) -> dict[str, Any]:
     """Return what an action does, why and from what, by the words of the plan."""
-    said = action.model_dump(mode="json", exclude=_NO_DIFFERENCE | {"inputs"})
+    flat = action.model_dump(mode="json", exclude=_NO_DIFFERENCE | {"inputs"})
     if isinstance(action, Create):
         inputs = action.inputs.model_dump(mode="json")
-        labels = {k: v for k, v in inputs.pop("labels").items() if k not in _LOOKED_AFTER}
-        said |= inputs.pop("settings") | labels | inputs
-    return said
+        labels = {k: v for k, v in inputs.pop("labels").items() if k not in _REWRITTEN}
+        flat |= inputs.pop("settings") | labels | inputs
+    return flat
 
 
 def _verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) -> Iterator[str]:
-    """Yield the machines that are there or gone since, or that a guard keeps from another fate."""
+    """Yield the machines whose verdict differs, and those that only one plan has."""
     before, after = _machines(saved), _machines(now)
     for key in sorted((before.keys() | after.keys()) - acted_on):
         old, new = before.get(key), after.get(key)
         if old and new and old.verdict == new.verdict:
             continue
-        was, is_ = (each.verdict if each else "not there" for each in (old, new))
+        was, is_ = (each.verdict if each else "absent" for each in (old, new))
         why = f": {new.because}" if new else ""
         yield f"worker {key[1]} of pool {key[0]}: {was} then, {is_} now{why}"
 

@@ -37,14 +37,14 @@ def test_a_plan_that_is_read_back_is_the_plan_that_was_saved() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "p.json: not a saved plan, or one that was cut short: EOF while parsing a value"),
-        (plan_to_json(sealed()).encode()[:200], "or one that was cut short: EOF while parsing"),
-        (b"[]", "p.json: not a saved plan: $: "),
-        (b'{"fleet": "debian-ci"}', "p.json: not a saved plan: $.time: Field required"),
-        (b"\xff\xfe", "p.json: not a saved plan, or one that was cut short: "),
+        (b"", "EOF while parsing a value"),
+        (plan_to_json(sealed()).encode()[:200], "EOF while parsing"),
+        (b"[]", "$: "),
+        (b'{"fleet": "debian-ci"}', "$.time: Field required"),
+        (b"\xff\xfe", "expected value at line 1"),
         (
             plan_to_json(sealed()).replace("fleet-plan-1", "fleet-plan-2").encode(),
-            "p.json: this version of fleet reads plans of format fleet-plan-1, not 'fleet-plan-2'",
+            "fleet-plan-1, not 'fleet-plan-2'",
         ),
     ],
 )
@@ -52,6 +52,7 @@ def test_what_is_no_whole_plan_is_told_apart_from_one(content: bytes, said: str)
     with pytest.raises(FileUnreadable) as unreadable:
         read_plan("p.json", content)
 
+    assert str(unreadable.value).startswith("p.json: ")
     assert said in str(unreadable.value)
     assert tells(str(unreadable.value), "fleet plan --out FILE")
 
@@ -86,64 +87,69 @@ def test_labels_that_each_run_writes_anew_make_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "parts"),
     [
         (
             {"digests": DIGESTS},
             {"digests": DIGESTS.model_copy(update={"config": "d" * 64})},
-            "fleet.yaml, or a file that it includes, says something else since",
+            ("fleet.yaml", "changed"),
         ),
         (
             {"actions": (a_drain(),), "pools": (a_pool_verdict(serial=3),)},
             {"actions": (a_drain(),), "pools": (a_pool_verdict(serial=5),)},
-            "stack debian-ci-builders was changed since: serial 3 then, serial 5 now",
+            ("stack debian-ci-builders", "serial 3 then, serial 5 now"),
         ),
         (
             {"actions": (a_create(),), "pools": (a_pool_verdict(stack=None, serial=None),)},
             {"actions": (a_create(),), "pools": (a_pool_verdict(serial=5),)},
-            "stack debian-ci-builders was changed since: not there then, serial 5 now",
+            ("stack debian-ci-builders", "absent then, serial 5 now"),
         ),
         (
             {"actions": (a_create(),)},
             {},
-            "no longer: create debian-ci-builders-0001 of pool builders [requests-wait]",
+            ("saved", "create debian-ci-builders-0001 of pool builders [requests-wait]"),
         ),
         (
             {},
             {"actions": (a_create(because="1 waits"),)},
-            "now also: create debian-ci-builders-0001 of pool builders [requests-wait]: 1 waits",
+            (
+                "current",
+                "create debian-ci-builders-0001 of pool builders [requests-wait]: 1 waits",
+            ),
         ),
         (
             {"actions": (a_create(inputs=some_inputs(image="trixie-1")),)},
             {"actions": (a_create(inputs=some_inputs(image="trixie-2")),)},
-            "create debian-ci-builders-0001 of pool builders: image trixie-1 then, trixie-2 now",
+            ("create debian-ci-builders-0001", "image trixie-1 then, trixie-2 now"),
         ),
         (
             {"actions": (a_create(cost="0.1"),)},
             {"actions": (a_create(cost="0.2"),)},
-            "create debian-ci-builders-0001 of pool builders: cost 0.1000 then, 0.2000 now",
+            ("create debian-ci-builders-0001", "cost 0.1000 then, 0.2000 now"),
         ),
         (
             {"actions": (a_delete(revokes=False),)},
             {"actions": (a_delete(revokes=True),)},
-            "delete debian-ci-builders-0001 of pool builders: revokes False then, True now",
+            ("delete debian-ci-builders-0001", "revokes False then, True now"),
         ),
         (
             {"workers": (an_idle_verdict(worker="w", verdict="keep"),)},
             {"workers": (an_idle_verdict(worker="w", verdict="drain", because="idle for 1h"),)},
-            "worker w of pool builders: keep then, drain now: idle for 1h",
+            ("worker w of pool builders", "keep then, drain now: idle for 1h"),
         ),
         (
             {"workers": (an_idle_verdict(worker="w"),)},
             {},
-            "worker w of pool builders: keep then, not there now",
+            ("worker w of pool builders", "keep then, absent now"),
         ),
     ],
 )
 def test_every_difference_in_what_is_done_is_said(
-    before: dict[str, object], after: dict[str, object], said: str
+    before: dict[str, object], after: dict[str, object], parts: tuple[str, ...]
 ) -> None:
-    assert find_drift(a_plan(**before), a_plan(**after)) == (said,)
+    (difference,) = find_drift(a_plan(**before), a_plan(**after))
+
+    assert [part for part in parts if part not in difference] == []
 
 
 def test_the_serial_of_a_stack_that_is_left_alone_makes_no_difference() -> None:
