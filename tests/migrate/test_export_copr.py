@@ -10,6 +10,7 @@ from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
 from fleet.tagrules.export import CannotWrite, export_copr, pattern_for_copr
 from tests.builders import a_fleet
+from tests.builders.sentences import tells
 
 TODAY = date(2026, 11, 21)
 PROJECT = "@copr/copr-pull-requests"
@@ -65,7 +66,7 @@ def test_what_has_expired_is_left_out_and_named() -> None:
     exported = export_copr(a_fleet_with(rule), "0" * 64, TODAY)
 
     assert option_in(exported.text) == []
-    assert "powerful[0]: until 2026-11-20 (left out: expired)" in exported.text
+    assert tells(exported.text, "powerful[0]", "2026-11-20", "expired")
 
 
 NAMES = [

@@ -14,6 +14,7 @@ from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from fleet.tagrules.export import export_debusine
 from tests.builders import a_fleet, a_pool
+from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, RunFleet
 
 TODAY = date(2026, 11, 21)
@@ -138,7 +139,7 @@ def test_export_warns_of_a_rule_without_entries(match: str, word: str) -> None:
         ("powerful", 0, "match"),
     )
     assert word in finding.message
-    assert f"# Not exported: powerful[0]: {finding.message}\n" in exported.text
+    assert tells(exported.text, "powerful[0]", finding.message)
     assert yaml.safe_load(exported.text) == []
 
 

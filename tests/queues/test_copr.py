@@ -17,6 +17,7 @@ from fleet.state.store import DatabaseStore
 from fleet.tagrules.names import names_of
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FixedClock
 from tests.rigs.debusine import NOW
@@ -324,9 +325,8 @@ def test_an_empty_list_is_no_empty_queue_while_a_build_s_ticket_waits() -> None:
         demand = frontend(server, ticketed=lambda _: waiting()).read(NOW).demand
 
     assert isinstance(demand, Unknown)
-    assert demand.unknown.startswith(f"{server.url}{LIST} lists no build")
-    assert "1 ticket open for builds (first: 4)" in demand.unknown
-    assert "`fleet ticket close`" in demand.unknown
+    assert tells(demand.unknown, f"{server.url}{LIST}", "no build")
+    assert tells(demand.unknown, "1 ticket", "4", "`fleet ticket close`")
 
 
 @pytest.mark.parametrize(

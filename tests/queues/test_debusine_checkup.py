@@ -4,6 +4,7 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.queues.debusine.checkup import check_database
+from tests.builders.sentences import tells
 from tests.queues.conftest import Debusine
 from tests.rigs.debusine import NOW
 
@@ -23,7 +24,7 @@ def test_a_right_that_is_missing_is_wrong_and_named(debusine: Debusine) -> None:
     _, _, rights = check_database("db", debusine.reader)
 
     assert (rights.result, rights.fix) == ("wrong", "fleet debusine grants --check")
-    assert rights.said == "role fleet_ro lacks: SELECT on db_scope (id, name)"
+    assert tells(rights.said, "fleet_ro", "SELECT on db_scope (id, name)")
 
 
 def test_a_right_too_much_is_to_be_known(debusine: Debusine) -> None:

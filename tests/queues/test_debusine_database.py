@@ -8,6 +8,7 @@ import pytest
 from fleet.model.facts import Attempt, Demand, TaskHistory, Unknown
 from fleet.queues.debusine import changes
 from tests.builders import a_fleet, a_pool
+from tests.builders.sentences import tells
 from tests.queues.conftest import READER, Debusine
 from tests.rigs.debusine import NOW
 from tests.rigs.debusine_tables import RequestRow
@@ -268,17 +269,14 @@ def test_environments_are_told_where_a_rule_looks_them_up(debusine: Debusine) ->
 def test_a_scope_that_is_none_of_the_server_s_is_unknown_not_empty(debusine: Debusine) -> None:
     debusine.tables.add_requests([RequestRow(1), RequestRow(2, scope="kali")])
 
-    assert "no scope debain; it has debian, kali" in debusine.why_unknown(None, "debain")
+    assert tells(debusine.why_unknown(None, "debain"), "debain", "debian", "kali")
 
 
 def test_a_right_that_the_role_lacks_is_named(debusine: Debusine) -> None:
     debusine.tables.add_requests([RequestRow(1)])
     debusine.tables.connection.execute(f"REVOKE ALL ON db_scope FROM {READER}".encode())
 
-    assert debusine.why_unknown() == (
-        "the database refuses: permission denied for table db_scope; `fleet debusine grants` "
-        "prints what it needs, `--check` what it lacks"
-    )
+    assert tells(debusine.why_unknown(), "denied", "db_scope", "fleet debusine grants", "--check")
 
 
 def test_workers_that_cannot_be_read_leave_the_demand_known(debusine: Debusine) -> None:
@@ -288,7 +286,7 @@ def test_workers_that_cannot_be_read_leave_the_demand_known(debusine: Debusine) 
     reading = debusine.database().read(NOW)
 
     assert isinstance(reading.workers, Unknown)
-    assert "permission denied for table db_token" in reading.workers.unknown
+    assert tells(reading.workers.unknown, "denied", "db_token")
     assert not isinstance(reading.demand, Unknown)
 
 
@@ -300,7 +298,7 @@ def test_pools_of_the_server_itself_that_cannot_be_read_are_not_taken_for_none(
     workers = debusine.database().read(NOW).workers
 
     assert isinstance(workers, Unknown)
-    assert "permission denied for table db_workerpool" in workers.unknown
+    assert tells(workers.unknown, "denied", "db_workerpool")
 
 
 def test_pools_that_the_server_itself_would_launch_are_rivals(debusine: Debusine) -> None:
@@ -324,7 +322,7 @@ def test_a_database_of_another_version_is_refused_by_its_name(debusine: Debusine
 def test_a_database_that_is_none_of_debusine_s_is_said_to_be_none(debusine: Debusine) -> None:
     debusine.tables.connection.execute("DROP TABLE db_workrequest")
 
-    assert debusine.why_unknown().startswith("the database has no table db_workrequest that")
+    assert tells(debusine.why_unknown(), "no table", "db_workrequest")
 
 
 @pytest.mark.parametrize(
