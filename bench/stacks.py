@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.report import Report
-from fleet.clouds.sim.file import Menu, load
-from fleet.clouds.sim.machines import SimCloud
+from fleet.clouds.sim.machines import Menu, SimCloud, load
 from fleet.engines.projects import Account, load_project
 from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_automation import Home

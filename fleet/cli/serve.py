@@ -1,14 +1,11 @@
 """Serve tickets to clients of Resalloc, and apply in between."""
 
 import argparse
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from importlib import import_module
 from ipaddress import ip_address
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
-from typing import NamedTuple
 
 from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
 from fleet.apply.loop import Run, Runs, Schedule, keep_running
@@ -19,15 +16,14 @@ from fleet.apply.timer import SystemClock, WakeableTimer
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_file
 from fleet.engines.projects import evaluate
-from fleet.errors import FileUnreadable, FleetError, Locked, WrongUsage
-from fleet.ports import Clock, Console
+from fleet.errors import FleetError, WrongUsage
+from fleet.ports import Console
 from fleet.schema.model import Fleet
-from fleet.state.files import LocalFiles
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.tables import DatabaseTickets
-from fleet.tickets.xml_rpc import Bounds, XmlRpcServer, has_hung_up
+from fleet.tickets.xml_rpc import Bounds, CredentialFiles, Health, XmlRpcServer, has_hung_up
 
 
 def arguments(parser: Parser) -> None:
@@ -72,84 +68,6 @@ def arguments(parser: Parser) -> None:
     )
 
 
-_MOST_TOKEN_BYTES = 100_000
-_LEAST_LETTERS = 20
-
-
-class Credentials(NamedTuple):
-    """The clients' tokens and the TLS certificate; empty or None: neither."""
-
-    tokens: Mapping[str, str]
-    tls: ssl.SSLContext | None
-
-
-class CredentialFiles:
-    """The files of tokens, certificate and key of a service."""
-
-    def __init__(self, args: argparse.Namespace, console: Console) -> None:
-        self._args = args
-        self._console = console
-        self._refused = ""
-
-    def read(self) -> Credentials:
-        """Return their contents; FileUnreadable where one is wrong."""
-        args = self._args
-        return Credentials(
-            tokens=read_tokens(args.tokens) if args.tokens else {},
-            tls=load_tls(args.certificate, args.key) if args.certificate else None,
-        )
-
-    def read_again(self) -> Credentials | None:
-        """Return their current contents; None where one is wrong, which is reported once."""
-        try:
-            found = self.read()
-        except FleetError as error:
-            if str(error) != self._refused:
-                self._console.note(f"{error}\nkeeping the previous tokens and certificate")
-            self._refused = str(error)
-            return None
-        self._refused = ""
-        return found
-
-
-def read_tokens(name: str) -> Mapping[str, str]:
-    """Return the clients and their tokens that a file names, one in a line."""
-    lines = LocalFiles().read(name, _MOST_TOKEN_BYTES).decode(errors="replace").splitlines()
-    tokens: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        if len(words) != 2 or ":" in words[0] or len(words[1]) < _LEAST_LETTERS:  # noqa: PLR2004 - a name and its token
-            raise FileUnreadable(
-                f"{name}:{number}: expected NAME TOKEN: a name without a colon, and a token of at "
-                f"least {_LEAST_LETTERS} letters"
-            )
-        if words[0] in tokens:
-            raise FileUnreadable(f"{name}:{number}: second token for {words[0]}")
-        tokens[words[0]] = words[1]
-    if not tokens:
-        raise FileUnreadable(f"{name}: no clients; expected lines of NAME TOKEN")
-    return tokens
-
-
-def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
-    """Return the TLS settings for a certificate chain and its private key in PEM."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        # OpenSSL would ask for the password of an encrypted key at the terminal.
-        context.load_cert_chain(certificate, key, password=lambda: "")
-    except ssl.SSLError as error:
-        raise FileUnreadable(
-            f"{certificate}: not a certificate with its private key in PEM: {error.reason}"
-        ) from error
-    except OSError as error:
-        raise FileUnreadable(f"{error.filename or certificate}: {error.strerror}") from error
-    return context
-
-
-_MOST_FAILURES = 3
-"""After so many failed runs in a row /healthz answers 503."""
 _PATIENCE_SECONDS = 0.5
 """A run waits so long for machines to be created or cleaned before it serves waiting tickets."""
 _RESERVE = 256
@@ -178,7 +96,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.wake)
     calls.members = lambda: read_members(runs.fleet, args.file)
     runs.watch = background.given = calls.tell
-    credentials = CredentialFiles(args, console)
+    credentials = CredentialFiles(args.tokens, args.certificate, args.key, console.note)
 
     health = Health(SystemClock())
 
@@ -205,34 +123,6 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
         console.note(f"listening at {server.url} for tickets of queue {queue}")
         load_ahead(config.fleet)
         return keep_running(once, rhythm, console, bell, background)
-
-
-class Health:
-    """The health of the runs beside the service."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._failures = 0
-        self._ended: datetime | None = None
-
-    @contextmanager
-    def run(self) -> Iterator[None]:
-        """Record how a run ends; a run that found the fleet locked does not count."""
-        try:
-            yield
-        except Locked:
-            raise
-        except BaseException:
-            self._failures += 1
-            raise
-        self._failures = 0
-        self._ended = self._clock.now()
-
-    def tell(self) -> tuple[bool, Mapping[str, object]]:
-        """Return whether the latest runs succeeded, and when the last success ended."""
-        ended = self._ended.isoformat() if self._ended else None
-        figures = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
-        return self._failures < _MOST_FAILURES, figures
 
 
 def bounds_here() -> Bounds:

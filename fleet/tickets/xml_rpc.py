@@ -13,18 +13,22 @@ import sys
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedReader, RawIOBase
 from socket import AF_INET, AF_INET6, socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.parsers import expat
 from xmlrpc.client import Error, Fault, Unmarshaller, dumps
 
+from fleet.errors import FileUnreadable, FleetError, Locked
 from fleet.model.tickets import ANYBODY
+from fleet.ports import Clock
 from fleet.queues.http import BackgroundServer
+from fleet.state.files import LocalFiles
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -38,7 +42,7 @@ _UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Answer = Callable[[str, str, Sequence[Any]], Any]
 """Answers a client's call, by its name and its arguments; raises Fault to refuse it."""
-Health = Callable[[], tuple[bool, Mapping[str, object]]]
+ReadHealth = Callable[[], tuple[bool, Mapping[str, object]]]
 """Says whether all is well, and what /healthz answers."""
 
 
@@ -75,7 +79,7 @@ class XmlRpcServer(BackgroundServer):
     ) -> None:
         bounds = bounds or Bounds()
         self._tokens = tokens or {}
-        self.health: Health = lambda: (True, {})
+        self.health: ReadHealth = lambda: (True, {})
         handler = _handler(answer, lambda: self._tokens, bounds.patience, self._health)
         self._listener = _Server(address, handler, tls, bounds)
         super().__init__(self._listener)
@@ -121,7 +125,7 @@ def _refuse_doctype(*_: object) -> None:
 
 
 def _handler(
-    answer: Answer, tokens: Callable[[], Mapping[str, str]], patience: float, health: Health
+    answer: Answer, tokens: Callable[[], Mapping[str, str]], patience: float, health: ReadHealth
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = patience
@@ -296,3 +300,118 @@ class _Server(ThreadingHTTPServer):
         """Ignore clients that hang up; any other exception is a defect, and shown."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
+
+
+_MOST_TOKEN_BYTES = 100_000
+_LEAST_LETTERS = 20
+
+
+class Credentials(NamedTuple):
+    """The clients' tokens and the TLS certificate; empty or None: neither."""
+
+    tokens: Mapping[str, str]
+    tls: ssl.SSLContext | None
+
+
+class CredentialFiles:
+    """The files of tokens, certificate and key of a service."""
+
+    def __init__(
+        self,
+        tokens: str | None,
+        certificate: str | None,
+        key: str | None,
+        note: Callable[[str], None],
+    ) -> None:
+        self._tokens = tokens
+        self._certificate = certificate
+        self._key = key
+        self._note = note
+        self._refused = ""
+
+    def read(self) -> Credentials:
+        """Return their contents; FileUnreadable where one is wrong."""
+        return Credentials(
+            tokens=read_tokens(self._tokens) if self._tokens else {},
+            tls=load_tls(self._certificate, self._key) if self._certificate else None,
+        )
+
+    def read_again(self) -> Credentials | None:
+        """Return their current contents; None where one is wrong, which is reported once."""
+        try:
+            found = self.read()
+        except FleetError as error:
+            if str(error) != self._refused:
+                self._note(f"{error}\nkeeping the previous tokens and certificate")
+            self._refused = str(error)
+            return None
+        self._refused = ""
+        return found
+
+
+def read_tokens(name: str) -> Mapping[str, str]:
+    """Return the clients and their tokens that a file names, one in a line."""
+    lines = LocalFiles().read(name, _MOST_TOKEN_BYTES).decode(errors="replace").splitlines()
+    tokens: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or ":" in words[0] or len(words[1]) < _LEAST_LETTERS:  # noqa: PLR2004 - a name and its token
+            raise FileUnreadable(
+                f"{name}:{number}: expected NAME TOKEN: a name without a colon, and a token of at "
+                f"least {_LEAST_LETTERS} letters"
+            )
+        if words[0] in tokens:
+            raise FileUnreadable(f"{name}:{number}: second token for {words[0]}")
+        tokens[words[0]] = words[1]
+    if not tokens:
+        raise FileUnreadable(f"{name}: no clients; expected lines of NAME TOKEN")
+    return tokens
+
+
+def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
+    """Return the TLS settings for a certificate chain and its private key in PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # OpenSSL would ask for the password of an encrypted key at the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        raise FileUnreadable(
+            f"{certificate}: not a certificate with its private key in PEM: {error.reason}"
+        ) from error
+    except OSError as error:
+        raise FileUnreadable(f"{error.filename or certificate}: {error.strerror}") from error
+    return context
+
+
+_MOST_FAILURES = 3
+"""After so many failed runs in a row /healthz answers 503."""
+
+
+class Health:
+    """The health of the runs beside the service."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._ended: datetime | None = None
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Record how a run ends; a run that found the fleet locked does not count."""
+        try:
+            yield
+        except Locked:
+            raise
+        except BaseException:
+            self._failures += 1
+            raise
+        self._failures = 0
+        self._ended = self._clock.now()
+
+    def tell(self) -> tuple[bool, Mapping[str, object]]:
+        """Return whether the latest runs succeeded, and when the last success ended."""
+        ended = self._ended.isoformat() if self._ended else None
+        figures = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
+        return self._failures < _MOST_FAILURES, figures

@@ -13,8 +13,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from fleet.cli.serve import Health
 from fleet.errors import Locked
+from fleet.tickets.xml_rpc import Health
 from tests.builders import NOW
 from tests.cli.test_serve import POOLS, TAGS
 from tests.fakes.engine import FixedClock

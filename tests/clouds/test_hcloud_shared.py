@@ -1,6 +1,6 @@
 """What servers of a Hetzner Cloud project share is listed whole, however much there is."""
 
-from fleet.clouds.hcloud.shared import HcloudShared
+from fleet.clouds.hcloud.machines import HcloudShared
 from simulators.hetzner.server import SimulatedHetzner
 
 PARTS = 120

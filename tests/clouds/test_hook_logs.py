@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hooks.log import MOST_BYTES, MOST_MACHINES, HookLog, tidy
+from fleet.clouds.hooks.interface import MOST_BYTES, MOST_MACHINES, HookLog, tidy
 from fleet.errors import CreationRefused
 from fleet.model.facts import Listing, Unknown
 from tests.builders import NOW

@@ -17,8 +17,7 @@ import pytest
 
 from fleet.clouds.hooks.machines import HookMachines, Surroundings
 from fleet.clouds.local.machines import LocalMachines
-from fleet.clouds.sim.file import Menu, load
-from fleet.clouds.sim.machines import SimCloud
+from fleet.clouds.sim.machines import Menu, SimCloud, load
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine

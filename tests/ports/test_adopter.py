@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.clouds.sim.file import Menu
-from fleet.clouds.sim.machines import SimCloud
+from fleet.clouds.sim.machines import Menu, SimCloud
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Found, WorkerInputs
 from fleet.ports import Adopter

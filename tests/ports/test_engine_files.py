@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.sim.file import Menu
+from fleet.clouds.sim.machines import Menu
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import StackFailed
 from fleet.model.facts import WorkerInputs

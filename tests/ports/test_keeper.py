@@ -10,8 +10,7 @@ import pytest
 from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.local.machines import LocalMachines
-from fleet.clouds.sim.file import Menu
-from fleet.clouds.sim.machines import SimCloud
+from fleet.clouds.sim.machines import Menu, SimCloud
 from fleet.model.facts import Listing
 from fleet.ports import MachineApi
 from fleet.schema.model import HcloudProvider

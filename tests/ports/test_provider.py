@@ -10,8 +10,7 @@ import pytest
 
 from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.clouds.sim.file import Menu
-from fleet.clouds.sim.machines import SimCloud
+from fleet.clouds.sim.machines import Menu, SimCloud
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Provider
 from fleet.schema.model import AwsProvider, HcloudProvider

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.clouds.hcloud.shared import HcloudShared
+from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
 from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiBase
 from fleet.errors import PlanRefused, SourceUnreachable, StackFailed

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.sim.file import Menu
-from fleet.clouds.sim.machines import SimCloud, menu_of
+from fleet.clouds.sim.machines import Menu, SimCloud, menu_of
 from fleet.errors import CreationRefused, SourceUnreachable, WorkerBusy
 from fleet.model.facts import Listing, MachineState, Unknown, Worker, WorkerState
 from tests.builders import NOW, a_fleet

@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fleet.cli.main import main
-from fleet.clouds.sim.file import SimMachine, load
-from fleet.clouds.sim.machines import SimCloud
+from fleet.clouds.sim.machines import SimCloud, SimMachine, load
 from fleet.model.facts import Listing
 from fleet.model.images import Version
 from fleet.state.places import sqlite_url

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fleet.cli.serve import load_tls
-from fleet.tickets.xml_rpc import XmlRpcServer
+from fleet.tickets.xml_rpc import XmlRpcServer, load_tls
 from tests.builders import NOW
 from tests.rigs.resalloc_client import AGAIN, OldClient
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from fleet.clouds.sim.file import load
+from fleet.clouds.sim.machines import load
 from tests.rigs.process import ROOT
 from tests.rigs.trial import Trial
 

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from fleet.clouds.cloud import Cloud, MachineBuilder
-from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
 from fleet.clouds.hcloud.prices import HcloudPrices
-from fleet.clouds.hcloud.shared import HcloudShared
 from fleet.model.facts import Unknown
 from fleet.ports import PriceReader, Publisher
 from fleet.schema.model import HcloudProvider

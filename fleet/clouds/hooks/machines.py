@@ -23,12 +23,13 @@ from typing import IO, Literal
 from fleet.clouds.hooks.interface import (
     MOST_LISTED,
     NAME,
+    HookLog,
     OwnInterface,
     ResallocInterface,
     is_held,
     machine_of,
+    tidy,
 )
-from fleet.clouds.hooks.log import HookLog, tidy
 from fleet.clouds.hooks.memory import HookMemory, Undeleted, noting
 from fleet.clouds.ready import FileMemory, Livechecks, Slots
 from fleet.errors import CreationRefused, SourceUnreachable
