@@ -24,6 +24,12 @@ class FileUnreadable(FleetError):
     """A file could not be read or written."""
 
 
+class Confined(FleetError):
+    """A command that may only read its folder was about to do something else."""
+
+    exit_code = 4
+
+
 class SourceUnreachable(FleetError):
     """A queue or a provider gave no usable answer."""
 

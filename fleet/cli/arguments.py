@@ -71,7 +71,8 @@ def add_world(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--world",
         metavar="FILE",
-        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME",
+        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME; starts no "
+        "program, connects nowhere, opens no file outside the folder of fleet.yaml",
     )
 
 

@@ -8,6 +8,8 @@ import importlib
 import keyword
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from posixpath import dirname
 from types import ModuleType
 
 from fleet.cli.arguments import Parser
@@ -60,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = next((each for each in given if not each.startswith("-")), "")
     try:
         args = build_parser(verb).parse_args(given)
-        code: int = _command(args.command).run(args, console)
+        command = _command(args.command)
+        with _confined(args):
+            code: int = command.run(args, console)
     except FleetError as error:
         told = str(error).split("\n")
         # Only what is indented follows: no name in it may forge a line of ours.
@@ -80,6 +84,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: error: {error.filename}: {error.strerror}")
         return 1
     return code
+
+
+def _confined(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """Confine commands that need nothing but files: `validate`, and all with `--world`."""
+    if args.command != "validate" and getattr(args, "world", None) is None:
+        return nullcontext()
+    from fleet.state.confined import confined
+
+    named = [each.partition(".zst@")[0] for each in vars(args).values() if isinstance(each, str)]
+    named += [f"{each}.zst" for each in named]
+    folders = [
+        dirname(each) or "."
+        for each in (getattr(args, "file", ""), getattr(args, "base", ""))
+        if each
+    ]
+    return confined(folders, named)
 
 
 def build_parser(verb: str | None = None) -> Parser:

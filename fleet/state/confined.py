@@ -1,0 +1,99 @@
+"""Confine what reads a fleet.yaml that nobody has approved: no program, no connection, few files.
+
+Python's audit events tell of each of these before it happens (PEP 578). This catches mistakes of
+fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code.
+"""
+
+import os
+import sys
+import zoneinfo
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet.errors import Confined
+
+_STARTS = frozenset(
+    {
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.system",
+        "pty.spawn",
+        "subprocess.Popen",
+    }
+)
+_CONNECTS = frozenset(
+    {
+        "socket.bind",
+        "socket.connect",
+        "socket.getaddrinfo",
+        "socket.gethostbyaddr",
+        "socket.gethostbyname",
+        "socket.sendto",
+        "sqlite3.connect",
+    }
+)
+_WRITES = os.O_WRONLY | os.O_RDWR
+
+
+class _Bounds:
+    """Which files may be opened while a process is confined."""
+
+    def __init__(self, readable: Iterable[str], named: Iterable[str]) -> None:
+        self._named = {os.path.realpath(name) for name in named}
+        self._readable = tuple(os.path.realpath(folder) for folder in (*readable, *_own()))
+        self._writable = tuple(os.path.dirname(name) for name in self._named)  # noqa: PTH120 - as realpath gives it
+
+    def check(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event in _STARTS:
+            raise Confined(f"refused: a program would be started ({event}: {arguments[0]!r})")
+        if event in _CONNECTS:
+            raise Confined(f"refused: a connection would be opened ({event})")
+        if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+            path, flags = os.fsdecode(arguments[0]), arguments[2]
+            writes = isinstance(flags, int) and bool(flags & _WRITES)
+            if not self._has(os.path.realpath(path), writes=writes):
+                raise Confined(f"refused: {path} would be opened, and is outside this folder")
+
+    def _has(self, path: str, *, writes: bool) -> bool:
+        folders = self._writable if writes else self._readable
+        return (
+            path in self._named
+            or any(Path(path).is_relative_to(folder) for folder in folders)
+            or any(Path(path).is_relative_to(name) for name in self._named)
+        )
+
+
+def _own() -> Iterator[str]:
+    """Yield where Python, its packages and its time zones are."""
+    yield from (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH)
+    yield from filter(None, sys.path)
+
+
+_bounds: _Bounds | None = None
+_is_hooked = False
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    if _bounds is not None:
+        _bounds.check(event, arguments)
+
+
+@contextmanager
+def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
+    """Refuse what goes beyond reading these folders, and the files that a person named.
+
+    Raises Confined from within what would have started, connected or opened something.
+    """
+    global _bounds, _is_hooked  # noqa: PLW0603 - an audit hook is the process's, and for good
+    if not _is_hooked:
+        sys.addaudithook(_hook)
+        _is_hooked = True
+    before, _bounds = _bounds, _Bounds(folders, named)
+    try:
+        yield
+    finally:
+        _bounds = before
