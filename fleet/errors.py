@@ -72,6 +72,11 @@ class PlanRefused(FleetError):
     exit_code = 4
 
 
+def refusal(because: str) -> PlanRefused:
+    """Return the refusal of a command that has changed nothing."""
+    return PlanRefused(f"refused, nothing was changed: {because}")
+
+
 class PlanOutdated(FleetError):
     """A saved plan differs from the current plan."""
 

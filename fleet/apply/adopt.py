@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from fleet.apply.observe import Sources
 from fleet.checks.pools import LONGEST
-from fleet.errors import PlanRefused, StackFailed
+from fleet.errors import PlanRefused, StackFailed, refusal
 from fleet.model.facts import (
     Found,
     Listing,
@@ -103,7 +103,7 @@ def judge_adoption(
     inventory = inventories[pool]
     unheard = [*inventory.blind, *_unheard(world, declared)]
     if unheard:
-        raise _refusal(f"the machines of pool {pool} are unknown: {'; '.join(unheard)}")
+        raise refusal(f"the machines of pool {pool} are unknown: {'; '.join(unheard)}")
     choice = choose_image(fleet, world, recall(fleet, world, inventories), pool)
     case = _Case(fleet, world, pool, declared, choice, inventory.stack, outdated_too)
     for each in sorted(found, key=lambda one: one.machine.name):
@@ -120,7 +120,7 @@ def judge_adoption(
     if not case.against:
         _judge_workers(case, inventories[pool])
     if case.against:
-        raise _refusal("; ".join(case.against))
+        raise refusal("; ".join(case.against))
     plan = reconcile(fleet, after, inventories)
     return Adoption(
         fleet=fleet.fleet,
@@ -137,14 +137,14 @@ def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
     if isinstance(declared, Pool):
         if declared.mode == "apply":
             return declared
-        raise _refusal(f"pool {pool} has mode: {declared.mode}; it adopts no machine")
+        raise refusal(f"pool {pool} has mode: {declared.mode}; it adopts no machine")
     known = ", ".join(sorted(n for n, each in fleet.pools.items() if isinstance(each, Pool)))
     what = (
         "is not in fleet.yaml"
         if declared is None
         else ("is not a pool whose machines fleet creates")
     )
-    raise _refusal(f"pool {pool} {what}; such pools: {known or 'none'}")
+    raise refusal(f"pool {pool} {what}; such pools: {known or 'none'}")
 
 
 def _unheard(world: World, declared: Pool) -> Iterator[str]:
@@ -303,10 +303,6 @@ def _with_next(adopted: Adopted, plan: Plan) -> Adopted:
     )
 
 
-def _refusal(because: str) -> PlanRefused:
-    return PlanRefused(f"refused, nothing was changed: {because}")
-
-
 def adopt_machines(
     ref: StackRef, adoption: Adoption, adopter: Adopter, sources: Sources, tell: Tell
 ) -> StackOutcome:
@@ -339,7 +335,7 @@ def adopt_machines(
 def _read(engine: Engine, ref: StackRef) -> Stack | None:
     stack = engine.read(ref)
     if isinstance(stack, Unknown):
-        raise PlanRefused(f"refused, nothing was changed: stack {ref.name}: {stack.unknown}")
+        raise refusal(f"stack {ref.name}: {stack.unknown}")
     return stack
 
 

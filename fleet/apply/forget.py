@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fleet.apply.observe import Sources, stack_ref
-from fleet.errors import FleetError, PlanRefused
+from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.units import State, Unit
@@ -64,7 +64,7 @@ def _holder(world: World, name: str) -> str:
     ]
     if isinstance(world.stacks, Unknown):
         silent = [f"stacks are unknown: {world.stacks.unknown}"]
-    raise _refusal("; ".join((f"no readable stack holds {name}", *silent)))
+    raise refusal("; ".join((f"no readable stack holds {name}", *silent)))
 
 
 def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
@@ -78,23 +78,23 @@ def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Un
     ]
     if listed:
         provider, machine_id = listed[0]
-        raise _refusal(
+        raise refusal(
             f"provider {provider} still lists {name} (id {machine_id}); to delete it: `fleet "
             f"machine delete {name} --apply`"
         )
     if inventory.blind:
-        raise _refusal(
+        raise refusal(
             f"cannot tell whether {name} is gone: {'; '.join(inventory.blind)}; fix that first"
         )
     unit = next(unit for unit in inventory.units if unit.name == name)
     if unit.state is not State.MISSING:
-        raise _refusal(
+        raise refusal(
             f"an interrupted apply was creating or deleting {name}; `fleet apply` finishes that"
         )
     # A queue of tickets knows what it gave out, and sees no machine.
     seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
     if seen is not None and seen.state in _CONNECTED and not seen.away:
-        raise _refusal(
+        raise refusal(
             f"the worker on {name} {_does(unit)} ({unit.registry}), so its provider's list may "
             "be wrong; retry when it is disconnected"
         )
@@ -104,10 +104,6 @@ def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Un
 def _does(unit: Unit) -> str:
     running = unit.worker.running if unit.worker else None
     return f"runs {running}" if running else "is connected"
-
-
-def _refusal(because: str) -> PlanRefused:
-    return PlanRefused(f"refused, nothing was changed: {because}")
 
 
 def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) -> None:

@@ -106,7 +106,7 @@ class _Engine:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        self._note(_said_of_update(ref, self._planned.get(ref.name, ())))
+        self._note(_describe_update(ref, self._planned.get(ref.name, ())))
         return self._engine.up(ref, workers, progress, user_data)
 
     @contextmanager
@@ -114,7 +114,7 @@ class _Engine:
         with self._engine.prepare(ref, workers) as change:
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
-                self._note(_said_of_update(ref, change.steps))
+                self._note(_describe_update(ref, change.steps))
                 return change.make(progress, user_data)
 
             yield Change(change.steps, make)
@@ -140,10 +140,10 @@ class _Sharer:
         return self._planned
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
-        self._note(_said_of_update(ref, self._planned))
+        self._note(_describe_update(ref, self._planned))
         return self._base.up(ref, parts, progress)
 
 
-def _said_of_update(ref: StackRef, steps: Sequence[Step]) -> str:
+def _describe_update(ref: StackRef, steps: Sequence[Step]) -> str:
     said = ", ".join(f"{step.operation} {step.worker}" for step in steps)
     return f"stack {ref.name}: {said or 'update'}"

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from fleet.apply.observe import Sources
 from fleet.apply.spending import refund, spend, undone
-from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
+from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy, refusal
 from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World, market_of
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Drain, Plan, Reason, Release
@@ -180,8 +180,8 @@ def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
     named = {action.registry for action in actions}
     readonly = sorted(name for name in named if name and name not in run.sources.registries)
     if readonly:
-        raise PlanRefused(
-            f"refused, nothing was changed: queue {', '.join(readonly)} is read-only, so fleet "
+        raise refusal(
+            f"queue {', '.join(readonly)} is read-only, so fleet "
             "cannot enrol, drain or disable its workers; set `admin` on the queue, or `mode: "
             f"observe` or `pause` on pool {run.ref.pool}"
         )
@@ -231,7 +231,7 @@ def _check_preview(
     if unplanned or missing:
         sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
         sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
-        raise PlanRefused(f"refused, nothing was changed: the engine {'; '.join(sentences)}")
+        raise refusal(f"the engine {'; '.join(sentences)}")
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.apply.observe import Sources, stack_ref
-from fleet.errors import FleetError, PlanRefused
+from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.guard.approvals import approval_digest
 from fleet.model.facts import Entry, Listing, Stack, Unknown, WorkerInputs, World
 from fleet.model.outcome import StackOutcome
@@ -165,7 +165,7 @@ def carry_out(
 ) -> tuple[StackOutcome, ...]:
     """Count what is not known, take machines into stacks; return what became of each pool."""
     if rebuild.unknown:
-        raise PlanRefused(f"refused, nothing was changed: {'; '.join(rebuild.unknown)}")
+        raise refusal(f"{'; '.join(rebuild.unknown)}")
     _count(fleet, world, sources)
     inventories = take_inventory(fleet, world)
     outcomes = []

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import FrameType
 
-from fleet.errors import PlanRefused
+from fleet.errors import refusal
 from fleet.model.facts import Listing, QueueReading, World
 from fleet.ports import Store
 from fleet.schema.units import write_duration
@@ -152,8 +152,8 @@ def check_skew(store: Store, now: datetime, fix: str = "") -> None:
     if theirs is not None and abs(now - theirs) > _MOST_SKEW:
         skew = write_duration(int(abs(now - theirs).total_seconds()))
         ahead = "ahead of" if now > theirs else "behind"
-        raise PlanRefused(
-            f"refused, nothing was changed: this computer's clock says {_write(now)}, {skew} "
+        raise refusal(
+            f"this computer's clock says {_write(now)}, {skew} "
             f"{ahead} the server of state.store; correct the wrong one (`timedatectl set-ntp "
             f"true`){fix}"
         )
@@ -170,8 +170,8 @@ def check_servers(world: World, fix: str = "") -> None:
     if told and min(map(abs, told.values())) > _MOST_SKEW / timedelta(minutes=1):
         name, minutes = min(told.items(), key=lambda each: abs(each[1]))
         skew = write_duration(abs(minutes) * 60)
-        raise PlanRefused(
-            f"refused, nothing was changed: this computer's clock says {_write(world.time)}, "
+        raise refusal(
+            f"this computer's clock says {_write(world.time)}, "
             f"{skew} {'behind' if minutes > 0 else 'ahead of'} the server of {name}, and no "
             "other server agrees with it; correct the wrong one (`timedatectl set-ntp "
             f"true`){fix}"
@@ -184,8 +184,8 @@ def check_clock(store: Store, now: datetime) -> None:
     last = max((datetime.fromisoformat(run["started"]) for run in store.last_runs(1)), default=now)
     if now - last > _MOST_LEAP:
         leap = write_duration(int((now - last).total_seconds()))
-        raise PlanRefused(
-            f"refused, nothing was changed: this computer's clock says {_write(now)}, {leap} "
+        raise refusal(
+            f"this computer's clock says {_write(now)}, {leap} "
             f"after the last run of this fleet ({_write(last)}); compare `date -u`{TRUST}"
         )
 

@@ -15,7 +15,7 @@ from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json
-from fleet.errors import PlanRefused, SourceUnreachable, WrongUsage
+from fleet.errors import SourceUnreachable, WrongUsage, refusal
 from fleet.model.facts import Found, Stack, Unknown, World
 from fleet.model.outcome import Outcome
 from fleet.ports import Adopter, Console
@@ -86,7 +86,7 @@ def _judged(
     args: argparse.Namespace, config: Config, world: World, found: tuple[Found, ...]
 ) -> Adoption:
     if not found:
-        raise PlanRefused(f"refused, nothing was changed: no machine has the label {args.select}")
+        raise refusal(f"no machine has the label {args.select}")
     return judge_adoption(config.fleet, world, args.pool, found, outdated_too=args.outdated)
 
 
@@ -94,17 +94,15 @@ def _find(adopter: Adopter, provider: str, key: str, value: str) -> tuple[Found,
     try:
         return tuple(adopter.find(key, value))
     except SourceUnreachable as error:
-        raise PlanRefused(
-            f"refused, nothing was changed: the machines of {provider} are unknown: {error}"
-        ) from error
+        raise refusal(f"the machines of {provider} are unknown: {error}") from error
 
 
 def _adopter(sources: Sources, provider: str) -> Adopter:
     found = sources.providers.get(provider)
     if isinstance(found, Adopter):
         return found
-    raise PlanRefused(
-        f"refused, nothing was changed: provider {provider} cannot find and label machines; "
+    raise refusal(
+        f"provider {provider} cannot find and label machines; "
         "only kinds hcloud and sim can, with their secrets"
     )
 

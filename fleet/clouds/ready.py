@@ -243,7 +243,7 @@ class ReadyLooks:
                 raise SourceUnreachable(untried[0])
         except (FleetError, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {provider} could not be tried: {error}")
-        machines = tuple(_told(each, looks.get(each.id)) for each in listing.machines)
+        machines = tuple(_with_look(each, looks.get(each.id)) for each in listing.machines)
         return listing.model_copy(update={"machines": machines})
 
     def _is_asked(self, provider: str, machine: Machine) -> bool:
@@ -261,7 +261,7 @@ class ReadyLooks:
             return None
 
 
-def _told(machine: Machine, look: Look | None) -> Machine:
+def _with_look(machine: Machine, look: Look | None) -> Machine:
     if look is None:
         return machine
     return machine.model_copy(

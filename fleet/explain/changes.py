@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from fleet.explain.what_if import write_value
-from fleet.guard.refusals import held_by
+from fleet.guard.refusals import count_machines
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest
 from fleet.model.plan import (
@@ -352,7 +352,7 @@ def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
     if pool.mode == "drain" or any(map(Vocabulary(fleet).is_on_demand, verdict.provides)):
         return 0
     if pool.mode != "apply":
-        return held_by(verdict)  # nothing changes there
+        return count_machines(verdict)  # nothing changes there
     return min(pool.workers.max, max(pool.workers.min, verdict.busy + pool.workers.spare))
 
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from fleet.guard.refusals import (
     Held,
-    held_by,
+    count_machines,
     many,
     pools_with,
     refuse_cost,
@@ -211,5 +211,5 @@ def _refused(guard: str, because: str, path: tuple[str | int, ...], way_out: str
 
 def _held(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
     """Return a guard's result that withholds all of a pool's actions of a kind."""
-    figures = {"count": len(own), "of": held_by(verdict), "withheld": len(own)}
+    figures = {"count": len(own), "of": count_machines(verdict), "withheld": len(own)}
     return Held(blank.model_copy(update={"pool": verdict.pool} | figures), own)

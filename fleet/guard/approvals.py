@@ -88,7 +88,7 @@ def left_for(plan: Plan, guard: GuardName, pool: str) -> int:
     return sum(approval.left for approval in _for(plan, guard, pool))
 
 
-def said_of(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
+def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
     """Return what approvals make of a refusal, as in `approvals: used 12 of 18, 3 more now`."""
     ours = [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]
     if not ours:

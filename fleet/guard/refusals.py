@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from fleet.guard.approvals import approve_first, left_for, line_to_paste, said_of
+from fleet.guard.approvals import approve_first, describe_approvals, left_for, line_to_paste
 from fleet.model.plan import (
     Action,
     Cause,
@@ -43,14 +43,14 @@ class Held:
     """Worker to the digest of the approval that lets it pass."""
 
 
-def held_by(verdict: PoolVerdict) -> int:
+def count_machines(verdict: PoolVerdict) -> int:
     """Return how many machines a pool holds."""
     return verdict.busy + verdict.idle + verdict.starting + verdict.other
 
 
-def held_by_fleet(plan: Plan) -> int:
+def count_fleet_machines(plan: Plan) -> int:
     """Return how many machines the fleet holds, static ones aside."""
-    return sum(held_by(verdict) for verdict in plan.pools if verdict.mode != "static")
+    return sum(count_machines(verdict) for verdict in plan.pools if verdict.mode != "static")
 
 
 def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
@@ -84,7 +84,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
     """Keep the first in the order of service, and leave the rest to the next run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
     limits = (
-        ("create", lambda held: _may_create(create, held), _CREATE, _said(create)),
+        ("create", lambda held: _may_create(create, held), _CREATE, _describe_limit(create)),
         ("drain", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
         ("delete", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
     )
@@ -103,7 +103,7 @@ def _may_create(limit: ThrottleCreate, held: int) -> int:
     return min(limit.count, max(grown, min(limit.share, 1)))
 
 
-def _said(limit: ThrottleCreate) -> str:
+def _describe_limit(limit: ThrottleCreate) -> str:
     return f"{limit.share}% of at least {limit.free_below}, and at most {limit.count}"
 
 
@@ -116,11 +116,11 @@ def _throttle_kind(
 ) -> Iterator[Held]:
     kept: list[Action] = []
     for verdict, found in pools_with(plan, ours):
-        passing, later = _split(found, most(held_by(verdict)))
+        passing, later = _split(found, most(count_machines(verdict)))
         kept += passing
         if later:
-            yield _held(blank, verdict.pool, (len(found), held_by(verdict)), later)
-    total = held_by_fleet(plan)
+            yield _held(blank, verdict.pool, (len(found), count_machines(verdict)), later)
+    total = count_fleet_machines(plan)
     passing, later = _split(kept, most(total))
     if later:
         yield _held(blank, None, (len(kept), total), later)
@@ -208,7 +208,7 @@ class _Case:
     @property
     def held(self) -> int:
         """Return how many machines it holds, those that nobody sees any more with them."""
-        return held_by(self.verdict) + self.unseen
+        return count_machines(self.verdict) + self.unseen
 
 
 def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -227,7 +227,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             f"queue {', '.join(queues)} creates machines for the same requests in its worker "
             f"pools {', '.join(pools)}: {write_count(len(left), 'creation')} of pool "
             f"{verdict.pool} withheld"
-        ) + said_of(plan, "rival", verdict.pool, len(passing))
+        ) + describe_approvals(plan, "rival", verdict.pool, len(passing))
         paste = line_to_paste("rival", verdict.pool, len(left), plan.time.date())
         result = GuardResult(
             guard="rival",
@@ -242,7 +242,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             if left
             else "",
             count=len(own),
-            of=held_by(verdict),
+            of=count_machines(verdict),
             withheld=len(left),
             approved=len(passing),
             approve=(paste,) if left else (),
@@ -324,7 +324,7 @@ def _of_nothing(pool: str) -> PoolVerdict:
 
 def _held_by_fleet(plan: Plan) -> int:
     """Return how many machines the fleet holds, those that nobody sees any more with them."""
-    return held_by_fleet(plan) + sum(each.may_work for each in plan.releases)
+    return count_fleet_machines(plan) + sum(each.may_work for each in plan.releases)
 
 
 def _is_lost(going: Sequence[Action | Release]) -> bool:
@@ -357,7 +357,7 @@ def _faster_than_replaced(
     """Return the removals without those that are replaced, as many as may be at a time."""
     if isinstance(pool, Pool) and pool.mode == "apply":
         # A share is rounded up to one machine, as it is where the replacement is decided.
-        pace = -(-held_by(verdict) * pool.replace.at_a_time // 100)
+        pace = -(-count_machines(verdict) * pool.replace.at_a_time // 100)
         replaced = [action for action in going if action.reason in _REPLACED][:pace]
         return [action for action in going if action not in replaced]
     return list(going)
@@ -432,7 +432,7 @@ def _below_min(
         if action.cause is Cause.CONFIG and action.reason is not Reason.REPLACEMENT
     ]
     least = min(pool.workers.min, pool.workers.max)
-    return warm, max(0, least - held_by(verdict) - len(creates)) if warm else 0
+    return warm, max(0, least - count_machines(verdict) - len(creates)) if warm else 0
 
 
 def _dearer(
@@ -472,7 +472,7 @@ def _refuse(
         later += case.along if rest else ()
         if rest:
             lines.append(line_to_paste(limit.guard, case.pool, rest, plan.time.date()))
-    used = said_of(plan, limit.guard, pool, len(passing)) if pool else ""
+    used = describe_approvals(plan, limit.guard, pool, len(passing)) if pool else ""
     result = GuardResult(
         guard=limit.guard,
         pool=pool,

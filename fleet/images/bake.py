@@ -429,11 +429,11 @@ def read_messages(
             if "baked" in message:
                 return message["baked"]
             if "error" in message:
-                raise BuildFailed(_told(message["error"], order))
+                raise BuildFailed(_with_log(message["error"], order))
             step(message)
     code = child.wait()
     said = order.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-    raise BuildFailed(_told(f"the build ended with {code}; its last output:\n  {said}", order))
+    raise BuildFailed(_with_log(f"the build ended with {code}; its last output:\n  {said}", order))
 
 
 def explained(error: str, images: Path) -> str:
@@ -446,6 +446,6 @@ def explained(error: str, images: Path) -> str:
     )
 
 
-def _told(error: str, order: Order) -> str:
+def _with_log(error: str, order: Order) -> str:
     where = "" if str(order.log) in error else f"\n{order.log} holds the whole log"
     return explained(error, order.folder.parent.parent) + where

@@ -470,18 +470,18 @@ class RemoteTree:
 
     def node(self, path: str) -> Node | None:
         """Return what lies there; None where nothing does."""
-        found = self._told("node", path)
+        found = self._answer("node", path)
         return None if found is None else Node(*found)
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return what a folder holds, sorted; nothing where there is none."""
-        return tuple(self._told("names", path))
+        return tuple(self._answer("names", path))
 
     def text(self, path: str) -> str:
         """Return what a file holds; empty where there is none."""
-        return str(self._told("text", path))
+        return str(self._answer("text", path))
 
-    def _told(self, what: str, path: str) -> Any:  # noqa: ANN401 - JSON of three kinds
+    def _answer(self, what: str, path: str) -> Any:  # noqa: ANN401 - JSON of three kinds
         answer = self._ask(json.dumps([what, path]))
         try:
             return json.loads(answer)

@@ -247,7 +247,7 @@ class Directory:
 
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the names of files that begin so; those that are not whole too."""
-        with _said(self._root):
+        with _reporting_unreadable(self._root):
             files = [path for path in self._root.rglob("*") if path.is_file()]
         names = (path.relative_to(self._root).as_posix() for path in files)
         return tuple(sorted(name for name in names if name.startswith(prefix)))
@@ -260,7 +260,7 @@ class Directory:
     def write(self, key: str, content: bytes) -> None:
         """Write a small file, whole or not at all."""
         path = self._root / key
-        with _said(path):
+        with _reporting_unreadable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, content, mode=_MODE)
             _sync(path.parent)
@@ -269,7 +269,7 @@ class Directory:
         """Copy a file; what an earlier try wrote of it is compared and kept."""
         path = self._root / key
         pool_plan = path.with_name(path.name + _PARTIAL)
-        with _said(path):
+        with _reporting_unreadable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with source.open("rb") as ours, pool_plan.open("a+b") as theirs:
                 # Whoever writes the same file at once waits, and finds it done.
@@ -284,7 +284,7 @@ class Directory:
         path, digest = self._root / key, hashlib.sha256()
         if not path.exists():
             return ""
-        with _said(path), path.open("rb") as file:
+        with _reporting_unreadable(path), path.open("rb") as file:
             while piece := file.read(_PIECE):
                 digest.update(piece)
                 moved(len(piece))
@@ -294,7 +294,7 @@ class Directory:
         """Remove the files that begin so, and folders that are empty by it."""
         for key in self.keys(prefix):
             path = self._root / key
-            with _said(path):
+            with _reporting_unreadable(path):
                 path.unlink(missing_ok=True)
                 for folder in (path.parent, path.parent.parent):
                     if folder != self._root:
@@ -328,7 +328,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _reporting_unreadable(path: Path) -> Iterator[None]:
     """Say of a file that cannot be read or written why."""
     try:
         yield

@@ -305,10 +305,10 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
         return _simulated(declared.own_billing)
     billing = _KINDS[declared.kind].billing if declared.kind in _KINDS else Billing()
     listed = own_list(declared)
-    return _told(billing, listed.prices) if listed else billing
+    return _with_list_prices(billing, listed.prices) if listed else billing
 
 
-def _told(billing: Billing, prices: PriceList) -> Billing:
+def _with_list_prices(billing: Billing, prices: PriceList) -> Billing:
     """Return how a provider bills, at the prices of its own list; what that lacks stays."""
     address, disk = prices.address, prices.disk
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None

@@ -99,10 +99,10 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
             if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
-                yield _said_of_away(unit, write_duration(away))
+                yield _describe_absence(unit, write_duration(away))
 
 
-def _said_of_away(unit: Unit, away: str) -> str:
+def _describe_absence(unit: Unit, away: str) -> str:
     """Say of a worker that is away for long what only a person can know."""
     name = unit.worker.name if unit.worker else unit.name
     running = unit.worker.running if unit.worker else None
@@ -561,7 +561,7 @@ def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
         others = f"{waiting:,} more" if pool_plan.served else write_count(waiting, "request")
         parts.append(f"{others} could run here, but {'waits' if waiting == 1 else 'wait'}")
     if not pool_plan.on_demand:
-        parts += _said_of_warm(pool_plan, pool_plan.pool.workers, used)
+        parts += _describe_warm(pool_plan, pool_plan.pool.workers, used)
     late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in pool_plan.kept.values())
     if late:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
@@ -583,7 +583,7 @@ def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
     return "; ".join(parts)
 
 
-def _said_of_warm(pool_plan: PoolPlan, workers: Workers, used: Used) -> Iterator[str]:
+def _describe_warm(pool_plan: PoolPlan, workers: Workers, used: Used) -> Iterator[str]:
     """Yield what min and spare hold, and what stops a machine that they ask for."""
     told = (
         ("min", workers.min, Reason.BELOW_MIN),

@@ -110,7 +110,7 @@ def fit(world: World) -> Fits:
     return {about: fitted for about, fitted in fits.items() if len(fitted) >= LEAST_TYPES}
 
 
-def said_of(fitted: tuple[Fitted, ...]) -> str:
+def describe_fit(fitted: tuple[Fitted, ...]) -> str:
     """Return what a fit rests on, as `fitted from 7 runs on ccx33 and 5 on ccx63`."""
     first, *others = fitted
     said = [f"{first.runs} runs on {first.type}", *(f"{x.runs} on {x.type}" for x in others)]
@@ -203,7 +203,7 @@ class Timing:
         if self._stated_on(kind) is not None:
             return ""
         if any(each.type == kind.type for each in self.fitted):
-            return said_of(self.fitted)
+            return describe_fit(self.fitted)
         if self.speed and kind.speed and self.speed != kind.speed:
             return f"by its speed, {kind.speed}% to {self.speed}%"
         if self.cores and kind.cores and self.cores != kind.cores:

@@ -160,17 +160,19 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
     ][:LATEST]
     closed = _closed(memory.now, account, {"quota"})
     if closed:
-        return f"the quota at provider {provider} is used up ({_said(closed)}"
+        return f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
     closed = _closed(memory.now, own, {"out-of-stock"})
     if closed:
         where = " on the spot market" if market == "spot" else ""
-        return f"{provider} is out of stock of {kind}{where} ({_said(closed)}"
+        return f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
     ended = [a for a in own if a.result in _ENDED and memory.now - a.at <= RESET]
     failures = sum(each.result != "registered" for each in ended)
     if len(ended) < SAMPLE or failures < RATE * len(ended):
         return ""
     closed = _closed(memory.now, own, {"error", "failed"})
-    return f"{failures} of {len(ended)} attempts failed ({_said(closed)}" if closed else ""
+    return (
+        f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}" if closed else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def _streak(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) 
     return _Streak(runs, latest, latest.at + min(CAP, BASE * 2 ** min(runs - 1, 10)))
 
 
-def _said(streak: _Streak) -> str:
+def _describe_streak(streak: _Streak) -> str:
     times = "once" if streak.runs == 1 else f"{streak.runs} runs in a row"
     return f"{times}); retried from {_time(streak.until)}"
 

@@ -251,7 +251,7 @@ def _format_promotion(promotion: Promotion) -> Iterator[Line]:
             f"  {move.version}  {move.was or 'new'} -> ", Span(_format_state(move), Style.BOLD)
         )
     for pool in promotion.pools:
-        yield line(f"pool {pool.pool}: {_said(pool)}")
+        yield line(f"pool {pool.pool}: {_describe_pool(pool)}")
     if not promotion.pools:
         yield line("no pool boots it")
     for unknown in promotion.unknown:
@@ -264,7 +264,7 @@ def _format_state(move: MovedVersion) -> str:
     return f"{move.now} ({move.share}% of each pool)" if move.share else move.now
 
 
-def _said(pool: Recycled) -> str:
+def _describe_pool(pool: Recycled) -> str:
     boots = f"new machines boot {pool.boots or 'what fleet.yaml names'}"
     if not pool.replaced:
         return f"{boots}; none of its {many(pool.held, 'machine')} is replaced"

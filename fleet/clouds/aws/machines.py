@@ -102,7 +102,7 @@ class AwsMachines(AwsAccount):
             return Unknown(unknown=str(error))
         return Listing(
             read_at=read_at,
-            machines=tuple(sorted(_told_apart(machines), key=lambda machine: machine.name)),
+            machines=tuple(sorted(_with_unique_names(machines), key=lambda machine: machine.name)),
             notes_expiry=True,
         )
 
@@ -213,7 +213,7 @@ def _expiry(instance: _Instance) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _told_apart(machines: "list[Machine]") -> Iterator[Machine]:
+def _with_unique_names(machines: "list[Machine]") -> Iterator[Machine]:
     """Yield machines, the oldest first; of two with one name only the younger keeps it.
 
     AWS has no names that are unique: the other one goes by its id, so that it is seen.

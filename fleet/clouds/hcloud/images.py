@@ -210,22 +210,22 @@ class Hetzner:
     def make_key(self, body: Body) -> Found:
         """Make an ssh key, or find the one that was made while its answer got lost."""
         made = self._make("/ssh_keys", body, self.ssh_keys).ssh_key
-        return _told(made, "ssh key")
+        return _require(made, "ssh key")
 
     def make_server(self, body: Body) -> Found:
         """Make a server, or find the one that was made; raises OutOfStock."""
         made = self._make("/servers", body, self.servers).server
-        return _told(made, "server")
+        return _require(made, "server")
 
     def act(self, server: Found, command: str, body: Body | None = None) -> None:
         """Have a server do something that may be done twice, and wait for its end."""
         reply = self._ask("POST", f"/servers/{server.id}/actions/{command}", body or {})
-        self._wait(_told(reply.action, command))
+        self._wait(_require(reply.action, command))
 
     def snapshot(self, server: Found, body: Body) -> Found:
         """Take a snapshot of a server's disk, and wait until it can be booted."""
         path = f"/servers/{server.id}/actions/create_image"
-        taken = _told(self._make(path, body, self.images).image, "snapshot")
+        taken = _require(self._make(path, body, self.images).image, "snapshot")
         return self.await_image(taken)
 
     def await_image(self, image: Found) -> Found:
@@ -268,7 +268,7 @@ class Hetzner:
                     f"{body.get('name')}, without fleet's labels; rename or delete it"
                 )
             self._pause(2**attempt)
-        raise SourceUnreachable(f"{self._base}{path} makes nothing: {_said(reply)}")
+        raise SourceUnreachable(f"{self._base}{path} makes nothing: {_error_text(reply)}")
 
     def _wait(self, action: _Action) -> None:
         for _ in range(_POLLS):
@@ -278,7 +278,7 @@ class Hetzner:
             if action.status == "success":
                 return
             self._pause(_POLL_SECONDS)
-            action = _told(self._ask("GET", f"/actions/{action.id}").action, "action")
+            action = _require(self._ask("GET", f"/actions/{action.id}").action, "action")
         raise SourceUnreachable(f"Hetzner: action {action.id} does not end")
 
     def _listed(
@@ -291,7 +291,7 @@ class Hetzner:
             asked = {**query, "sort": "id:asc", "page": str(number), "per_page": _PER_PAGE}
             page = self._ask("GET", path, query=asked)
             found += part(page)
-            pagination = _told(page.meta, "pages").pagination
+            pagination = _require(page.meta, "pages").pagination
             number = pagination.next_page
         if pagination.total_entries not in (None, len(found)):
             raise SourceUnreachable(f"{self._base}{path} changed while it was read; try again")
@@ -310,7 +310,7 @@ class Hetzner:
             if reply.error is None:
                 return reply
             self._pause(2**attempt)
-        raise SourceUnreachable(f"{self._base}{path}: {_said(reply)} ({self._tries} times)")
+        raise SourceUnreachable(f"{self._base}{path}: {_error_text(reply)} ({self._tries} times)")
 
     def _once(
         self,
@@ -338,11 +338,11 @@ def _judged(reply: "Reply") -> _Reply:
     if good or (reply.status == _GONE and _code(content) == "not_found"):
         return content if good else _Reply()
     if reply.status == _OUT_OF_STOCK:
-        raise OutOfStock(f"Hetzner: {_said(content)}")
+        raise OutOfStock(f"Hetzner: {_error_text(content)}")
     if reply.status in _AGAIN:
         return _Reply(error=content.error or Failure(code=str(reply.status)))
     raise PublicationRefused(
-        f"{reply.place} refused it ({reply.status}): {_said(content) or advise(reply.status)}"
+        f"{reply.place} refused ({reply.status}): {_error_text(content) or advise(reply.status)}"
     )
 
 
@@ -350,12 +350,12 @@ def _code(reply: _Reply) -> str:
     return reply.error.code if reply.error else ""
 
 
-def _said(reply: _Reply) -> str:
+def _error_text(reply: _Reply) -> str:
     parts = (reply.error.code, reply.error.message) if reply.error else ()
     return ": ".join(filter(None, parts))
 
 
-def _told(value: Shape | None, what: str) -> Shape:
+def _require(value: Shape | None, what: str) -> Shape:
     if value is None:
         raise SourceUnreachable(f"Hetzner did not return the {what}")
     return value

@@ -157,7 +157,7 @@ class HookMachines:
             raise SourceUnreachable(f"{machine.name}: {failed}")
         try:
             with self._room():
-                self._run("delete", _told_of(machine))
+                self._run("delete", _machine_fields(machine))
         except CommandFailed as failure:
             if self._find(machine_id) is not None:
                 with noting(machine.name):
@@ -197,7 +197,7 @@ class HookMachines:
             return Cleaned()
         try:
             with self._room():
-                self._run("release", _told_of(machine))
+                self._run("release", _machine_fields(machine))
         except CommandFailed as failure:
             return Cleaned(str(failure), begun=failure.started)
         return Cleaned()
@@ -209,7 +209,7 @@ class HookMachines:
     def _listed(self, fleet: str) -> tuple[Machine, ...]:
         with ThreadPoolExecutor(self.at_once, thread_name_prefix="list") as threads:
             rounds = self._interface.rounds()
-            said = "\n".join(threads.map(partial(self._said_by_list, fleet), rounds))
+            said = "\n".join(threads.map(partial(self._run_list, fleet), rounds))
         listed = self._interface.parse(said)
         ours = tuple(machine_of(each) for each in listed if each.labels.get("fleet") == fleet)
         for what, values in (("name", [m.name for m in ours]), ("id", [m.id for m in ours])):
@@ -219,7 +219,7 @@ class HookMachines:
         self._known = {machine.id: machine for machine in ours}
         return tuple(sorted(ours, key=lambda machine: machine.name))
 
-    def _said_by_list(self, fleet: str, more: Mapping[str, str]) -> str:
+    def _run_list(self, fleet: str, more: Mapping[str, str]) -> str:
         try:
             return self._run("list", {"fleet": fleet}, more=more)
         except CommandFailed as failure:
@@ -244,7 +244,7 @@ class HookMachines:
 
     def _works(self, machine: Machine) -> bool:
         try:
-            self._run("livecheck", _told_of(machine))
+            self._run("livecheck", _machine_fields(machine))
         except CommandFailed as failure:
             if not failure.started:
                 raise
@@ -421,7 +421,7 @@ def _troubled(machine: Machine, failed: Undeleted | None) -> Machine:
     return machine.model_copy(update={"trouble": str(failed)}) if failed else machine
 
 
-def _told_of(machine: Machine) -> dict[str, str]:
+def _machine_fields(machine: Machine) -> dict[str, str]:
     return {
         "id": machine.id,
         "name": machine.name,

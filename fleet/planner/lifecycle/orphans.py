@@ -30,18 +30,18 @@ def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
         elif since is None:
             again = f"deleted if a listing in {_write(APART)} confirms it"
             told = replace(unit, registry=pool_plan.inventory.tokens)
-            pool_plan.drain(told, Reason.ORPHAN, f"{_nobody_s(unit)}; {again}")
+            pool_plan.drain(told, Reason.ORPHAN, f"{_why_orphan(unit)}; {again}")
         elif world.time < since + APART:
             wait = f"drained {_write(world.time - since)} ago, deleted after {_write(APART)}"
-            pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_nobody_s(unit)}; {wait}")
+            pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_why_orphan(unit)}; {wait}")
         else:
             # Since a listing said so, or since its last ticket ended: it was listed when that got
             # it, and is for no other one, so that it was to go whoever knows it.
             idle = f"drained {_write(world.time - since)} ago"
-            pool_plan.delete(unit, Reason.ORPHAN, f"{_nobody_s(unit)}; {idle}")
+            pool_plan.delete(unit, Reason.ORPHAN, f"{_why_orphan(unit)}; {idle}")
 
 
-def _nobody_s(unit: Unit) -> str:
+def _why_orphan(unit: Unit) -> str:
     """Return what makes it an orphan; one that is off is of no use to whoever has it."""
     whose = "no ticket uses it"
     if unit.worker is not None and unit.holds_in_vain:
