@@ -274,12 +274,12 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
             free.append(case)
         else:
             because = _would_go(case, case.count, case.held, f"pool {case.pool}")
-            because = f"{because}; allowed are {ours.said}"
+            because = f"{because}; limit: {ours.said}"
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     total = _held_by_fleet(plan)
     count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
     if not is_within(count, total):
-        because = f"{_would_go(free[0], count, total, 'the fleet')}; allowed are {ours.said}"
+        because = f"{_would_go(free[0], count, total, 'the fleet')}; limit: {ours.said}"
         yield _refuse(plan, ours, free, because, pool=None)
 
 
@@ -365,13 +365,13 @@ def _faster_than_replaced(
 
 def _because(going: Sequence[Action | Release], *, unwanted: int) -> str:
     causes = sorted({_cause_of(each) for each in going} | ({Cause.CONFIG} if unwanted else set()))
-    return " and of ".join(_CAUSES[cause] for cause in causes)
+    return " and ".join(_CAUSES[cause] for cause in causes)
 
 
 def _would_go(case: _Case, count: int, held: int, where: str) -> str:
     share = 100 * count / held if held else 0
     return (
-        f"{count} of {write_count(held, 'machine')} of {where} would go because of {case.because} "
+        f"{case.because} would remove {count} of {write_count(held, 'machine')} of {where} "
         f"({share:.0f}%)"
     )
 
@@ -393,11 +393,11 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             free.append(case)
         else:
             because = _would_add(plan, case.rises, f" in pool {case.pool}")
-            because = f"{because}; allowed is {ours.said}"
+            because = f"{because}; limit: {ours.said}"
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     rises = [r for case in free for r in case.rises[left_for(plan, "cost_increase", case.pool) :]]
     if rises and not is_within(sum(rises, Decimal(0))):
-        because = f"{_would_add(plan, rises, ' in the fleet')}; allowed is {ours.said}"
+        because = f"{_would_add(plan, rises, ' in the fleet')}; limit: {ours.said}"
         yield _refuse(plan, ours, free, because, pool=None)
 
 

@@ -15,18 +15,28 @@ from fleet.explain.tags import (
 from fleet.explain.values import Everything, ExplainedReason, Explanation, Group, Suggestion
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
-from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+from fleet.report.terminal import (
+    BLANK,
+    Line,
+    Span,
+    Style,
+    line,
+    lines_to_text,
+    table,
+    title,
+    wrapped,
+)
 from fleet.schema.units import write_duration
 
 
 def explanation_to_text(explanation: Explanation, *, colour: bool) -> str:
     """Return the answer, what it rests on, and what would change it."""
-    return lines_to_text(_format_answer(explanation), colour=colour)
+    return lines_to_text(wrapped(_format_answer(explanation)), colour=colour)
 
 
 def everything_to_text(everything: Everything, *, colour: bool) -> str:
     """Return waiting requests, a block for each group with the same outcome."""
-    return lines_to_text(_all_lines(everything), colour=colour)
+    return lines_to_text(wrapped(_all_lines(everything)), colour=colour)
 
 
 def _format_answer(explanation: Explanation) -> Iterator[Line]:
@@ -123,7 +133,7 @@ _NOTES = {
 
 def tags_to_text(explanation: TagsExplanation, *, colour: bool) -> str:
     """Return every tag with its reasons and their lines of fleet.yaml, then the pools."""
-    return lines_to_text(_format_tags(explanation), colour=colour)
+    return lines_to_text(wrapped(_format_tags(explanation)), colour=colour)
 
 
 def _format_tags(explanation: TagsExplanation) -> Iterator[Line]:
@@ -205,7 +215,7 @@ _HEADINGS = (
 
 def diagnosis_to_text(diagnosis: Diagnosis, *, colour: bool) -> str:
     """Return the findings by kind, each with its fix, and the waits by architecture."""
-    return lines_to_text(_format_checkup(diagnosis), colour=colour)
+    return lines_to_text(wrapped(_format_checkup(diagnosis)), colour=colour)
 
 
 def _format_checkup(diagnosis: Diagnosis) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.report import words
-from fleet.report.terminal import Line, Span, Style, line, lines_to_text
+from fleet.report.terminal import Line, Span, Style, line, lines_to_text, wrapped
 
 _STYLES = {
     "applied": Style.GREEN,
@@ -40,7 +40,7 @@ def outcome_to_text(
         *_outdated(outcome),
         *_next(outcome, plan, command),
     ]
-    return lines_to_text(lines, colour=colour)
+    return lines_to_text(wrapped(lines), colour=colour)
 
 
 def _headline(outcome: Outcome, plan: Plan) -> Line:

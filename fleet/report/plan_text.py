@@ -26,8 +26,24 @@ from fleet.model.plan import (
     Unserved,
 )
 from fleet.report import words
-from fleet.report.status import budgets_section, count_cell, limits_section, pool_status
-from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+from fleet.report.status import (
+    PoolStatus,
+    budgets_section,
+    count_cell,
+    limits_section,
+    pool_status,
+)
+from fleet.report.terminal import (
+    BLANK,
+    Line,
+    Span,
+    Style,
+    line,
+    lines_to_text,
+    table,
+    title,
+    wrapped,
+)
 from fleet.tagrules.export import describe_rules
 
 if TYPE_CHECKING:
@@ -35,6 +51,7 @@ if TYPE_CHECKING:
 
 
 _MOST_ALIKE = 5
+_MOST_CHANGED = 5
 _SHOWN_ALIKE = 3
 _MARKS = {
     "create": ("+", Style.GREEN),
@@ -45,7 +62,7 @@ _ORDER = tuple(_MARKS)
 _MOST_TAGS = 10
 _MOST_RULES = 5
 _MOST_QUIET_POOLS = 12
-_MOST_UNSERVED = 10
+_MOST_UNSERVED = 5
 _MOST_WARNINGS = 10
 _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
 
@@ -58,9 +75,9 @@ def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None
         *_notices(plan),
         _unserved(plan),
         _pools(plan),
+        changes_section(plan),
         budgets_section(plan.budgets),
         limits_section(plan.limits),
-        changes_section(plan),
         _waiting_versions(plan),
         _tags(plan),
         _rules(plan.rules),
@@ -69,7 +86,7 @@ def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None
         _warnings(plan),
         _digests(plan),
     )
-    return lines_to_text(_separated(sections), colour=colour)
+    return lines_to_text(wrapped(_separated(sections)), colour=colour)
 
 
 def _compared(change: "Comparison | None", included: Mapping[str, str]) -> Iterable[Line]:
@@ -92,6 +109,8 @@ def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
 def _headline(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
+    if changed := [f"{pool.pool} {_change(pool)}" for pool in plan.pools if _change(pool)]:
+        yield line(f"  {words.some_of(changed, shown=_MOST_CHANGED)}")
     withheld = words.withheld(plan)
     if withheld:
         yield line(Span(f"Withheld by guards: {withheld}", Style.YELLOW))
@@ -119,33 +138,35 @@ def _listed(heading: str, mark: Span, texts: Sequence[str], most: int) -> Iterat
 
 
 def _unserved(plan: Plan) -> Iterator[Line]:
+    """Yield the requests that wait on, by cause."""
     if not plan.unserved:
         return
     total = sum(unserved.count for unserved in plan.unserved)
     yield title(f"Not served in this run: {words.many(total, 'request')}")
     signatures = {signature.id: signature for signature in plan.signatures}
-    for unserved in plan.unserved[:_MOST_UNSERVED]:
-        signature = signatures.get(unserved.signature)
-        yield line("  ", Span("! ", Style.YELLOW), _requests(unserved))
-        yield line("      ", unserved.because)
-        if signature and signature.required:
-            yield line(
-                Span(f"      queue {signature.queue}, asks for ", Style.DIM),
-                Span(", ".join(signature.required), Style.DIM),
-            )
-        if unserved.paths:
-            places = words.cited(unserved.paths, plan.included)
+    causes: defaultdict[tuple[str, str], list[Unserved]] = defaultdict(list)
+    for unserved in plan.unserved:
+        causes[unserved.because, words.cited(unserved.paths, plan.included)].append(unserved)
+    for (because, places), alike in tuple(causes.items())[:_MOST_UNSERVED]:
+        names = [name for unserved in alike for name in unserved.requests]
+        count = sum(unserved.count for unserved in alike)
+        requests = f"{words.many(count, 'request')}: {words.some_of(names, total=count)}"
+        yield line("  ", Span("! ", Style.YELLOW), requests)
+        yield line("      ", because)
+        asked = dict.fromkeys(
+            f"queue {each.queue}, asks for {words.some_of(each.required, shown=2)}"
+            for each in (signatures.get(unserved.signature) for unserved in alike)
+            if each and each.required
+        )
+        if asked:
+            yield line(Span(f"      {words.some_of(tuple(asked), shown=1)}", Style.DIM))
+        if places:
             yield line(Span(f"      see {places}", Style.DIM))
-    hidden = plan.unserved[_MOST_UNSERVED:]
+    hidden = tuple(causes.values())[_MOST_UNSERVED:]
     if hidden:
-        waiting = sum(unserved.count for unserved in hidden)
-        kinds = words.many(len(hidden), "other kind")
-        yield line(f"  … and {words.many(waiting, 'request')} of {kinds}")
-
-
-def _requests(unserved: Unserved) -> str:
-    names = words.some_of(unserved.requests, total=unserved.count)
-    return f"{words.many(unserved.count, 'request')}: {names}"
+        waiting = sum(unserved.count for alike in hidden for unserved in alike)
+        kinds = words.many(len(hidden), "other reason")
+        yield line(f"  … and {words.many(waiting, 'request')} for {kinds}")
 
 
 def _pools(plan: Plan) -> Iterator[Line]:
@@ -172,11 +193,11 @@ def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line
     pools = [pool_status(verdict) for verdict in verdicts]
     money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
     with_other = any(pool.other for pool in pools)
-    headings = ["Pools", "busy", "idle", "starting", *(["other"] if with_other else []), "max"]
+    headings = ["Pools", "busy", "idle", "starting", *(["other"] if with_other else [])]
     rows = [
         [
             Span(text, Style.BOLD if text == "Pools" else Style.DIM)
-            for text in (*headings, f"{currency}/h", "after")
+            for text in (*headings, "max", "change", f"{currency}/h", "after")
         ]
     ]
     for pool, before, after in zip(pools, money[::2], money[1::2], strict=True):
@@ -187,6 +208,7 @@ def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line
                 Span(f"  {pool.pool}{mode}"),
                 *map(count_cell, counts),
                 Span(str(pool.max)),
+                Span(_change(pool)),
                 Span(before),
                 Span(after),
             ]
@@ -196,6 +218,12 @@ def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line
     for pool, row in zip(pools, lines, strict=True):
         yield row
         yield line("      ", Span(pool.because, Style.DIM))
+
+
+def _change(pool: PoolStatus | PoolVerdict) -> str:
+    """Return how many machines come, are drained and go: +2 ~1 -1."""
+    counts = {"create": pool.create, "drain": pool.drain, "delete": pool.delete}
+    return " ".join(f"{_MARKS[kind][0]}{count}" for kind, count in counts.items() if count)
 
 
 def changes_section(plan: Plan) -> Iterator[Line]:
@@ -456,15 +484,15 @@ def _guards(plan: Plan) -> Iterator[Line]:
 
 
 def _guard(guard: GuardResult, included: Mapping[str, str]) -> Iterator[Line]:
-    style = _RESULTS[guard.result]
-    where = f"pool {guard.pool}" if guard.pool else "whole fleet"
     name = Span(f"[{guard.guard}]", Style.CYAN)
-    yield line("  ", Span(guard.result, style), f", {where}: {guard.because} ", name)
+    yield line("  ", Span(guard.result, _RESULTS[guard.result]), f": {guard.because} ", name)
     if guard.path:
         place = words.cited([guard.path], included)
         yield line(Span(f"      limit: {place}", Style.DIM))
     if guard.way_out:
-        yield line("      to proceed: ", guard.way_out)
+        steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
+        yield line("      to proceed: ", steps.rstrip())
+    yield from (line("        ", Span(entry, Style.CYAN)) for entry in guard.approve)
 
 
 def _approvals(plan: Plan) -> Iterator[Line]:

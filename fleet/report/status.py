@@ -6,6 +6,7 @@ never zero.
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import groupby
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -31,7 +32,7 @@ from fleet.model.plan import (
 from fleet.model.values import Moment, Value
 from fleet.planner import assembly
 from fleet.report import words
-from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table
+from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, wrapped
 
 BUDGET_HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
 _MOST = 12
@@ -365,7 +366,7 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
         *_budgets(plan),
         *_workers(status),
     ]
-    return lines_to_text(lines, colour=colour)
+    return lines_to_text(wrapped(lines), colour=colour)
 
 
 def _money(status: Status) -> str:
@@ -400,7 +401,7 @@ def _unknown(status: Status) -> Iterator[Line]:
             f"next `fleet apply`: {moving.verb} {moving.version}",
         )
     for each in status.waiting_versions:
-        yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; {each.command}")
+        yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; `{each.command}`")
     for guard in status.guards:
         if guard.result == "refused":
             yield line(Span("refused: ", Style.RED), guard.because)
@@ -468,17 +469,12 @@ def _workers(status: Status) -> Iterator[Line]:
 
 
 def worker_table(status: Status) -> Iterator[Line]:
-    """Yield the workers of a status as a table."""
+    """Yield the workers of a status as a table, by pool."""
     money = words.rates([words.cost_of(worker) for worker in status.workers])
-    rows = [
-        _headings(
-            "WORKER", "POOL", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", f"{status.currency}/h"
-        )
-    ]
+    rows = [_headings("WORKER", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", f"{status.currency}/h")]
     rows.extend(
         [
-            Span(worker.worker),
-            Span(worker.pool),
+            Span(f"  {worker.worker}"),
             Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),
             Span(worker.running or (words.UNKNOWN if worker.state == "assumed" else "-")),
             Span(words.since(worker.since, status.time)),
@@ -488,7 +484,11 @@ def worker_table(status: Status) -> Iterator[Line]:
         ]
         for worker, rate in zip(status.workers, money, strict=True)
     )
-    yield from table(rows, right=(4, 7))
+    heading, *lines = table(rows, right=(3, 6))
+    yield heading
+    for pool, own in groupby(zip(status.workers, lines, strict=True), lambda row: row[0].pool):
+        yield line(Span(pool, Style.BOLD))
+        yield from (row for _, row in own)
 
 
 def _state(worker: WorkerVerdict) -> str:

@@ -4,9 +4,16 @@ Every value passes `clean`, so that no name can move the cursor or hide text.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
+
+WIDTH = 100
+"""Columns of a line, in a terminal and in a log alike."""
+
+_WORD = re.compile(rf"(?:`[^`]{{,{WIDTH - 20}}}`|\S)+")
+"""A word; what stands in backticks can be copied from one line."""
+_MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
 
 
 class Style(StrEnum):
@@ -30,6 +37,7 @@ class Span(NamedTuple):
 
 Line = tuple[Span, ...]
 BLANK: Line = ()
+_BREAK = Span("\n")
 
 
 def line(*parts: str | Span) -> Line:
@@ -65,46 +73,81 @@ def visible(text: str, *, colour: bool = False) -> str:
 
 
 def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> list[Line]:
-    """Return each row as a line, two spaces between columns, those in `right` right-aligned."""
+    """Return each row as a line, its columns two spaces apart, those in `right` right-aligned.
+
+    Figures that do not fit stand one space apart, or below the row's name.
+    """
     widths = [
         max(len(clean(row[column].text)) for row in rows if column < len(row))
         for column in range(max((len(row) for row in rows), default=0))
     ]
-    return [
-        tuple(
-            span
-            for column, cell in enumerate(row)
-            for span in _padded(
-                cell,
-                widths[column],
-                at_right=column in right,
-                is_first=column == 0,
-                is_last=column == len(row) - 1,
-            )
-        )
-        for row in rows
-    ]
+    room = WIDTH - sum(widths) if len(widths) - 1 in right else WIDTH
+    between = "  " if room >= 2 * len(widths) - 2 else " "
+    is_wide = room < len(widths) - 1
+    lines = []
+    for row in rows:
+        spans: list[Span] = []
+        for column, cell in enumerate(row):
+            gap = Span(" " * (widths[column] - len(clean(cell.text))))
+            if column == 0 and is_wide:
+                spans += [cell, _BREAK, Span("   ")]
+                continue
+            spans += [Span(between)] if column else []
+            spans += [gap, cell] if column in right else [cell, gap]
+        lines.append(tuple(spans))
+    return lines
 
 
 def lines_to_text(lines: Iterable[Line], *, colour: bool) -> str:
     """Return the lines as text, each ended, with ANSI styles only where colour is wanted."""
-    return "".join(_line_to_text(spans, colour=colour) + "\n" for spans in lines)
+    return "".join(
+        _styled(part, colour=colour) + "\n" for spans in lines for part in _broken(spans)
+    )
 
 
-def _padded(
-    cell: Span, width: int, *, at_right: bool, is_first: bool, is_last: bool
-) -> Iterable[Span]:
-    gap = " " * (width - len(clean(cell.text)))
-    if not is_first:
-        yield Span("  ")
-    if at_right:
-        yield Span(gap)
-    yield cell
-    if not at_right and not is_last:
-        yield Span(gap)
+def wrapped(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield lines of at most `WIDTH` columns: longer ones in parts with a hanging indent."""
+    for spans in lines:
+        for part in _broken(spans):
+            yield from _wrap(part)
 
 
-def _line_to_text(spans: Line, *, colour: bool) -> str:
+def _broken(spans: Line) -> list[Line]:
+    """Return the lines of a row that `table` broke after its name."""
+    at = next((nth for nth, span in enumerate(spans) if span is _BREAK), None)
+    return [spans] if at is None else [spans[:at], spans[at + 1 :]]
+
+
+def _wrap(spans: Line) -> Iterator[Line]:
+    """Yield a line in parts; a word is never cut, and output quoted after a bar not wrapped."""
+    spans = tuple(Span(clean(text), style) for text, style in spans)
+    text = "".join(span.text for span in spans).rstrip()
+    margin = _MARGIN.match(text)
+    if len(text) <= WIDTH or margin is None or text.lstrip().startswith("| "):
+        yield spans
+        return
+    indent = margin.end() if margin.end() > margin.end(1) else margin.end() + 2
+    begin = end = 0
+    for word in _WORD.finditer(text):
+        room = WIDTH - indent if begin else WIDTH
+        if word.end() - begin > room and end > (begin or margin.end()):
+            yield _part(spans, begin, end, indent)
+            begin = word.start()
+        end = word.end()
+    yield _part(spans, begin, end, indent)
+
+
+def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
+    """Return the spans between two columns, indented unless they begin the line."""
+    parts = [Span(" " * indent)] if begin else []
+    at = 0
+    for text, style in spans:
+        parts.append(Span(text[max(0, begin - at) : max(0, end - at)], style))
+        at += len(text)
+    return tuple(part for part in parts if part.text)
+
+
+def _styled(spans: Line, *, colour: bool) -> str:
     styled = colour and any(span.style for span in spans)
     if not styled:
         return "".join(clean(span.text) for span in spans).rstrip()

@@ -1,6 +1,7 @@
 """`fleet doctor`: does everything that fleet.yaml names work? It changes nothing."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,10 +42,7 @@ def test_a_viewers_token_is_enough_to_learn_what_waits_in_vain_and_how_long(
 
     assert (said.returncode, said.stderr) == (0, "")
     assert "+ queue debian, token: token of user fleet\n" in said.stdout
-    assert (
-        "! queue debian, riscv64: request debian/5 waits for a worker that provides "
-        "worker:build-arch:riscv64" in said.stdout
-    )
+    assert re.search(r"! queue debian, .* debian/5 .*\s+worker:build-arch:riscv64", said.stdout)
     assert "? queue debian, version: " in said.stdout
     assert [line.split()[:3] for line in said.stdout.splitlines()[-6:]] == [
         ["debian", "amd64", "0"],

@@ -1,6 +1,7 @@
 """Every guard and approval through the program, with real files: the plan, the refusal, exit 4."""
 
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -62,7 +63,7 @@ def test_the_line_to_paste_lets_it_pass(big: Trial, run_fleet: RunFleet) -> None
     passed = run_fleet("plan")
 
     assert passed.returncode == 0
-    assert "passed, pool big: 3 of 3 machines" in passed.stdout
+    assert re.search(r"passed: .* 3 of 3 machines of pool big ", passed.stdout)
     assert "\nApprovals\n  delete, pool big: used 0 of 3, 3 more in this plan" in passed.stdout
 
 
@@ -120,7 +121,7 @@ def test_a_removed_pool_that_mostly_works_does_not_drain_away(
     refused = run_fleet("apply")
 
     assert refused.returncode == 4
-    assert "3 of 3 machines of pool big would go" in refused.stdout
+    assert "3 of 3 machines of pool big" in refused.stdout
     assert [worker["drained"] for worker in big.outcome().values()] == [[], []]
 
 

@@ -37,7 +37,12 @@ def names(trial: Trial, *options: str) -> list[str]:
 def test_machines_are_listed_by_pool_and_state(two: Trial, run_fleet: RunFleet) -> None:
     listed = run_fleet("machine", "list")
 
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["WORKER", ONE, TWO]
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == [
+        "WORKER",
+        "builders",
+        ONE,
+        TWO,
+    ]
     assert names(two, "--state", "up") == [ONE, TWO]
     assert names(two, "--state", "ready") == [TWO]
     assert names(two, "--pool", "builders", "--state", "busy") == [ONE]

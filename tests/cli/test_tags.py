@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.process import RunFleet
+from tests.rigs.process import RunFleet, unwrapped
 from tests.rigs.trial import Trial, fleet_yaml
 
 RULES = """\
@@ -30,7 +30,7 @@ def test_explain_shows_rule_line_and_pools_of_a_name(run_fleet: RunFleet) -> Non
     explained = run_fleet("tags", "explain", CHROMIUM)
 
     assert (explained.returncode, explained.stderr) == (0, "")
-    granted, pools = explained.stdout.split("\n\n")
+    granted, pools = unwrapped(explained.stdout).split("\n\n")
     head, tag, rule, place = granted.splitlines()
     assert head.startswith(f"{CHROMIUM}: 1 ")
     assert (tag, place) == ("  + big", "      see fleet.yaml:14:5")
@@ -128,7 +128,7 @@ def test_a_plan_warns_where_the_queue_s_table_and_the_file_s_differ(run_fleet: R
 
     (warning,) = [
         line
-        for line in planned.stdout.splitlines()
+        for line in unwrapped(planned.stdout).splitlines()
         if line.startswith("  warning[contradicting-sources] queue work: ")
     ]
     words = ("environment 5", "amd64", "lookups.environments", "arm64")
@@ -204,7 +204,8 @@ def test_a_name_says_whether_its_queue_has_the_rule(
     explained = run_fleet("tags", "explain", CHROMIUM)
 
     assert (explained.returncode, explained.stderr) == (0, "")
-    (rule,) = [each for each in explained.stdout.splitlines() if each.startswith("      rule:")]
+    lines = unwrapped(explained.stdout).splitlines()
+    (rule,) = [each for each in lines if each.startswith("      rule:")]
     assert said in rule
 
 

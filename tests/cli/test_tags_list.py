@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.process import RunFleet
+from tests.rigs.process import RunFleet, unwrapped
 
 TAG = "worker:class:powerful"
 FLEET = """\
@@ -79,7 +79,7 @@ def test_an_explanation_says_who_enforces(run_fleet: RunFleet, what: list[str]) 
     explained = run_fleet("explain", *what, "--world", "world.json")
 
     assert explained.returncode == 0
-    assert f"  - {ALONE}\n" in explained.stdout
+    assert f"  - {ALONE}\n" in unwrapped(explained.stdout)
 
 
 def test_a_plan_warns_of_what_only_capacity_enforces(run_fleet: RunFleet) -> None:
@@ -87,7 +87,7 @@ def test_a_plan_warns_of_what_only_capacity_enforces(run_fleet: RunFleet) -> Non
 
     (warning,) = [
         line
-        for line in planned.stdout.splitlines()
+        for line in unwrapped(planned.stdout).splitlines()
         if "warning[enforced-by-capacity-alone]" in line
     ]
     names = ("'debian'", "'exclusive'", "'worker:class:powerful'")

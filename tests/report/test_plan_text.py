@@ -10,7 +10,6 @@ from fleet.report.plan_text import plan_to_text
 from tests.builders import (
     a_create,
     a_drain,
-    a_guard_result,
     a_plan,
     a_pool_verdict,
     a_warning,
@@ -40,10 +39,23 @@ def test_what_waits_and_why_comes_before_pools_and_changes() -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.parent.name)
-def test_the_summary_of_a_plan_fits_a_screen(plan: Path) -> None:
-    summary = plan.read_text(encoding="utf-8").partition("\n\n")[0]
+def test_the_lines_of_a_plan_fit_100_columns(plan: Path) -> None:
+    lines = plan.read_text(encoding="utf-8").splitlines()
 
-    assert [line for line in summary.splitlines() if len(line) > 100] == []
+    assert [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.parent.name)
+def test_the_first_screen_names_changes_costs_and_what_waits(plan: Path) -> None:
+    text = plan.read_text(encoding="utf-8")
+    screen = text.splitlines()[:25]
+
+    changes = text.partition("\nChanges\n")[2].partition("\n\n")[0]
+    pools = set(re.findall(r"^  ([\w-]+)$", changes, re.MULTILINE))
+    assert pools <= set(re.findall(r"[\w-]+", "\n".join(screen)))
+    assert screen[1].startswith("Plan: ")
+    assert re.search(r"[0-9.]+ [A-Z]{3}/h$|cost unknown$", screen[1])
+    assert ("\nNot served" in text) == any(line.startswith("Not served") for line in screen)
 
 
 def test_two_hundred_alike_are_three_and_a_count() -> None:
@@ -123,12 +135,15 @@ def test_many_unread_pools_are_counted() -> None:
 
 
 def test_many_kinds_of_unserved_requests_are_a_count() -> None:
-    unserved = [an_unserved(requests=(f"r{number}", "x")) for number in range(15)]
+    unserved = [
+        an_unserved(requests=(f"r{number}", "x"), because=f"reason {number}")
+        for number in range(15)
+    ]
 
     text = plan_to_text(a_plan(unserved=unserved), colour=False)
 
     assert "Not served in this run: 30 requests\n" in text
-    assert "  … and 10 requests of 5 other kinds\n" in text
+    assert "  … and 20 requests for 10 other reasons\n" in text
 
 
 def test_many_warnings_are_a_count() -> None:
@@ -139,12 +154,13 @@ def test_many_warnings_are_a_count() -> None:
     assert "number 9\n  … and 2 more warnings\n" in text
 
 
-def test_a_guard_of_the_whole_fleet_says_so() -> None:
-    guard = a_guard_result(pool=None, result="throttled", path=(), way_out="", because="too many")
+def test_requests_that_wait_for_the_same_reason_are_one_entry() -> None:
+    unserved = [an_unserved(requests=(f"r{number}",)) for number in range(3)]
 
-    text = plan_to_text(a_plan(guards=(guard,)), colour=False)
+    text = plan_to_text(a_plan(unserved=unserved), colour=False)
 
-    assert "Guards\n  throttled, whole fleet: too many [delete]\n\n" in text
+    assert "  ! 3 requests: r0, r1, r2\n" in text
+    assert text.count(unserved[0].because) == 1
 
 
 def test_colour_marks_what_is_made_and_what_goes() -> None:

@@ -76,7 +76,7 @@ def test_what_was_read_is_shown_beside_what_was_not(golden: Golden) -> None:
 
     golden("status-partly-unknown.txt", text)
     assert "at least 1.1815 EUR/h" in text
-    assert re.search(r"debian-ci-rest-0001 +rest +unknown +unknown .* unknown\n", text)
+    assert re.search(r"\nrest\n +debian-ci-rest-0001 +unknown +unknown .* unknown\n", text)
 
 
 def test_colour_only_adds_to_the_words() -> None:

@@ -71,7 +71,8 @@ def shown(case: Case) -> dict[str, str]:
 
 @pytest.mark.parametrize("surface", ["plan", "status", "merge request", "doctor"])
 def test_a_version_that_waits_has_its_command(surface: str) -> None:
-    text = shown(the_case("manual"))[surface].replace("`", "").replace("\\", "")
+    text = " ".join(shown(the_case("manual"))[surface].split())
+    text = text.replace("`", "").replace("\\", "")
 
     assert [each for each in (SAID, WHY, COMMAND) if each not in text] == []
 

@@ -63,3 +63,17 @@ def run_process(
 def fleet_command() -> tuple[str, ...]:
     """Return how to start the program from the checkout under test."""
     return (sys.executable, "-m", "fleet")
+
+
+def unwrapped(text: str) -> str:
+    """Return a report with the lines that were wrapped at 100 columns joined again."""
+    lines: list[str] = []
+    last = ""
+    for line in text.splitlines():
+        word = line.split(maxsplit=1)[0] if line.startswith("  ") and line.strip() else ""
+        if word and len(last) + 1 + len(word) > 100:
+            lines[-1] += f" {line.lstrip()}"
+        else:
+            lines.append(line)
+        last = line
+    return "\n".join(lines) + "\n"
