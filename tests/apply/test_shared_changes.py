@@ -91,7 +91,9 @@ def test_every_form_of_the_plan_shows_it_and_the_plan_is_not_quiet() -> None:
 
     text = plan_to_text(plan, colour=False)
     assert not plan.is_quiet
-    assert tells(text, "1 change", "shared", "hetzner", "create", NETWORK)
+    assert tells(text, "1 change", "shared")
+    assert tells(text, "shared", "hetzner")
+    assert tells(text, "create", NETWORK)
     assert "create network/debian" in plan_to_markdown(plan)
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
 

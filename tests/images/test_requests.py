@@ -208,7 +208,10 @@ def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
         site.build()
 
     kept = site.images / "trixie/20261121T080000Z.log"
-    assert tells(str(caught.value), "work request 7", site.server.url, said, kept)
+    problem = str(caught.value)
+    assert tells(problem, "work request 7", site.server.url)
+    assert f"\n{said}\n" in problem
+    assert tells(problem, kept)
     assert kept.read_text(encoding="utf-8").endswith(f"== cmd.log\n{log}")
 
 

@@ -91,9 +91,10 @@ def test_a_failing_task_is_named_with_its_place_and_its_output(tmp_path: Path) -
     with pytest.raises(RoleFailed) as caught:
         run_role(HERE, variables(tmp_path, fails=True), log=log, play=play_in(tmp_path))
 
-    assert tells(
-        str(caught.value), "Install packages", "play.yml:10", "no such package one", "two", log
-    )
+    problem = str(caught.value)
+    assert tells(problem, "Install packages", "play.yml:10")
+    assert "\n  no such package one\n  no such package two\n" in problem
+    assert tells(problem, log)
     assert "no such package two" in log.read_text(encoding="utf-8")
 
 
