@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
+from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet, clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
@@ -192,7 +193,7 @@ def test_a_pool_in_mode_observe_is_shown_and_not_touched(trial: Trial) -> None:
 
     said = trial.apply()
 
-    assert "pool builders has mode: observe: 1 action" in said
+    assert tells(said, "pool builders", "mode", "observe", "1")
     assert trial.machines() == []
 
 
@@ -235,10 +236,7 @@ def test_a_pool_does_not_move_to_another_provider(trial: Trial, run_fleet: RunFl
     refused = run_fleet("apply")
 
     assert refused.returncode == 4
-    assert (
-        "its machines are at provider desk, fleet.yaml now says attic; give the pool at attic a "
-        "new name" in refused.stdout
-    )
+    assert tells(refused.stdout, "provider desk", "fleet.yaml", "attic", "attic")
     assert trial.machines() == ["trial-builders-0001"]
 
 
@@ -307,4 +305,4 @@ def test_in_ci_each_step_is_a_line_and_nothing_is_wiped(trial: Trial, warm: Warm
 
     _, shown = watched(trial, warm, CI="true")
 
-    assert shown == "builders: create trial-builders-0001\r\n"
+    assert tells(shown, "builders", "create", "trial-builders-0001")

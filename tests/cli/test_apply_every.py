@@ -16,6 +16,7 @@ from fleet.apply.timer import Signals
 from fleet.cli import apply
 from fleet.cli.console import TerminalConsole
 from fleet.cli.main import build_parser
+from tests.builders.sentences import tells
 from tests.rigs.loopback import Loopback, html
 from tests.rigs.process import clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
@@ -106,7 +107,7 @@ def test_with_json_each_run_is_a_line(trial: Trial) -> None:
         [[], ["trial-builders-0001"]],
         [[], []],
     ]
-    assert create == "builders: create trial-builders-0001"
+    assert tells(create, "builders", "create", "trial-builders-0001")
     assert len(rest) == 2
     assert "2 runs" in rest[-1]
 
@@ -199,7 +200,7 @@ def test_an_invalid_file_at_the_start_ends_it(trial: Trial) -> None:
     code, said = trial.do("apply", "--every", "60s")
 
     assert code == 1
-    assert said.endswith("fleet: error: fleet.yaml: invalid (1 error)\n")
+    assert tells(said, "fleet.yaml", "invalid", "1 error")
 
 
 def test_state_that_a_ci_job_would_lose_is_refused_at_the_start(

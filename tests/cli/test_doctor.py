@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.debusine import LIST, NO_ROWS
 from tests.rigs.loopback import Answer
 from tests.rigs.process import RunFleet
@@ -63,7 +64,7 @@ def test_what_is_wrong_ends_with_1_and_the_command_that_mends_it(
     said = run_fleet("doctor", env={"TOKEN": TOKEN})
 
     assert said.returncode == 1
-    assert "x queue debian, demand: scope debian: listed 0 " in said.stdout
+    assert tells(said.stdout, "x queue debian, demand", "scope debian", "0")
     assert (
         "      fix: debusine-admin workspace grant_role debian/WORKSPACE viewer GROUP\n"
         in said.stdout

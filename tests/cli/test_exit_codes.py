@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fleet.cli.main import EXIT_CODES
+from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -167,6 +168,4 @@ def test_a_world_that_another_fleet_recorded_is_refused(
     refused = run_fleet(*command, "--world", "theirs.json")
 
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(
-        "fleet: error: theirs.json was recorded by fleet theirs, and fleet.yaml is fleet trial; "
-    )
+    assert tells(refused.stderr, "theirs.json", "fleet theirs", "fleet.yaml", "fleet trial")

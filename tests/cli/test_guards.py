@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -77,7 +78,7 @@ def test_an_approved_pool_goes_and_its_approval_is_used_up(
 
     assert big.machines() == []
     after = run_fleet("plan")
-    assert "delete, pool big: used 3 of 3" in after.stdout
+    assert tells(after.stdout, "delete", "pool big", "used", "3", "3")
     assert "warning[inert-approval]" in after.stdout
 
 
@@ -121,7 +122,7 @@ def test_a_removed_pool_that_mostly_works_does_not_drain_away(
     refused = run_fleet("apply")
 
     assert refused.returncode == 4
-    assert "3 of 3 machines of pool big" in refused.stdout
+    assert tells(refused.stdout, "3 of 3 machines", "pool big")
     assert [worker["drained"] for worker in big.outcome().values()] == [[], []]
 
 

@@ -13,6 +13,7 @@ from fleet.schema.model import ImageRecipe
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_manifest, a_version
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.trial import Trial
@@ -151,7 +152,11 @@ def test_a_version_that_waits_for_a_person_is_said_with_the_command(trial: Trial
     code, said = trial.do("image", "due")
 
     assert code == 0
-    assert (
-        f"  version {VERSION} waits for promotion since 2026-11-21 07:00 UTC: "
-        f"images.trixie.promote is manual; fleet image promote trixie {VERSION}\n"
-    ) in said
+    assert tells(
+        said,
+        f"version {VERSION}",
+        "2026-11-21 07:00 UTC",
+        "images.trixie.promote",
+        "trixie",
+        VERSION,
+    )

@@ -6,6 +6,7 @@ import pytest
 
 from fleet.model.images import Publication, Version
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -110,7 +111,7 @@ def test_what_is_pinned_is_not_moved_and_the_line_of_the_pin_is_told(
     code, said = baked.do("image", verb, "trixie")
 
     assert code == 4
-    assert f"fleet.yaml:7:12: image trixie is pinned to version {OLD}" in said
+    assert tells(said, "fleet.yaml:7:12", "image trixie", "pinned", f"version {OLD}")
     assert baked.versions() == {OLD: "current", NEW: "tested"}
 
 
@@ -158,9 +159,13 @@ def test_an_image_that_was_baked_elsewhere_is_promoted_from_fleet_yaml(trial: Tr
     plan = trial.plan()
 
     assert booted(trial) == ["golden-1"]
-    assert plan["attention"][1] == (
-        "pool builders: fleet.yaml names golden-2, which is not promoted: "
-        "fleet image promote trixie"
+    assert tells(
+        plan["attention"][1],
+        "pool builders",
+        "fleet.yaml",
+        "golden-2",
+        "promoted",
+        "fleet image promote trixie",
     )
     assert not any(worker["outdated"] for worker in plan["workers"])
 

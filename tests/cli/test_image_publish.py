@@ -12,6 +12,7 @@ from fleet.images.due import DueImage, DueReport
 from fleet.images.stores import Directory, StorePublisher
 from fleet.report.images import to_child_pipeline
 from tests.builders import NOW, ago
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.rigs.process import ROOT, clean_environment, run_process
 from tests.rigs.publishing import VERSION, Watcher, a_build, some_disk
@@ -48,7 +49,7 @@ def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
     first, second, last = said.splitlines()
     assert (code, first) == (0, f"{place}: upload: {size} bytes")
     assert second.startswith(f"{place}: read back: 1,04")
-    assert last == f"{place}: trixie {VERSION} is published as {disk}"
+    assert tells(last, place, "trixie", VERSION, disk)
     assert published(built) == {place: disk}
     assert Path(unquote(disk.removeprefix("file://"))).read_bytes() == some_disk()
 

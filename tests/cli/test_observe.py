@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 
 from fleet.state.history import append
+from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -33,7 +34,7 @@ def test_out_writes_a_file_and_says_what_to_do_with_it(trial: Trial, run_fleet: 
     observed = run_fleet("observe", "--out", "seen.json")
 
     assert (observed.returncode, observed.stdout) == (0, "")
-    assert observed.stderr == "recorded in seen.json; replay it with --world seen.json\n"
+    assert tells(observed.stderr, "seen.json", "--world", "seen.json")
     assert json.loads((trial.folder / "seen.json").read_text())["fleet"] == "trial"
 
 

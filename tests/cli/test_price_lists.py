@@ -14,6 +14,7 @@ from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
+from tests.builders.sentences import tells
 
 FLEET = """\
 fleet: trial
@@ -172,7 +173,7 @@ def test_while_hetzner_does_not_answer_the_kept_prices_count_with_their_age(aske
     assert source["own"]
     assert source["age_seconds"] >= 49 * 3600
     assert "503" in source["because"]
-    assert f"own list of {source['as_of']}, 2 d 1 h old" in text
+    assert tells(text, source["as_of"], "2 d", "1 h")
 
 
 def test_where_none_was_ever_read_the_shipped_table_counts_and_that_is_said(asked: Asked) -> None:

@@ -11,6 +11,7 @@ import pytest
 from fleet.cli.main import main
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
+from tests.builders.sentences import tells
 
 FLEET = """\
 fleet: trial
@@ -90,7 +91,7 @@ def test_a_price_that_differs_is_told_and_fails(
     code, text = said(capsys)
 
     assert code == 1
-    assert "  ! differs  ccx33  0.2219 EUR/h; at the provider: 0.4438 EUR/h\n" in text
+    assert tells(text, "ccx33", "0.2219 EUR/h", "0.4438 EUR/h")
 
 
 def test_as_json_it_is_the_same_report(

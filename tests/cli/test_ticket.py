@@ -12,6 +12,7 @@ from fleet.cli.console import TerminalConsole
 from fleet.cli.main import build_parser
 from fleet.cli.ticket import run
 from fleet.tickets.handout import ITS_TURN
+from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
 from tests.rigs.trial import Trial, fleet_yaml
@@ -76,7 +77,7 @@ def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
     counter.apply()
     counter.age(minutes=2)
 
-    assert f"powerful: trial-powerful-0001 assigned to ticket {number}" in counter.apply()
+    assert tells(counter.apply(), "powerful", "trial-powerful-0001", f"ticket {number}")
 
     assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-0001\n")
 
@@ -132,7 +133,7 @@ def test_one_user_cannot_take_all(counter: Trial) -> None:
     served = sorted(each["serves"] for each in plan["actions"])
     assert served == [["work/1"], [f"work/{last}"]]
     because = " ".join(each["because"] for each in plan["unserved"])
-    assert "limits.per.submitter of tag extra_powerful is 1 for ada" in because
+    assert tells(because, "limits.per.submitter", "tag extra_powerful", "1", "ada")
 
 
 def test_what_a_user_holds_is_in_the_answer_of_the_next_ticket(counter: Trial) -> None:
@@ -155,7 +156,7 @@ def test_explain_names_the_limit_and_what_would_lift_it(counter: Trial) -> None:
 
     _, said = counter.do("explain", "request", "2")
 
-    assert "limits.per.owner of queue work is 1 for ada" in said
+    assert tells(said, "limits.per.owner", "queue work", "1", "ada")
     assert "queues.work.limits.per.owner" in said
 
 
@@ -167,7 +168,7 @@ def test_a_blocked_owner_gets_no_machine_and_is_told(counter: Trial) -> None:
     assert re.search(r"queues\.work\.blocked .*\bada\b", said)
     plan = counter.plan()
     assert plan["actions"] == []
-    assert plan["unserved"][0]["because"] == "queue work has ada among its `blocked`"
+    assert tells(plan["unserved"][0]["because"], "queue work", "ada", "blocked")
 
 
 def test_a_released_machine_goes_where_its_pool_has_no_reuse(counter: Trial) -> None:
@@ -349,7 +350,7 @@ def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
 
     assert "create trial-normal-0001" in counter.apply()
     counter.age(minutes=2)
-    assert f"normal: trial-normal-0001 assigned to ticket {number}" in counter.apply()
+    assert tells(counter.apply(), "normal", "trial-normal-0001", f"ticket {number}")
 
 
 def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
