@@ -287,7 +287,7 @@ def _world_after(case: _Case) -> World:
 
 
 def _judge_workers(case: _Case, after: PoolInventory) -> None:
-    """Refuse machines that the next apply would let go of because of their workers."""
+    """Refuse machines that the next apply would delete because of their workers."""
     units = {unit.name: unit for unit in after.units}
     for _, each in case.taken:
         state = units[each.machine.name].state

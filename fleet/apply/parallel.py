@@ -241,7 +241,7 @@ class Background:
                 yield died
             finally:
                 self._is_running = False
-                self._let_go()
+                self._unlock_when_idle()
 
     def begin(self, task: Task, *, is_own: bool, after: Callable[[], None]) -> None:
         """Carry a task out in a thread; `after` is called when it has ended."""
@@ -293,11 +293,11 @@ class Background:
             finally:
                 began = self._going.pop(task.what).run
                 after()
-                self._let_go()
+                self._unlock_when_idle()
                 if began != self._run or not self._is_running:
                     self._wake()
 
-    def _let_go(self) -> None:
+    def _unlock_when_idle(self) -> None:
         if self._is_locked and not self._is_running and not self._going:
             self._is_locked = False
             self._lock.close()

@@ -368,7 +368,7 @@ def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
             continue
         try:
             if action.registry is not None:
-                let_go(run.sources.registries[action.registry], action)
+                retire_worker(run.sources.registries[action.registry], action)
         except WorkerBusy as busy:
             switched.kept.append(f"{action.worker} not deleted: {busy}")
         except FleetError as trouble:
@@ -380,7 +380,7 @@ def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
     return switched
 
 
-def let_go(registry: Registry, action: Delete) -> None:
+def retire_worker(registry: Registry, action: Delete) -> None:
     """Have a queue release, revoke or disable a worker; WorkerBusy where it has to stay."""
     if action.releases:
         # It holds a ticket, but its machine is stopped.

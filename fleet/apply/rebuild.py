@@ -47,7 +47,7 @@ class Orphan(Value):
     provider: str
     id: str | None = Field(description="The provider's own id.")
     since: Moment | None = Field(description="When it was made, where its provider tells.")
-    goes: bool = Field(description="`fleet apply` lets it go by itself, no guard withholds that.")
+    goes: bool = Field(description="`fleet apply` deletes it by itself; no guard withholds that.")
 
 
 class Orphans(Value):

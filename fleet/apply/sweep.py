@@ -4,7 +4,7 @@ The same rules hold as anywhere: what is not known to be idle stays, a worker is
 its machine is deleted, and a pool in mode: pause stays as it is. Only that its stack is lost
 keeps no expired machine: then its provider's own listing is the witness.
 
-What a stack holds goes the way that apply lets it go. What no stack holds, or one that is lost,
+What a stack holds is deleted as apply does it. What no stack holds, or one that is lost,
 is drained and disabled where its registry can be told, and deleted at its provider.
 """
 
@@ -87,19 +87,19 @@ class Choice:
 
 
 def sweep(fleet: Fleet, world: World) -> Plan:
-    """Return the plan that lets go of expired machines, and of nothing else."""
-    return _let_go_of(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
+    """Return the plan that deletes expired machines, and nothing else."""
+    return _plan_deletions(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
 
 
 def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
-    """Return the plan that lets go of the machines that a person chose, and of nothing else.
+    """Return the plan that deletes the machines that a person chose, and nothing else.
 
     A busy worker is only drained; without its stack a machine stays.
     """
-    return _let_go_of(fleet, world, choice.why, Reason.REQUESTED)
+    return _plan_deletions(fleet, world, choice.why, Reason.REQUESTED)
 
 
-def _let_go_of(fleet: Fleet, world: World, select: Select, reason: Reason) -> Plan:
+def _plan_deletions(fleet: Fleet, world: World, select: Select, reason: Reason) -> Plan:
     fleet = with_price_lists(fleet, world)
     pool_plans: dict[str, PoolPlan] = {}
     lost: list[str] = []
@@ -119,7 +119,7 @@ def _let_go_of(fleet: Fleet, world: World, select: Select, reason: Reason) -> Pl
         )
         for unit in inventory.units:
             if because := select(inventory, unit):
-                _let_go(world, pool_plan, unit, reason, because)
+                _drain_or_delete(world, pool_plan, unit, reason, because)
         _finish_deletions(pool_plan)
         pool_plans[name] = pool_plan
     plan = assemble(fleet, world, pool_plans, Decided((), Service()))
@@ -164,8 +164,10 @@ def _why_expired(fleet: Fleet, world: World, inventory: PoolInventory, unit: Uni
     return f"expired {age} ago (not renewed by `fleet apply`)"
 
 
-def _let_go(world: World, pool_plan: PoolPlan, unit: Unit, reason: Reason, because: str) -> None:
-    """Take the next step of letting a machine go, or note why it stays."""
+def _drain_or_delete(
+    world: World, pool_plan: PoolPlan, unit: Unit, reason: Reason, because: str
+) -> None:
+    """Drain or delete a machine, or note why it stays."""
     if stop := next(_stops(world, pool_plan, unit), ""):
         pool_plan.kept[unit.name] = (reason, f"{because}; kept: {stop}")
     elif unit.state is State.UNDELETED:

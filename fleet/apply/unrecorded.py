@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from fleet.apply.observe import Sources
-from fleet.apply.pool import is_orphan, let_go
+from fleet.apply.pool import is_orphan, retire_worker
 from fleet.engines.parallel import each_done
 from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.model.facts import Listing, Machine, World
@@ -97,7 +97,7 @@ def _go_on(sources: Sources) -> None:
 
 
 def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) -> _Going:
-    """Have a worker's queue let go of it; raises where its machine has to stay."""
+    """Have a worker's queue release or revoke it; raises where its machine has to stay."""
     provider = next(pool.provider for pool in plan.pools if pool.pool == action.pool)
     keeper = sources.keepers.get(provider or "")
     machine = machine_at(world, provider or "", action.worker)
@@ -107,7 +107,7 @@ def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) ->
             "stack; delete it in the provider's console"
         )
     if action.registry is not None:
-        let_go(_registry(sources, action.registry), action)
+        retire_worker(_registry(sources, action.registry), action)
     return _Going(action, keeper, machine.id)
 
 

@@ -54,7 +54,7 @@ _SWEEP = Deletion(sweep, "fleet sweep --expired --apply")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Show what would go, or let it go; what a registry does not know to be idle stays."""
+    """Show what would be deleted, or delete it; what a registry does not know to be idle stays."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     code = run_deletion(args, console, config, sources, _SWEEP)

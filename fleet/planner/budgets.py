@@ -169,7 +169,7 @@ class Lifetimes:
         self.work = cache(self._work)
 
     def existing(self, number: int, window: Window, *, hours: bool) -> Decimal:
-        """Return what an existing machine is billed in a window until it can be let go."""
+        """Return what an existing machine is billed in a window until it can be deleted."""
         holding = self._holdings[number]
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
         return _billed(life, window, self._ends[number])
@@ -189,7 +189,9 @@ class Lifetimes:
         idle = self._ready(place)
         if place.key in self._shared:
             idle = max(idle, _after(self._now, self._pool(place.pool).target_wait or 0))
-        return _billed(self._new(place, window, hours=hours), window, self._let_go(place, idle))
+        return _billed(
+            self._new(place, window, hours=hours), window, self._gone_when_idle(place, idle)
+        )
 
     def _kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
         """Return what a new machine is billed in a window that is there to stay."""
@@ -200,7 +202,7 @@ class Lifetimes:
         if not place.makes:
             return self._longer(place, fit, window, hours=hours)
         life = self._new(place, window, hours=hours)
-        end = self._let_go(place, _after(self._ready(place), fit.longest))
+        end = self._gone_when_idle(place, _after(self._ready(place), fit.longest))
         return max(_NONE, _billed(life, window, end) - self._made(place, window, hours=hours))
 
     def _work(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
@@ -261,7 +263,7 @@ class Lifetimes:
         elif unit.state in (State.STARTING, State.UNFINISHED):
             idle_since = max(self._now, self._ready_of(holding))
         else:
-            return FOREVER  # nobody knows what it does, so nobody lets it go
+            return FOREVER  # what it does is unknown, so it stays
         return self._gone(holding.tariff, holding.created_at, idle_since, patience)
 
     def _left(self, holding: Holding) -> int | None:
@@ -285,7 +287,7 @@ class Lifetimes:
         seen = max(self._now, idle_since + patience) + self._looks
         return paid_until(tariff or _NO_PRICE, created_at, seen)
 
-    def _let_go(self, place: Place, idle_since: datetime) -> datetime:
+    def _gone_when_idle(self, place: Place, idle_since: datetime) -> datetime:
         tariff = self._tariff(place, hours=False)
         return self._gone(tariff, self._now, idle_since, self._patience(place.pool))
 

@@ -216,7 +216,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
     """Yield the workers of ours that can do nothing any more, but whose queue reckons with them.
 
     Where any provider or stack could not be read, a machine may be there. What the plan deletes
-    is let go of with its machine.
+    is released with its machine.
     """
     machines = known_machines(world)
     if machines is None:

@@ -409,7 +409,7 @@ class Place:
     type: str = ""
     market: Market = "on-demand"
     setup: Decimal = Decimal(0)
-    """Money that one more machine costs beside the work: boot, and idle until it can be let go."""
+    """Money that one more machine costs beside the work: boot, and idle time until its deletion."""
     setup_seconds: int = 0
     """Seconds that one more machine costs beside the work."""
     price: Decimal = Decimal(0)

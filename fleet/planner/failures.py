@@ -132,7 +132,7 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
 def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
     """Return the machines whose workers had registered, and that no registry knows now.
 
-    One from before everything that is remembered would long have been let go of if it had not
+    One from before everything that is remembered would long have been deleted if it had not
     registered.
     """
     tries = memory.by_pool.get(inventory.pool, ())

@@ -1,6 +1,6 @@
 """Inventory: what was seen of machines and workers, sorted by pool, once for all pools.
 
-What was not listed is not zero: machines are made for what was, and none is let go for want of
+What was not listed is not zero: machines are made for what was, and none is deleted for want of
 work.
 
 A machine has two witnesses, the provider's listing and the stack's state; what only one of

@@ -42,7 +42,7 @@ class Bench:
         self.ends_after = 9
         """How many machines have gone when somebody asks to end."""
 
-    def let_go(self, outcome: StackOutcome = MADE) -> StackOutcome:
+    def delete(self, outcome: StackOutcome = MADE) -> StackOutcome:
         deletes = tuple(
             a_delete(worker=name, registry=queue, reason=self.reason, releases=self.releases)
             for name, queue in ((FIRST, "tickets"), (SECOND, self.queue))
@@ -67,7 +67,7 @@ class Bench:
 def test_orphans_are_switched_off_and_deleted_by_their_ids_at_their_own_provider() -> None:
     bench = Bench()
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert bench.registry.disabled == [FIRST, SECOND]
     assert (list(bench.keeper.expiries), len(bench.other.expiries)) == ([], 2)
@@ -78,7 +78,7 @@ def test_orphans_are_switched_off_and_deleted_by_their_ids_at_their_own_provider
 def test_one_that_a_ticket_got_meanwhile_stays() -> None:
     bench = Bench(FIRST)
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert list(bench.keeper.expiries) == ["one"]
     assert (outcome.result, outcome.deleted) == ("applied", (SECOND,))
@@ -89,7 +89,7 @@ def test_one_that_is_off_goes_and_its_ticket_with_it() -> None:
     bench = Bench(FIRST)
     bench.releases = True
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert (bench.registry.released, bench.registry.disabled) == ([FIRST, SECOND], [])
     assert (outcome.result, outcome.deleted) == ("applied", (FIRST, SECOND))
@@ -99,7 +99,7 @@ def test_who_asks_to_end_waits_for_no_other_machine() -> None:
     bench = Bench()
     bench.ends_after = 1
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert list(bench.keeper.expiries) == ["two"]
     assert (outcome.result, outcome.deleted) == ("applied", (FIRST,))
@@ -124,7 +124,7 @@ def test_machines_go_at_once_where_their_provider_allows_it() -> None:
     bench = Bench()
     bench.keeper = HurriedKeeper("one", "two")
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert outcome.deleted == (FIRST, SECOND)
     assert not bench.keeper.expiries
@@ -134,7 +134,7 @@ def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> N
     bench = Bench()
     bench.ends_after = 0
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert (bench.registry.disabled, len(bench.keeper.expiries)) == ([], 2)
     assert tells(
@@ -154,7 +154,7 @@ def test_a_provider_that_does_not_answer_fails_the_pool_and_undoes_nothing() -> 
     bench = Bench()
     bench.keeper.silent = True
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert (outcome.result, outcome.created) == ("failed", MADE.created)
     assert tells(outcome.error, FIRST, "deleted", "answer", SECOND)
@@ -165,7 +165,7 @@ def test_what_is_refused_hides_no_failure() -> None:
     bench.keeper.silent = True
     bench.queue = "deaf"
 
-    outcome = bench.let_go()
+    outcome = bench.delete()
 
     assert outcome.result == "failed"
     assert tells(outcome.error, "queue deaf", "read-only")
@@ -176,5 +176,5 @@ def test_what_goes_for_another_reason_is_its_stack_s_matter(reason: Reason) -> N
     bench = Bench()
     bench.reason = reason
 
-    assert bench.let_go() == MADE
+    assert bench.delete() == MADE
     assert len(bench.keeper.expiries) == 2

@@ -103,7 +103,7 @@ def test_a_machine_is_a_ticket_there_and_what_that_is_told_its_data(
     assert bridge.listed() == []
 
 
-def test_what_is_let_go_here_is_let_go_there(resalloc: TicketService, tmp_path: Path) -> None:
+def test_what_is_released_here_is_released_there(resalloc: TicketService, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     bridge = Bridge(tmp_path / "new", resalloc.url)
     told: dict[str, Any] = {"FLEET_MACHINE": MACHINE, "FLEET_TYPE": "own"}

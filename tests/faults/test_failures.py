@@ -90,7 +90,7 @@ def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
     assert "4 of 4 attempts failed (2 runs in a row)" in because(trial)
 
 
-def test_a_machine_that_never_boots_is_let_go_and_its_image_stops(trial: Trial) -> None:
+def test_a_machine_that_never_boots_is_deleted_and_its_image_stops(trial: Trial) -> None:
     dead = fleet_yaml(
         pools={"builders": BUILDERS}, desk="boot: 1s, faults: {never_boots: [ccx33]}", more=STOP
     )

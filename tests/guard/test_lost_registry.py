@@ -60,7 +60,7 @@ def test_few_lost_registrations_let_their_machines_go_and_others_are_made() -> N
     ]
 
 
-def test_one_that_is_off_is_let_go_of_for_the_lost_registration_too() -> None:
+def test_one_that_is_off_is_deleted_for_the_lost_registration_too() -> None:
     off = with_machines(forgetful(*tries(), known=9), NAMES[9], state=MachineState.STOPPED)
 
     (action,) = plan_of(off, min=9, spare=0).actions

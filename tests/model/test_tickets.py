@@ -104,7 +104,7 @@ def test_a_machine_never_serves_another_sandbox(sandbox: str) -> None:
 
 
 @pytest.mark.parametrize("over", ["draining", "disabled"])
-def test_a_machine_that_is_let_go_gets_no_ticket(over: str) -> None:
+def test_a_machine_that_is_deleted_gets_no_ticket(over: str) -> None:
     with pytest.raises(ValueError, match="machine m1 "):
         occupy(a_tenancy(**{over: True}), a_ticket(), NOW)
 

@@ -138,7 +138,7 @@ def test_a_default_duration_is_expected_where_history_says_nothing() -> None:
     assert today.reserved == 3
 
 
-def test_an_idle_machine_reserves_until_it_can_be_let_go() -> None:
+def test_an_idle_machine_reserves_until_it_can_be_deleted() -> None:
     idle = a_worker(since=ago(minutes=5))
 
     today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(idle))

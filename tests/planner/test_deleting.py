@@ -297,7 +297,7 @@ def on_demand(retire: dict[str, str] | None = None, **overrides: object) -> Flee
     return hourly(**(defaults | overrides))
 
 
-def test_a_machine_that_boots_for_a_withdrawn_request_is_let_go() -> None:
+def test_a_machine_that_boots_for_a_withdrawn_request_is_deleted() -> None:
     plan = reconcile(fleet_with(), a_sim_world(starting=(FIRST,)))
 
     assert [(a.action, a.reason) for a in plan.actions] == [("delete", Reason.NOT_WANTED)]
@@ -385,7 +385,7 @@ def test_where_demand_is_unknown_what_boots_stays() -> None:
 
 
 @pytest.mark.parametrize("pool", [{"mode": "drain"}, {"max": 0}])
-def test_what_boots_in_a_pool_that_wants_none_is_let_go(pool: dict[str, object]) -> None:
+def test_what_boots_in_a_pool_that_wants_none_is_deleted(pool: dict[str, object]) -> None:
     plan = reconcile(fleet_with(**pool), a_sim_world(starting=(FIRST,)))
 
     assert actions_of(plan) == [("delete", FIRST)]

@@ -111,7 +111,7 @@ def test_a_machine_whose_token_expired_while_it_booted_is_replaced_at_once() -> 
     assert created(plan) == [SECOND]
 
 
-def test_a_machine_that_boots_for_nothing_is_let_go_with_its_token() -> None:
+def test_a_machine_that_boots_for_nothing_is_deleted_with_its_token() -> None:
     awaited = ours(state=WorkerState.ENROLLED, token_expires=NOW + timedelta(hours=1))
 
     (action,) = planned(a_debusine_fleet(), a_debusine_world(awaited, age=60)).actions

@@ -134,7 +134,7 @@ def test_a_late_answer_follows_its_deed(api: SimulatedHetzner) -> None:
     until(lambda: len(api.state.servers) == 1)
 
 
-def test_who_waits_for_a_late_answer_is_let_go_at_the_end() -> None:
+def test_who_waits_for_a_late_answer_is_released_at_the_end() -> None:
     began = time.monotonic()
 
     with SimulatedHetzner() as api:

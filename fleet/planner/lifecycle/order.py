@@ -24,7 +24,7 @@ _LEAST = 60
 
 
 def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
-    """Return units in the order in which to let go of them."""
+    """Return units in the order in which to delete them."""
 
     def regret(unit: Unit) -> tuple[bool, int, timedelta, str]:
         paid = _paid_seconds(world, pool_plan, unit)
@@ -40,7 +40,7 @@ def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -
 
 
 def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
-    """Return machines that boot in the order in which to let go of them."""
+    """Return machines that boot in the order in which to delete them."""
     by_name = sorted(booting, key=lambda unit: unit.name)
     return sorted(by_name, key=lambda unit: unit.since or _NEVER, reverse=True)
 

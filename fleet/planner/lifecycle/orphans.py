@@ -1,9 +1,9 @@
 """Delete orphans: machines for tickets that no stack and no ticket knows.
 
-What a killed apply has made is taken up again, and no orphan; nor is what bears a name that no
+What a killed apply has made is taken up again, and no orphan; nor is a machine with a name that no
 run gives: a person may be adopting it. One listing may err: after the first a machine gets no
-ticket any more, and only one that is later by a good while lets it go. Where a pool's stack was
-not read, or never was, nobody can say what is an orphan.
+ticket, and a later one, ten minutes on, has it deleted. Where a pool's stack was not read, nothing
+is an orphan.
 """
 
 from dataclasses import replace
