@@ -254,11 +254,11 @@ class EmbeddedEngine:
         unreliable_listings: Collection[str] = (),
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`hearsay` are the providers whose listing may leave out a machine that exists."""
+        """`unreliable_listings` names the providers that may leave out a machine that exists."""
         self._records = Records(database)
         self._providers = providers
         self._claimed_by = claimed_by
-        self._hearsay = unreliable_listings
+        self._unreliable = unreliable_listings
         self._pause = pause
         self._absences = Absences()
 
@@ -302,7 +302,7 @@ class EmbeddedEngine:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so, step by step; one that fails does not stop the others."""
+        """Apply the changes step by step; a failed step does not stop the others."""
 
         def do(move: _Move) -> None:
             self._do(ref, move, user_data.get(move.name, ""))
@@ -332,9 +332,9 @@ class EmbeddedEngine:
                             done.append(step)
         if failed:
             others = f"{len(done)} other step{' is' if len(done) == 1 else 's are'} done"
-            told = [*failed.values(), *([f"{others} and recorded"] if done else [])]
+            parts = [*failed.values(), *([f"{others} and recorded"] if done else [])]
             raise StackFailed(
-                f"stack {ref.name}: {'; '.join(told)}; the next apply tries again",
+                f"stack {ref.name}: {'; '.join(parts)}; the next apply tries again",
                 done=tuple(step.worker for step in done),
                 failed=failed,
             )
@@ -343,11 +343,11 @@ class EmbeddedEngine:
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[Change]:
-        """Hold a change, which is looked at anew when it is made."""
+        """Hold a change; it is previewed again when it is made."""
         return nullcontext(previewed(self, ref, workers))
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Drop a worker's record, its machine left alone."""
+        """Drop a worker's record, not its machine."""
         with self._alone(ref):
             recorded = self._recorded(ref)
             check_holds(ref, worker, recorded.rows if recorded else ())
@@ -375,7 +375,7 @@ class EmbeddedEngine:
                 )
             if project.worker_of(resource.type, resource.inputs) is None:
                 raise PlanRefused(
-                    f"{resource.name}: the embedded engine makes no {resource.type}; "
+                    f"{resource.name}: the embedded engine cannot create {resource.type}; "
                     "use `engine: pulumi`"
                 )
         rows = recorded.rows if recorded else {}
@@ -399,8 +399,8 @@ class EmbeddedEngine:
             listing = self._cloud(ref).list(fleet)
             if isinstance(listing, Unknown):
                 raise StackFailed(
-                    f"stack {ref.name}: an earlier run did not finish with "
-                    f"{', '.join(sorted(unfinished))}, and the provider cannot say what exists: "
+                    f"stack {ref.name}: an earlier run did not finish "
+                    f"{', '.join(sorted(unfinished))}, and the provider's list is unknown: "
                     f"{listing.unknown}"
                 )
             found |= {each.name: each for each in listing.machines if each.name in unfinished}
@@ -410,24 +410,24 @@ class EmbeddedEngine:
     def _check_absent(
         self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, Row]
     ) -> None:
-        """Refuse to go on where what was not listed may exist all the same."""
-        if ref.provider not in self._hearsay:
+        """Raise StackFailed if a machine may exist that the provider did not list."""
+        if ref.provider not in self._unreliable:
             return
         ids = {each.name: rows[each.name].id or each.name for each in unlisted}
         gone = self._absences.surely_gone(self._cloud(ref), unlisted, ids, self._pause)
         unsure = sorted(ids.keys() - set(gone))
         if unsure:
             raise StackFailed(
-                f"stack {ref.name}: an earlier run did not finish with {', '.join(unsure)}, and "
-                "the provider does not list the same twice; the next apply looks again"
+                f"stack {ref.name}: an earlier run did not finish {', '.join(unsure)}, and two "
+                "lists of the provider differ; the next apply lists again"
             )
 
     def _unrecorded(
         self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, Row]
     ) -> dict[str, Machine]:
-        """Return the machines of wanted workers that exist although nothing is recorded of them.
+        """Return the existing machines of wanted workers without a record.
 
-        Where the provider cannot say, the creation will.
+        If the provider cannot list them, the creation fails.
         """
         new = {worker.name: worker for worker in workers if worker.name not in rows}
         cloud = self._providers.get(ref.provider)
@@ -448,7 +448,7 @@ class EmbeddedEngine:
         if cloud is None:
             raise PlanRefused(
                 f"provider {ref.provider!r} is not local, so the embedded engine only evaluates "
-                "its stacks; the real engine applies them"
+                "its stacks; use `engine: pulumi`"
             )
         return cloud
 

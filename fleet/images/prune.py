@@ -274,14 +274,14 @@ def list_uploads(
 
 
 def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[Forgotten, ...]:
-    """Have go what a person named by its id; raises FleetError where nothing found has one."""
+    """Select what a person named by its id; raises FleetError for an id that was not found."""
     judged = tuple(
         each.model_copy(update={"kept": ""}) if each.id in named else each for each in found
     )
     if unknown := sorted(set(named) - {each.id for each in judged}):
         raise FleetError(
-            f"no place that could be listed holds {', '.join(unknown)} without a version that "
-            "remembers it; `fleet image prune --dry-run` shows what does"
+            f"no readable place has {', '.join(unknown)} without a version in the store; `fleet "
+            "image prune --dry-run` shows which have one"
         )
     return judged
 

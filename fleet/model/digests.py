@@ -102,7 +102,7 @@ def _signature(signature: Signature) -> bytes:
 
 
 def _unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
-    """Yield what is said of those that get no machine; many share their reasons."""
+    """Yield the requests without a machine; many share their reasons."""
     known: dict[tuple[int, int], bytes] = {}
     for each in causes:
         key = (id(each.because), id(each.blocked))  # the plan keeps both: no id comes twice
@@ -122,7 +122,7 @@ def _without_records(reading: QueueReading) -> QueueReading:
 
 
 def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]]:
-    """Yield what comes in great numbers, with what tells where it is from."""
+    """Yield the long lists of a world, each with its source."""
     for name, reading in sorted(world.queues.items()):
         if isinstance(reading.demand, Demand):
             yield ("requests", name), reading.demand.requests
@@ -136,7 +136,7 @@ def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]
 
 def _record(record: Value) -> bytes:
     if isinstance(record, Machine) and record.misses is None:
-        # A machine whose port nobody looked at is digested as before there were such looks.
+        # A machine without a look at its port has the digest of earlier versions.
         return _json(record, exclude={"misses", "was_ready", "looked_since"})
     loose = isinstance(record, Request) and (record.asked or record.task_data or record.groups)
     return _canonical_bytes(record) if loose else _json(record)

@@ -225,7 +225,7 @@ MOST_LETTERS = 200
 
 
 def find_fault(tags: Collection[str], names: Collection[str]) -> str:
-    """Return what is wrong with what a client wrote, in a sentence; empty where it may be."""
+    """Return what is wrong with the tags and names of a ticket; empty: nothing."""
     if not tags:
         return "a ticket needs at least one tag"
     if len(tags) > MOST_TAGS:
@@ -235,11 +235,11 @@ def find_fault(tags: Collection[str], names: Collection[str]) -> str:
 
 
 def find_fault_of(word: str) -> str:
-    """Return why a word can be no tag, nor the name of anything; empty where it can."""
+    """Return why a word cannot be a tag or name; empty: it can."""
     if len(word) > MOST_LETTERS:
-        return f"{word[:20]!r}… is {len(word):,} letters long (at most {MOST_LETTERS})"
+        return f"{word[:20]!r}… is {len(word):,} characters long (at most {MOST_LETTERS})"
     if not word.isprintable() or word != word.strip():
-        return f"{word[:20]!r} has surrounding blanks or unprintable letters"
+        return f"{word[:20]!r} has surrounding blanks or unprintable characters"
     return ""
 
 

@@ -25,7 +25,7 @@ from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text,
 from fleet.report.words import many, named, since, time
 
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
-_NOT_DECLARED = {"no": "it is not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}
+_NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}
 
 
 def list_to_text(listed: ImageList, now: datetime, *, colour: bool) -> str:
@@ -36,13 +36,13 @@ def list_to_text(listed: ImageList, now: datetime, *, colour: bool) -> str:
 
 
 def image_to_text(image: ListedImage, *, colour: bool) -> str:
-    """Return all that is known of an image's versions."""
+    """Return every version of an image, in blocks."""
     said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
     about = "; ".join(text for text in said if text)
     lines = [*title(f"image {image.image}"), Span(f": {about}" if about else "")]
     blocks = [each for version in image.versions for each in (BLANK, *_block(image, version))]
     if not image.versions:
-        blocks = [line("it has no version yet")]
+        blocks = [line("no version yet")]
     return lines_to_text([tuple(lines), *blocks], colour=colour)
 
 
@@ -109,7 +109,7 @@ def _format_due(image: DueImage) -> Iterator[Line]:
     if image.rebuild:
         yield line(f"  {image.rebuild}")
     if image.unknown:
-        yield line("  ", Span("not known", Style.YELLOW), f": {image.unknown}")
+        yield line("  ", Span("unknown", Style.YELLOW), f": {image.unknown}")
     if image.steps and image.serving:
         yield line(f"  machines boot {image.serving} meanwhile")
     if image.waiting:
@@ -129,7 +129,7 @@ def _state(image: DueImage) -> str:
         return "nothing is due"
     if not image.waits:
         return "due"
-    until = f"; tried again from {time(image.waits_until)}" if image.waits_until else ""
+    until = f"; retried from {time(image.waits_until)}" if image.waits_until else ""
     return f"due, but {image.waits}{until}"
 
 
@@ -215,12 +215,12 @@ def _format_build(result: BuildResult) -> Iterator[str]:
         for path, what, why in result.differences:
             yield f"  {path}  ({what}): {why}"
     if manifest.tests:
-        yield "its machine was looked into: no problem; it is tested"
+        yield "no problem found in its machine; it is tested"
     verb = "publish" if manifest.tests else "test"
     yield f"next: fleet image {verb} {manifest.image} {manifest.version}"
 
 
-_DID = {"offline": "looked into", "boot": "booted"}
+_DID = {"offline": "checked", "boot": "booted"}
 
 
 def tested_to_text(tested: VersionTests, *, colour: bool) -> str:
@@ -253,9 +253,9 @@ def _format_promotion(promotion: Promotion) -> Iterator[Line]:
     for pool in promotion.pools:
         yield line(f"pool {pool.pool}: {_describe_pool(pool)}")
     if not promotion.pools:
-        yield line("no pool boots it")
+        yield line("no pool uses it")
     for unknown in promotion.unknown:
-        yield line(Span(f"not known: {unknown}", Style.YELLOW))
+        yield line(Span(f"unknown: {unknown}", Style.YELLOW))
     if not promotion.done:
         yield line("nothing was changed (--dry-run)")
 
@@ -293,11 +293,11 @@ def _format_pruning(pruning: Pruning) -> Iterator[Line]:
     for found in pruning.forgotten:
         name = f" {found.image} {found.version} at {found.place}, {found.id}: no version"
         if found.kept:
-            yield line(Span("? found", Style.YELLOW), f"{name} remembers it; {found.kept}")
+            yield line(Span("? found", Style.YELLOW), f"{name} in the store; {found.kept}")
         else:
-            yield line(Span("- delete", Style.RED), f"{name} remembered it")
+            yield line(Span("- delete", Style.RED), f"{name} in the store")
     for place, why in sorted(pruning.unlisted.items()):
-        yield line(Span("? found", Style.YELLOW), f" not known what {place} holds: {why}")
+        yield line(Span("? found", Style.YELLOW), f" contents of {place} unknown: {why}")
 
 
 def _where(version: PrunedVersion) -> str:

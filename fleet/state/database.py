@@ -332,9 +332,8 @@ class Database:
 
     def _missing(self) -> str:
         return (
-            f"there is no store at {self.place}; for a new fleet create it with "
-            "`fleet state init`, for an old one restore it first: what it knew is not empty, "
-            "it is unknown"
+            f"there is no store at {self.place}; for a new fleet create one with "
+            "`fleet state init`, for an existing fleet restore the old one"
         )
 
     def _damaged(self, reason: str) -> str:

@@ -90,7 +90,7 @@ def test_one_version_is_shown_alone(baked: Trial) -> None:
 def test_an_image_without_versions_says_so(baked: Trial) -> None:
     assert baked.do("image", "show", "golden") == (
         0,
-        "image golden: baked elsewhere\nit has no version yet\n",
+        "image golden: baked elsewhere\nno version yet\n",
     )
 
 

@@ -63,7 +63,7 @@ def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
         (
             (images.Test(kind="offline", at=NOW, seconds=2),),
             [
-                "its machine was looked into: no problem; it is tested",
+                "no problem found in its machine; it is tested",
                 "next: fleet image publish trixie 20261121T203000Z",
             ],
         ),

@@ -96,7 +96,7 @@ def test_a_mirror_that_does_not_answer_makes_nothing_due(trial: Trial) -> None:
     code, said = trial.do("image", "due")
 
     assert code == 0
-    assert said.startswith("image trixie: nothing is due\n  not known: whether its packages are")
+    assert said.startswith("image trixie: nothing is due\n  unknown: whether its packages are")
 
 
 def test_a_build_that_is_elsewhere_is_said_and_not_due(trial: Trial) -> None:

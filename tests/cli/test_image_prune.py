@@ -119,7 +119,7 @@ def test_what_a_place_holds_and_nobody_remembers_is_shown_and_stays(
 ) -> None:
     first, second = baked.do("image", "prune"), baked.do("image", "prune")
 
-    told = f"? found trixie {V0} at desk, {id_at(shelf)}: no version remembers it; publish it"
+    told = f"? found trixie {V0} at desk, {id_at(shelf)}: no version in the store; publish it"
     assert (first[0], second[0]) == (0, 0)
     assert told in first[1]
     assert told in second[1]
@@ -130,7 +130,7 @@ def test_what_nobody_remembers_is_deleted_where_a_person_names_it(
     baked: Trial, shelf: Directory
 ) -> None:
     named = ("--forgotten", id_at(shelf))
-    told = f"- delete trixie {V0} at desk, {id_at(shelf)}: no version remembered it\n"
+    told = f"- delete trixie {V0} at desk, {id_at(shelf)}: no version in the store\n"
 
     tried = baked.do("image", "prune", *named, "--dry-run")
     kept = shelf.keys(f"trixie/{V0}/")
@@ -149,6 +149,6 @@ def test_a_remembered_or_unknown_id_is_refused_and_nothing_is_deleted(
     )
 
     assert code == 1
-    assert f"holds trixie-{V3} without a version that remembers it" in said
+    assert f"has trixie-{V3} without a version in the store" in said
     assert set(baked.versions()) == {V1, V2, V3}
     assert shelf.keys(f"trixie/{V0}/")

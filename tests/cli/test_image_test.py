@@ -70,7 +70,7 @@ def test_an_image_that_is_fit_for_use_is_tested_from_then_on(trial: Trial, fit: 
     assert code == 0
     first, second = said.splitlines()
     assert first == f"image trixie {VERSION}: tested"
-    assert second.startswith("looked into in ")
+    assert second.startswith("checked in ")
     assert second.endswith(" s: no problem")
     assert trial.versions() == {VERSION: "tested"}
     (test,) = read_manifest(folder).tests

@@ -39,11 +39,8 @@ def test_apply_without_a_store_does_nothing_and_says_how_to_make_one(
     refused = run_fleet("apply")
 
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert refused.stderr == (
-        "fleet: error: there is no store at .fleet/store.db; for a new fleet create it with "
-        "`fleet state init`, for an old one restore it first: what it knew is not empty, it is "
-        "unknown\n"
-    )
+    assert refused.stderr.startswith("fleet: error: there is no store at .fleet/store.db; ")
+    assert "`fleet state init`" in refused.stderr
     assert trial.files() == before
 
 
