@@ -170,7 +170,7 @@ def test_a_machine_that_is_being_cleaned_holds_up_nobody(tmp_path: Path) -> None
 def test_who_asks_to_end_waits_for_what_was_begun(tmp_path: Path) -> None:
     slow = Slow(tmp_path, one=0)
     go = slow.hold("new", "one")
-    letting_go = threading.Timer(3, go)
+    letting_go = threading.Timer(0.5, go)
 
     def script(client: OldClient, console: Heard) -> None:
         client.take("one")

@@ -7,6 +7,8 @@ import pytest
 from tests.builders.sentences import tells
 from tests.rigs.tool import a_program, bare_environment, run_tool
 
+pytestmark = pytest.mark.slow
+
 TOOL = "s3_server.py"
 
 

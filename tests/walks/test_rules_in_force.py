@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.rigs.debusine import LIST, METRICS, metrics, one_page, row
 from tests.rigs.loopback import Answer, Received
 from tests.rigs.task_configuration import OWNER, VIEWER, TaskConfiguration
@@ -19,6 +21,7 @@ PEOPLES = {
 }
 
 
+@pytest.mark.slow
 def test_a_rule_is_delivered_and_acts_on_later_requests(
     walk: Walk, play: Callable[..., None]
 ) -> None:
