@@ -171,17 +171,18 @@ def test_a_queue_without_a_token_is_not_checked_and_not_fine() -> None:
 @pytest.mark.parametrize(
     ("minutes", "result", "said"),
     [
-        (0, "ok", "within 60 s of this clock"),
-        (5, "wrong", "its clock is 5m ahead of this computer's"),
-        (-5, "wrong", "its clock is 5m behind this computer's"),
+        (0, "ok", ("60 s",)),
+        (5, "wrong", ("5m", "ahead")),
+        (-5, "wrong", ("5m", "behind")),
     ],
 )
-def test_clocks_that_differ_are_wrong(minutes: int, result: str, said: str) -> None:
+def test_clocks_that_differ_are_wrong(minutes: int, result: str, said: tuple[str, ...]) -> None:
     server = FakeServer(server_time=NOON + timedelta(minutes=minutes))
 
     finding = of(check(server=server), "queue debian, clock")
 
-    assert (finding.result, finding.said) == (result, said)
+    assert finding.result == result
+    assert tells(finding.said, *said)
 
 
 def test_a_clock_that_nobody_told_of_is_not_fine() -> None:

@@ -116,10 +116,10 @@ def test_a_pinned_version_boots_whatever_is_promoted() -> None:
 @pytest.mark.parametrize(
     ("images", "because"),
     [
-        ((), "not in the store"),
-        ((version(OLD, "built"),), "which is built: only tested versions boot"),
-        ((version(OLD, "failed"),), "which is failed: only tested versions boot"),
-        ((version(OLD, "tested", ids={}),), "which is not published at provider desk"),
+        ((), "store"),
+        ((version(OLD, "built"),), "built"),
+        ((version(OLD, "failed"),), "failed"),
+        ((version(OLD, "tested", ids={}),), "provider desk"),
     ],
 )
 def test_a_pin_that_leads_nowhere_makes_no_machine(
@@ -129,8 +129,7 @@ def test_a_pin_that_leads_nowhere_makes_no_machine(
 
     chosen = choice(a_fleet_with(version=OLD), a_sim_world(images=(*images, *others)))
 
-    assert tells(chosen.closed, "trixie", OLD, "images.trixie")
-    assert chosen.closed.endswith(because)
+    assert tells(chosen.closed, "trixie", OLD, "images.trixie", because)
 
 
 def test_nothing_takes_the_place_of_a_pinned_version_that_does_not_come_up() -> None:

@@ -86,16 +86,16 @@ def test_a_disabled_worker_goes_with_its_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pools", "because"),
+    ("pools", "reason"),
     [
-        ({"builders": a_pool(provider="desk", mode="drain")}, "its pool has mode: drain"),
-        ({}, "its pool was removed from fleet.yaml"),
+        ({"builders": a_pool(provider="desk", mode="drain")}, Reason.POOL_DRAINING),
+        ({}, Reason.POOL_REMOVED),
     ],
 )
-def test_a_pool_that_is_not_wanted_says_why(pools: dict[str, object], because: str) -> None:
+def test_a_pool_that_is_not_wanted_says_why(pools: dict[str, object], reason: Reason) -> None:
     plan = reconcile(a_sim_fleet(pools=pools), a_sim_world(a_worker()))
 
-    assert sentence_of(plan, FIRST) == because
+    assert reason_of(plan, FIRST) is reason
 
 
 def test_a_pool_that_holds_just_its_max_loses_none() -> None:
@@ -185,17 +185,15 @@ def test_a_worker_for_a_waiting_request_is_no_surplus_boot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("starting", "said"),
-    [
-        (1, "2 are not created: pool builders is at workers.max_starting (1)"),
-        (2, "1 is not created: pool builders is at workers.max_starting (2)"),
-    ],
+    ("starting", "lacking"),
+    [(1, 2), (2, 1)],
 )
-def test_what_min_lacks_is_said_with_the_limit_that_stops_it(starting: int, said: str) -> None:
+def test_what_min_lacks_is_said_with_the_limit_that_stops_it(starting: int, lacking: int) -> None:
     plan = reconcile(fleet_with(max=4, min=3, max_starting=starting), a_sim_world())
 
     assert len(plan.actions) == starting
-    assert said in plan.pools[0].because
+    because = plan.pools[0].because
+    assert tells(because, "3", lacking, "builders", "workers.max_starting", starting)
 
 
 def test_a_pool_that_became_static_lets_go_of_the_machines_it_had() -> None:

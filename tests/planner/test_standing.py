@@ -94,8 +94,8 @@ def test_a_pinned_version_wins() -> None:
 @pytest.mark.parametrize(
     ("overrides", "recipe", "why"),
     [
-        ({}, {"promote": "manual"}, "images.trixie.promote is manual"),
-        ({"by_rule": False}, {}, "it was tested before fleet promoted versions automatically"),
+        ({}, {"promote": "manual"}, "images.trixie.promote"),
+        ({"by_rule": False}, {}, "before"),
     ],
 )
 def test_a_version_waits_for_a_person(
@@ -104,7 +104,8 @@ def test_a_version_waits_for_a_person(
     found = standing(CURRENT, version(NEW, "tested", **overrides), **recipe)
 
     assert found is not None
-    assert (found.becomes, found.is_on_trial, found.why) == (None, False, why)
+    assert (found.becomes, found.is_on_trial) == (None, False)
+    assert tells(found.why, why)
     assert found.waiting().command == f"fleet image promote trixie {NEW}"
 
 
