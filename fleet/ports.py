@@ -163,7 +163,7 @@ class MachineApi(Protocol):
     """Where a machine can be looked after without its stack; only some providers have one."""
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Note at machines, by the provider's ids, until when they are vouched for; gone is fine.
+        """Write the expiry of machines, by the provider's ids; one that is gone is fine.
 
         What they were made from does not change by it.
         """
@@ -177,7 +177,7 @@ class Adopter(Protocol):
     """Where machines that exist can be found by a label and marked; only some providers are."""
 
     def find(self, key: str, value: str) -> Sequence[Found]:
-        """Return the machines whose label of this key is exactly this value, whoever made them.
+        """Return the machines whose label of this key is exactly this value, of any creator.
 
         Raises SourceUnreachable where not all of them can be told.
         """
@@ -283,7 +283,7 @@ class Secrets(Protocol):
         """Return the secret; raises SecretMissing with the reference, never the value."""
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return who else may read where it lies, and the command that ends that; None: nobody."""
+        """Return who else may read where it lies, and the command that ends that; None: no one."""
 
 
 class Asking(Protocol):
@@ -449,7 +449,7 @@ class Store(Protocol):
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
         """Return the latest tries of each pool, machine type and market, the oldest first.
 
-        And all of those that nobody heard the end of.
+        And all that have not ended.
         """
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
@@ -474,13 +474,13 @@ class Store(Protocol):
         """Do that with several, all or none."""
 
     def forget_image_version(self, image: str, version: str) -> None:
-        """Drop what is remembered of a version; one that nobody remembers is fine."""
+        """Forget a version; one that is not recorded is fine."""
 
     def save_manifest(self, manifest: Manifest) -> None:
         """Remember what a published version holds, in place of what was known of it."""
 
     def manifest(self, image: str, version: str) -> Manifest | None:
-        """Return what a published version holds; None where nobody remembers it."""
+        """Return what a published version holds; None: not recorded."""
 
     def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
         """Return, by queue and place, the digest of the rules seen last, and since when."""
@@ -489,7 +489,7 @@ class Store(Protocol):
         """Remember that."""
 
     def price_lists(self) -> Mapping[str, PriceList]:
-        """Return, by provider, the price list that was kept last; what nobody can read is none."""
+        """Return, by provider, the price list that was kept last; an unreadable one is none."""
 
     def keep_price_list(self, provider: str, prices: PriceList) -> None:
         """Keep a price list in place of what was kept of this provider."""

@@ -37,7 +37,7 @@ class Asked:
     lock: Callable[[], tuple[str, str] | None] = lambda: None
     """Who holds the fleet's lock, and since when."""
     unchecked: Mapping[str, str] = field(default_factory=dict)
-    """What nobody here can look at, and how a person does."""
+    """What fleet cannot check from here, and how a person can."""
 
 
 def examine(case: Case, asked: Asked) -> Diagnosis:

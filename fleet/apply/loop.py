@@ -31,7 +31,7 @@ from fleet.schema.units import write_duration
 _MOST_DEFECTS = 6
 """After so many runs in a row that a defect ended, the loop ends too."""
 _MOST_BACK_OFF = 3
-"""Machines cost money while nobody looks after them: no run begins more intervals later."""
+"""Machines cost money between runs: no run begins more intervals later."""
 _AT_REST = frozenset(
     {
         Reason.KEPT_FOR_MIN,

@@ -181,7 +181,7 @@ class _Going(NamedTuple):
 
 
 class Background:
-    """What goes on, and what has ended that nobody was told of."""
+    """What runs, and what has ended without being reported."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class Background:
             try:
                 if outcome := task.work():
                     self._ended.append(outcome)
-            except BaseException as error:  # noqa: BLE001 - whoever asks what has ended is told
+            except BaseException as error:  # noqa: BLE001 - reported with what has ended
                 self._defects.append(error)
             finally:
                 began = self._going.pop(task.what).run
@@ -358,7 +358,7 @@ class Concurrently:
         def run() -> None:
             try:
                 answer.set_result(ask())
-            except BaseException as error:  # noqa: BLE001 - told to whoever asked
+            except BaseException as error:  # noqa: BLE001 - reported to the caller
                 answer.set_exception(error)
             self._took[source] = time.monotonic() - began
 

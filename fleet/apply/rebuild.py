@@ -2,7 +2,7 @@
 
 A machine is taken into its pool's stack when fleet.yaml still says what it was made from: its
 digest tells. Nothing is made, changed or deleted at a provider. What cannot be known is counted
-against whoever wants to spend: money from the first of the month, approvals as used up.
+against spending: money from the first of the month, approvals as used up.
 """
 
 from collections import defaultdict
@@ -119,7 +119,7 @@ class Rebuild(Value):
 
 
 def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
-    """Return what can be made anew of the stacks."""
+    """Return what can be rebuilt of the stacks."""
     pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
     left = []
     inventories = take_inventory(fleet, world)
@@ -196,7 +196,7 @@ def forget_lost(sources: Sources) -> tuple[str, ...]:
 def charged_anew(fleet: Fleet, world: World) -> tuple[Entry, ...]:
     """Return what a new ledger is charged: as if each machine had run since the month began.
 
-    What ran in its place before it nobody knows any more, and unknown is not zero.
+    What ran in its place before is unknown, and unknown is not zero.
     """
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return ()

@@ -126,7 +126,7 @@ class _Run:
     def begin(self, dead: str | None) -> None:
         """Write that this run has begun; refuse a wrong selection and a wrong clock.
 
-        `dead` is who held the lock until it died; None: nobody.
+        `dead` is the process that held the lock until it died; None: none.
         """
         store = self.sources.store
         if dead:

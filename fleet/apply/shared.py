@@ -61,7 +61,7 @@ def apply_shared_stacks_of_saved(
 ) -> tuple[World, tuple[StackOutcome, ...], tuple[str, ...]]:
     """Lay the bases under a saved plan, and tell too how it is outdated by that.
 
-    What is new waits for the next plan; what is made anew or gone, the saved one may still name.
+    What is new waits for the next plan; the saved one may still name what is replaced or gone.
     """
     laid, troubles = lay(world)
     was, now = _ids(world), _ids(laid)

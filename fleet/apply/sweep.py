@@ -371,7 +371,7 @@ def _apply_deletion(
         with signals.changing(cut):
             outcome = sweep_machines(config.fleet, world, plan, many, console.note)
         if has_store and plan.actions:
-            # Without a plan: nobody looked after the fleet, so this is no heartbeat.
+            # Without a plan this is no run of the fleet, so no heartbeat.
             sources.store.record_run(
                 started=started, ended=clock.now(), plan="", outcome=outcome.model_dump_json()
             )
@@ -390,7 +390,7 @@ def _locked(store: Store, now: datetime, console: Console, deletion: Deletion) -
     with ExitStack() as stack:
         try:
             stack.enter_context(store.lock(lock_owner(), now))
-            # Who sweeps when nobody looks after the fleet comes long after the last run.
+            # A sweep of a fleet without runs comes long after the last run.
             check_skew(store, now)
         except (StoreMissing, StoreFailed) as error:
             if deletion.named is not None:

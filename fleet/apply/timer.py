@@ -91,7 +91,7 @@ class Signals:
 
 
 _IN_A_ROW = 5
-"""How many runs may follow each other at once: whoever wakes it seldom waits for nothing."""
+"""How many runs may follow each other at once: a rare wake-up does not wait."""
 
 
 class SystemClock:
@@ -119,7 +119,7 @@ class WakeableTimer(Signals):
         self._woken.set()
 
     def look_again(self) -> None:
-        """Have the next run begin so much apart from this one, although nobody wakes it."""
+        """Have the next run begin so much apart from this one, without a wake-up."""
         self._again = True
 
     def wait(self, seconds: float) -> bool:
@@ -140,7 +140,7 @@ class WakeableTimer(Signals):
 
 _MOST_SKEW = timedelta(minutes=10)
 _MOST_LEAP = timedelta(days=31)
-"""A fleet that nobody applied for longer is rarer than a clock that is wrong."""
+"""A longer pause between runs is rarer than a wrong clock."""
 
 
 TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"

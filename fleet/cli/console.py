@@ -1,4 +1,4 @@
-"""Write to the streams of the process: quiet and plain where nobody watches.
+"""Write to the streams of the process: quiet and plain without a terminal.
 
 It is the only place that prints.
 """
@@ -14,7 +14,7 @@ from typing import TextIO
 
 
 class TerminalConsole:
-    """Writes to the process's own streams; quiet and plain where nobody watches."""
+    """Writes to the process's own streams; quiet and plain without a terminal."""
 
     def __init__(self) -> None:
         plain = "CI" in os.environ
@@ -64,7 +64,7 @@ class TerminalConsole:
             sys.stderr.write(text)
             sys.stderr.flush()
         except OSError:
-            # That nobody listens any more is no reason to stop an apply half-way.
+            # A closed stream is no reason to stop an apply half-way.
             _discard(sys.stderr)
 
 

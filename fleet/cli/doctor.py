@@ -130,7 +130,7 @@ def _program(project: str) -> Sequence[Finding]:
 
 
 def _unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
-    """Yield what nobody here can look at, and how a person does."""
+    """Yield what fleet cannot check from here, and how a person can."""
     for name, queue in sorted(fleet.queues.items()):
         if isinstance(queue, DebusineQueue):
             if queue.read is None:

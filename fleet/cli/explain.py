@@ -45,7 +45,7 @@ class _Usage(FleetError):
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print one explanation, or that of all that waits; exit 1 when nobody knows the name."""
+    """Print one explanation, or that of all that waits; exit 1 if the name is unknown."""
     if args.all != (args.name is None) or (args.all and args.kind != "request"):
         raise _Usage("name what to explain, or use `request --all`")
     decision = decide(args, console)

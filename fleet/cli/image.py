@@ -516,7 +516,7 @@ def _find_and_prune(
 def _forgotten(
     args: argparse.Namespace, config: Config, sources: Sources, pruner: Pruner
 ) -> tuple[tuple[Forgotten, ...], dict[str, str]]:
-    """Return what places hold and nobody remembers, as a killed build or publish leaves it.
+    """Return what places hold and no version has, as a killed build or publish leaves it.
 
     And why where a place could not be listed.
     """

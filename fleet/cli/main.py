@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: interrupted{begun}")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone, and so has who would read why.
+        # The reader of our output has gone, so an error could not be read either.
         return 1
     except OSError as error:
         if error.filename is None:
@@ -127,7 +127,7 @@ def _command(verb: str) -> ModuleType:
 
 
 class _Program(Parser):
-    """Leads whoever names no command, or none that there is, to all of them in its first line."""
+    """Names all commands in the first line of an error about a missing or unknown command."""
 
     def format_usage(self) -> str:
         """Return the line that wrong usage is answered with; help itself does without."""

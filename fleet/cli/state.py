@@ -171,7 +171,7 @@ def _orphan_to_text(orphan: Orphan) -> str:
 def rebuild(
     config: Config, args: argparse.Namespace, store: DatabaseStore, console: Console
 ) -> int:
-    """Make what is lost of store and stacks anew, or show what that would do."""
+    """Rebuild what is lost of store and stacks, or show what that would do."""
     fleet = config.fleet
     sources = wire(fleet, args.file)
     if not args.apply:

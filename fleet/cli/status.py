@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _heartbeat(args: argparse.Namespace, console: Console) -> int:
-    """Say whether somebody still runs apply, by the store alone; 1 where nobody does."""
+    """Say by the store alone whether apply still runs; 1 if it does not."""
     fleet = load_config(args, console).fleet
     store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
     now = SystemClock().now()

@@ -61,7 +61,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print every tag, or every tag of a request; exit 1 when nobody knows the request."""
+    """Print every tag, or every tag of a request; exit 1 if the request is unknown."""
     if args.action == "list":
         return _list(args, console)
     if (args.name is None) == (args.request is None):

@@ -29,7 +29,7 @@ from fleet.state.files import replace_file
 
 
 class Slots:
-    """Counts what is done at once at each provider, whoever does it."""
+    """Counts all concurrent work at each provider."""
 
     def __init__(self) -> None:
         self._slots: dict[tuple[str, int], threading.Semaphore] = {}
@@ -100,7 +100,7 @@ class Livechecks:
         """`works` looks at one machine, and is called from so many threads at once.
 
         It returns None where it could not look: then the last look counts on.
-        Without it, nobody looks: what is noted counts, and stays as it is.
+        Without it fleet does not look: the recorded looks count, and stay as they are.
         With `waits`, one that never worked is looked at each time: it is about to.
         """
         self._memory = memory
@@ -199,14 +199,14 @@ class TcpProber:
 
 
 class ReadyLooks:
-    """Looks at the machines of the pools that have `ready`, and remembers how often in vain."""
+    """Looks at the machines of the pools that have `ready`, and remembers failures."""
 
     def __init__(
         self, fleet: Fleet, memory: Callable[[str], Memory], prober: Prober | None, clock: Clock
     ) -> None:
         """`memory` returns where the looks at a provider's machines are noted.
 
-        Without a prober nobody looks: what was noted is told.
+        Without a prober it returns the recorded looks.
         """
         heirs = {new: old for old, new in heirs_of(fleet).items()}
         self._asked: dict[str, tuple[str, Ready]] = {}

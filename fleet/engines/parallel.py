@@ -4,7 +4,7 @@ This side loads nothing that takes long. A helper is a process group of its own,
 terminal's Ctrl-C does not reach. What it is told goes through a pipe: no secret is in its
 arguments or a file.
 
-A helper that whoever started it has left must begin nothing more: others may hold the lock now.
+A helper whose parent has ended must begin nothing more: others may hold the lock now.
 
 Two of Pulumi's inline programs in one process disturb each other. When whoever started a helper
 is gone, it cancels the CLI that runs, begins no other, and ends.
@@ -95,7 +95,7 @@ class HelperProcess:
             never.wait(_SETTLE_SECONDS)
 
     def _reap(self) -> None:
-        """Take away what ended after it: nobody else does where we are a container's init."""
+        """Reap what ended after it: nothing else does where we are a container's init."""
         with suppress(ChildProcessError):
             while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
                 pass
@@ -245,7 +245,7 @@ class Helpers:
 
     @contextmanager
     def one(self) -> Iterator[Helper]:
-        """Yield one that nobody else uses; called by one thread at a time."""
+        """Yield one that is not in use; called by one thread at a time."""
         helper = self._idle_one() or self._start()
         self._busy.append(helper)
         try:
@@ -319,7 +319,7 @@ class EngineApart:
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
-        """Have a helper hold a change, which is nobody else's meanwhile."""
+        """Have a helper hold a change and serve nothing else meanwhile."""
         with self._helpers.one() as helper:
             steps = self._ask(helper, ref, Call("prepare", ref, tuple(workers), {}), _unheard)
             words = [Word(is_yes=False, user_data={})]
@@ -394,11 +394,11 @@ def _done(
 
 
 def _unheard(_: Step) -> None:
-    """Take a step of which nobody is told."""
+    """Ignore a step."""
 
 
 def _leave_only_with_whoever_started_it(asked: threading.Event) -> None:
-    """Leave signals to the CLI, and cancel what it does once nobody holds our standard input.
+    """Leave signals to the CLI, and cancel what it does once our standard input is closed.
 
     `asked` is set while an operation is done.
     """
@@ -430,7 +430,7 @@ def each_done(
 ) -> Generator[tuple[T, FleetError | None]]:
     """Carry out steps, and yield each when it has ended, with why it failed, or None.
 
-    Where whoever asks is interrupted or closes this, what runs is ended, and no more begun.
+    If the caller is interrupted or closes this, it ends what runs and begins no more.
     """
 
     def tried(step: T) -> FleetError | None:
@@ -493,7 +493,7 @@ class EngineAside:
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
-        """Hold a change, which is looked at anew when it is made."""
+        """Hold a change; it is previewed again when it is made."""
         yield previewed(self, ref, workers)
 
     def forget(self, ref: StackRef, worker: str) -> None:

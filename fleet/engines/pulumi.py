@@ -166,7 +166,7 @@ class PulumiEngine:
             self._cli.forget_worker(ref, self._account(ref), name)
         check_made_before(ref, user_data, {*left.adopted, *_ids(recorded)})
         if recorded and left.orphans:
-            # Only what the state knows can be deleted: what nobody wants is adopted first.
+            # Only what the state knows can be deleted, so an unwanted machine is adopted first.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept = [each for each in (*kept, *recorded.deleting) if each.name not in left.gone]
             hidden = Events(self._cli.secrets(self._account(ref)))

@@ -98,7 +98,7 @@ class Events:
         """Whether the engine has said that this was all."""
 
     def go_on(self, progress: Progress) -> None:
-        """Begin anew, for what is heard from now on is of the update after the preview."""
+        """Start again: what follows is of the update after the preview."""
         self._begin(progress)
 
     def __call__(self, event: "EngineEvent") -> None:

@@ -139,7 +139,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     try:
         return Path(base).expanduser() / "fleet"
     except RuntimeError:
-        # No HOME, and a user of whom nobody knows one, as in some containers: nothing is kept.
+        # No HOME and no entry for the user, as in some containers: nothing is kept.
         return Path(os.devnull) / "fleet"
 
 
@@ -199,7 +199,7 @@ def drop_cut_notes(root: Path, project: str) -> None:
             if not note.stat().st_size:
                 note.unlink()
         except FileNotFoundError:
-            # Whoever else works here has removed it.
+            # Another process here has removed it.
             continue
 
 

@@ -230,7 +230,7 @@ class Lock(NamedTuple):
     owner: str
     since: str
     alive: bool | None
-    """None where nobody here can tell: another host's process, or another Pulumi of its number."""
+    """None: unknown here: another host's process, or another Pulumi of its number."""
 
 
 def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
@@ -247,7 +247,7 @@ def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
             alive = is_alive(lock)
         except (StoreFailed, ValueError, TypeError):
             lock = {}
-            # One that is gone is being taken away this very moment: whoever does it is alive.
+            # One that is gone is being removed this very moment: its owner is alive.
             # A draft was cut off, or is about to become a lock: its loss harms neither state nor
             # machines. An empty lock was all that a full disk took: its owner gave up at once.
             alive = False if key.endswith(_DRAFT) or content == b"" else None
@@ -284,7 +284,7 @@ def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
 
 
 def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None:
-    """Say whether the owner still runs; None where nobody here can tell."""
+    """Say whether the owner still runs; None: unknown here."""
     pid = lock.get("pid")
     if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return None
@@ -401,7 +401,7 @@ class Kept:
     def restore(self) -> None:
         """Put the copy in the place of a checkpoint that was cut.
 
-        Locked where whoever cut it may still live, and write a whole one at its next try.
+        Locked where the process that cut it may still run, and write a whole one at its next try.
         """
         if not self.is_cut() or not self._copy.exists():
             return

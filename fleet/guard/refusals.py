@@ -207,7 +207,7 @@ class _Case:
 
     @property
     def held(self) -> int:
-        """Return how many machines it holds, those that nobody sees any more with them."""
+        """Return how many machines it holds, invisible ones included."""
         return count_machines(self.verdict) + self.unseen
 
 
@@ -323,7 +323,7 @@ def _of_nothing(pool: str) -> PoolVerdict:
 
 
 def _held_by_fleet(plan: Plan) -> int:
-    """Return how many machines the fleet holds, those that nobody sees any more with them."""
+    """Return how many machines the fleet holds, invisible ones included."""
     return count_fleet_machines(plan) + sum(each.may_work for each in plan.releases)
 
 

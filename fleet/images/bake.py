@@ -334,7 +334,7 @@ class _Bake:
     def _key_of(self, base: Base) -> str:
         """Return the digest of all that goes into the role's root, its own source's state too."""
         source = self._order.recipe.source
-        # Of an archive that only the image reaches nobody knows whether it changed.
+        # Whether an archive that only the image reaches has changed is unknown.
         state = (state_of(source) or self._order.folder.name) if source else ""
         return digest([base.key, role_digest(), role_variables(self._order.recipe), state])
 

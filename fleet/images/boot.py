@@ -46,7 +46,7 @@ _PROBE_SECONDS = 4
 _PROBE_STATUS = 33
 # mov dx, 0xf4; mov al, 0x10; out dx, al; hlt: QEMU ends with 2 * 0x10 + 1.
 _PROBE = bytes.fromhex("baf400b010eef4").ljust(510, b"\0") + b"\x55\xaa"
-# Whoever starts this may be gone before the kernel was told to end it with them.
+# The parent may be gone before the kernel knows to end this with it.
 _WITH_US = 'test "$PPID" = "$1" || exit 1; shift; exec "$@"'
 
 

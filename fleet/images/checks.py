@@ -459,7 +459,7 @@ def _descriptor(file: IO[bytes]) -> str:
 
 
 def _run(file: IO[bytes], program: str, *args: str) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program that reads the open file; it speaks English whoever asks."""
+    """Run a program that reads the open file; it speaks English in every locale."""
     return subprocess.run(  # noqa: S603 - programs of this module's own choice
         [need(program), *args],
         stdin=subprocess.DEVNULL,

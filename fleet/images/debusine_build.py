@@ -290,7 +290,7 @@ mkdir -p {folder}
 rm -rf /var/lib/apt/lists/*
 """
 LISTED = "/usr/share/fleet/packages.tsv"
-"""Where the image lists its packages: nobody else can tell of them where they came from."""
+"""Where the image lists its packages: only it knows where they came from."""
 
 
 def why_not(recipe: ImageRecipe, mirror: str | None) -> str:

@@ -203,7 +203,7 @@ def locked(place: Path) -> Iterator[None]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Let nobody's impatience leave anything behind: a second Ctrl-C has to wait."""
+    """Make a second Ctrl-C wait, so that nothing is left behind."""
     blocked = (signal.SIGINT, signal.SIGTERM)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:

@@ -1,7 +1,7 @@
 """Keep builds in folders, `IMAGES/IMAGE/VERSION/`, each with its manifest.
 
 A folder of that name is whole: it is written under a name that begins with a dot and renamed at
-the end. Whoever reads a file checks it against the manifest, for a computer may lose power.
+the end. A reader checks a file against the manifest, for a computer may lose power.
 """
 
 import hashlib
@@ -95,7 +95,7 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
 def open_build(images: Path, image: str, version: str) -> Path:
     """Return an empty folder to build into, until `finish_build` or `drop_build`.
 
-    Whoever calls has the builds of that image for itself: what killed ones left goes.
+    The caller holds the lock of that image's builds: what killed ones left goes.
     """
     place = images / image
     for left in place.glob(".*.partial"):

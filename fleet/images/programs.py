@@ -1,6 +1,6 @@
 """Run the programs that a build needs; a message says why one failed.
 
-Whoever holds a file knows by the word in it what earlier holders, dead by now, left behind.
+The holder of a file reads in it what earlier holders, dead by now, left behind.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ _SEARCHED = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 ENVIRONMENT = {"HOME": "/root", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
 """What a build's programs are told of the world, and with them what packages run.
 
-It is the same whoever builds: of their settings some would show in the files, as where Python is
+It is the same for every user: of their settings some would show in the files, as where Python is
 not to keep what it compiled, and a token of theirs is nothing for a package's script.
 """
 _SCHEMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
@@ -136,7 +136,7 @@ class Total:
         self._done = 0
 
     def move(self, count: int) -> None:
-        """Add bytes that were moved; a try that begins anew takes some away."""
+        """Add bytes that were moved; a try that starts again takes some away."""
         self._done = max(0, min(self._done + count, self.total))
         self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
 

@@ -83,7 +83,7 @@ def declared_version(
 ) -> Version:
     """Return what fleet.yaml names of an image baked elsewhere; a new version if it names new ids.
 
-    Nobody but who wrote that line tested it, and who promotes it: that is why it is as tested.
+    Only the author of that line tested it, and promotes it, so it counts as tested.
     """
     for version in versions:
         if {place: each.id for place, each in version.publications.items()} == ids:
@@ -193,7 +193,7 @@ class MovedVersion(Value):
     """A version that comes into another state."""
 
     version: str
-    was: State | None = Field(description="None: nobody knew of it before.")
+    was: State | None = Field(description="None: it was not known before.")
     now: State
     share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
 

@@ -302,7 +302,7 @@ def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher | FleetEr
 
 
 def _prune(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
-    """Delete one version; first it is made one that nobody can promote meanwhile."""
+    """Delete one version; first it is marked so that it cannot be promoted meanwhile."""
 
     def fail(version: Version) -> Version:
         if version.state != judged.state:

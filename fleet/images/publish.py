@@ -91,7 +91,7 @@ def remember_publication(
     store: Store, manifest: Manifest, place: str, publication: Publication
 ) -> None:
     """Remember that a version is at a place, beside where else it is, and what it holds."""
-    # First: whoever finds the version published looks for newer packages in its manifest.
+    # First: once the version is published, its manifest is compared with newer packages.
     store.save_manifest(manifest)
     remembered = partial(_with, place=place, publication=publication)
     change_version(store, manifest.image, manifest.version, remembered)
@@ -176,7 +176,7 @@ def remember_build(
 def give_up_dead(
     store: Store, image: str, clock: Clock, is_alive: Callable[[str], bool | None]
 ) -> None:
-    """Remember that builds failed whose process is gone: nobody else would say so."""
+    """Record builds as failed whose process is gone."""
     for version in store.image_versions():
         dead = version.image == image and version.state == "building"
         if dead and is_alive(version.built_by) is False:

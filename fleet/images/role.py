@@ -185,7 +185,7 @@ _HANDED_ON = (
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return Ansible's environment: its own folder for what it writes, nobody's settings."""
+    """Return Ansible's environment: its own folder for what it writes, no user's settings."""
     settings = folder / "ansible.cfg"
     settings.touch()
     return {

@@ -3,7 +3,7 @@
 The state is the digest of what the archive signs, its Release files: what apt would install
 from it is the same for as long as that is.
 
-Nothing is verified here: what they say decides only whether an image is built anew, and apt
+Nothing is verified here: what they say decides only whether an image is rebuilt, and apt
 verifies whatever is installed then. What was read is kept as long as the archive says that it is
 the same.
 """
@@ -74,7 +74,7 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
 
 
 def state_of(source: str) -> str | None:
-    """Return the state of the archives that a deb822 source names; None where nobody can know."""
+    """Return the state of the archives that a deb822 source names; None: unknown."""
     found = {}
     for uri, suite in archives(source):
         place = suite if suite.endswith("/") else f"dists/{suite}/"
@@ -104,7 +104,7 @@ def _signed(place: str) -> bytes | None:
 
 
 def _usual_lines(suite: str, log: Path) -> list[str]:
-    """Return the sources that mmdebstrap takes where nobody names any."""
+    """Return the sources that mmdebstrap takes by default."""
     asked = ("--mode=root", "--variant=custom", "--format=null", f"--setup-hook={_SHOW}")
     try:
         run("mmdebstrap", *asked, suite, "/dev/null", log=log)

@@ -1,9 +1,9 @@
 """Open a temporary machine over ssh: a key for it alone, writing its disk, reading its files.
 
-A killed run cannot remove its own: whoever makes the next does, and knows by a lock, which the
-kernel lets go with the process, whether a key is still in use.
+A killed run cannot remove its own: the run that makes the next one does. A lock, which the kernel
+releases with the process, shows whether a key is still in use.
 
-The machine is new, so nobody knows its host key: the first connection takes it, into a file of
+The machine is new, so its host key is unknown: the first connection takes it, into a file of
 its own, and every later one must meet the same.
 """
 
@@ -51,7 +51,7 @@ class KeyPair:
 
 @contextmanager
 def new_key(comment: str) -> Iterator[KeyPair]:
-    """Yield a key that nobody else has, gone afterwards, and with it those of killed runs."""
+    """Yield a new key, gone afterwards, and with it those of killed runs."""
     _remove_leavings()
     with _folder() as folder:
         pair = KeyPair(folder)
@@ -192,7 +192,7 @@ class Ssh:
     def conversation(self, script: str) -> Iterator[Callable[[str], str]]:
         """Run a script that answers every line with one, and yield what asks it.
 
-        It goes on when nobody may enter the machine any more. Raises as `lines` does, and
+        It goes on when logins to the machine are closed. Raises as `lines` does, and
         SourceUnreachable where the script ends before it was told to.
         """
 
@@ -494,7 +494,7 @@ class RemoteTree:
 
 @contextmanager
 def open_tree(ssh: Ssh) -> Iterator[RemoteTree]:
-    """Yield the files of a machine; they can be read even when nobody may enter it any more."""
+    """Yield the files of a machine; they can be read even when its logins are closed."""
     with ssh.conversation(f"exec python3 -I -c {quote(_READER)}") as ask:
         tree = RemoteTree(ask)
         # Until it answers, who looks may not be inside yet.

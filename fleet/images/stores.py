@@ -272,7 +272,7 @@ class Directory:
         with _reporting_unreadable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with source.open("rb") as ours, pool_plan.open("a+b") as theirs:
-                # Whoever writes the same file at once waits, and finds it done.
+                # A concurrent writer of the same file waits, and finds it done.
                 fcntl.flock(theirs, fcntl.LOCK_EX)
                 _copy(ours, theirs, moved)
                 if pool_plan.exists():
@@ -366,7 +366,7 @@ class Bucket:
         self.place = self._s3.place
 
     def reach(self) -> None:
-        """Raise where there is no such bucket, or nobody answers."""
+        """Raise if there is no such bucket, or no answer."""
         with self._s3.asked():
             self._s3.client.list_objects_v2(
                 Bucket=self._s3.bucket, Prefix=self._s3.before, MaxKeys=1

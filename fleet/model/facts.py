@@ -471,7 +471,7 @@ def market_of(inputs: WorkerInputs | None) -> Market:
 
 
 class Found(Value):
-    """A machine found by a label, whoever created it."""
+    """A machine found by a label, of any creator."""
 
     machine: Machine
     architecture: str

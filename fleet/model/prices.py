@@ -128,7 +128,7 @@ class MachineType:
     currency: str
     architecture: str = "amd64"
     spot: Money | None = None
-    """Price per hour on the spot market; None: it is not sold there, or nobody knows for what."""
+    """Price per hour on the spot market; None: it is not sold there, or its price is unknown."""
     extras: tuple[Money, ...] = ()
     """What one machine costs per hour beside its price: its address, disk above the type's own."""
     all_in: bool = False
@@ -378,7 +378,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineT
             else known.currency
             if known
             else fleet.money.currency,
-            # Nobody says what an own machine is but the image that it boots.
+            # Only the image of an own machine says what it is.
             architecture=known.architecture if known else image.architecture if image else "amd64",
             spot=known.spot if known else None,
             extras=(*known.extras, *_more_disk(fleet, pool, machine, known)) if known else (),
@@ -523,7 +523,7 @@ MACHINE_HOURS = Tariff(price=Decimal(1))
 
 
 def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | None:
-    """Return what a pool's machine of this type costs; None where nobody knows its price."""
+    """Return what a pool's machine of this type costs; None: its price is unknown."""
     for known in find_types(fleet, pool):
         if known.name == kind:
             return _tariff(fleet, pool.provider, price_per_hour(fleet, known, market))

@@ -1,7 +1,7 @@
 """What a machine does at its first boot: its user data, as cloud-init reads it.
 
 The worker's service does not run before its token and configuration are there: without them it
-would register as somebody that nobody enabled.
+would register as a worker that is not enabled.
 """
 
 from dataclasses import asdict, dataclass, field

@@ -178,7 +178,7 @@ REMEMBERED = 5
 """How many of the latest runs are looked at."""
 _LATE = 2
 _DEAD = 3
-"""So many times `cadence`: the runs are too far apart; nobody runs it any more."""
+"""So many times `cadence`: the runs are too far apart, or have stopped."""
 
 
 class Heartbeat(Value):
@@ -507,7 +507,7 @@ def _not_known(pool_plan: PoolPlan) -> Iterator[NotKnown]:
 
 
 def _is_unheard(unit: Unit) -> bool:
-    """Say whether nobody can tell what a machine's worker does, its provider included."""
+    """Say whether what a machine's worker does is unknown, to its provider too."""
     return unit.state is State.ASSUMED and not is_booting(unit)
 
 

@@ -1,7 +1,7 @@
 """Budgets as limits: how much, in which period, of whose machine time, and what is left.
 
 A machine ends when its work is done, its idle time is over, two runs have looked (one drains,
-one deletes) and the step of time that is paid for ends. What nobody can tell never ends.
+one deletes) and the step of time that is paid for ends. An unknown end never comes.
 
 A budget has two rows per period: the current hour, day or month, with what was spent in it, and
 the next one, so that nothing bought now passes a limit after midnight. In each, what exists and
@@ -509,7 +509,7 @@ class _Books:
         return Window(start, end, month.end if start >= month.end else month.start)
 
     def _silent(self, limit: SpendingLimit) -> str:
-        """Return why nobody knows what a budget has left; empty when it is known."""
+        """Return why it is unknown what a budget has left; empty when it is known."""
         if isinstance(self._world.ledger, Unknown):
             return f"spending is unknown: {self._world.ledger.unknown}"
         if limit.amount is None:

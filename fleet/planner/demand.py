@@ -370,9 +370,9 @@ class Fit(NamedTuple):
     money: Decimal = Decimal(0)
     """What serving it costs beyond `Place.setup`; 0 where the machine is paid for anyway."""
     seconds: int | None = 0
-    """How long it is expected to run there, on average; None: nobody knows."""
+    """How long it is expected to run there, on average; None: unknown."""
     longest: int | None = 0
-    """How long the longest of the group is expected to run; None: nobody knows."""
+    """How long the longest of the group is expected to run; None: unknown."""
     priority: int = 0
     """How much the pool is preferred for what it asks for (`pools.NAME.priorities`)."""
 
@@ -409,7 +409,7 @@ class Place:
     type: str = ""
     market: Market = "on-demand"
     setup: Decimal = Decimal(0)
-    """Money that one more machine costs beside the work: boot, and idle time until its deletion."""
+    """Money that one more machine costs beside the work: boot and idle time until its deletion."""
     setup_seconds: int = 0
     """Seconds that one more machine costs beside the work."""
     price: Decimal = Decimal(0)
@@ -417,7 +417,7 @@ class Place:
     kinds: tuple[Kind, ...] = ()
     """What its machines are, as far as the time that work takes depends on it."""
     tariff: Tariff | None = None
-    """How a machine made there is billed; None where nobody knows its price, or none is made."""
+    """How a machine made there is billed; None: its price is unknown, or none is made."""
 
     @property
     def step(self) -> Decimal:

@@ -2,7 +2,7 @@
 
 On which type a run was follows from the name of its machine. A name may be given again long after
 its machine is gone: what was made last under it, before a run began, is what that ran on. A run
-on a machine that nobody remembers making is left out.
+on a machine without a record of its creation is left out.
 
 Of each type that has run a task for a package often enough the median run counts: a build that
 hung or broke off early does not move it. One type alone says nothing of how fast another is.
@@ -141,13 +141,13 @@ class Kind(NamedTuple):
 
     type: str
     cores: int
-    """0: nobody knows."""
+    """0: unknown."""
     speed: int = 0
     """Percent of the usual speed; 0: not stated."""
 
 
 NO_KIND = Kind("", 0)
-"""A machine of which nobody knows what it is."""
+"""A machine of an unknown type."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Timing:
     measured: int | None = None
     """Of these the seconds on the machine that expected times were measured on."""
     cores: int = 0
-    """The cores of that machine; 0: nobody knows."""
+    """The cores of that machine; 0: unknown."""
     parallel: int = PARALLEL
     deadline: int | None = None
     """Seconds after which the queue ends what runs."""
@@ -217,7 +217,7 @@ class Timing:
         return max((self.on(kind, expected) or 0 for kind in kinds), default=expected)
 
     def is_late(self, kinds: Iterable[Kind], expected: int | None) -> bool:
-        """Say whether it cannot end in time there; what nobody knows may."""
+        """Say whether it cannot end in time there; an unknown duration may."""
         takes = self.slowest(kinds, expected)
         return self.deadline is not None and takes is not None and takes > self.deadline
 
@@ -274,7 +274,7 @@ class Durations:
         """Return how long a busy worker is expected to stay so; None when nothing says so.
 
         Work that has outlived its expectation is expected to take as long again as it has taken,
-        halved: nobody knows, and it is not about to end in this second.
+        halved: its end is unknown, and not in this very second.
         """
         work = worker.work
         if work is None:
@@ -396,6 +396,6 @@ def kind_at(fleet: Fleet, pool: str, name: str | None) -> Kind:
 
 
 def kind_of(fleet: Fleet, pool: str, unit: Unit) -> Kind:
-    """Return what a unit's machine is; of one that nobody lists, what it was made from."""
+    """Return what a unit's machine is; of an unlisted one, what it was made from."""
     made = unit.machine or unit.inputs
     return kind_at(fleet, pool, made.type if made else None)

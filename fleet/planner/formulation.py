@@ -591,7 +591,7 @@ class Answer:
     def _prefer_older(self) -> None:
         """Have who came first served in place of one of the same rank who takes just the same."""
         for nth, left in enumerate(self.left):
-            # Where one finds nobody, neither does who came later.
+            # Where one finds none, later ones find none either.
             while left and (found := self._youngest_like(self._model.blocks[nth], left[0])):
                 _, other, place = found
                 waiting = left.pop(0)

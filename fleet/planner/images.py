@@ -149,7 +149,7 @@ class ImageChoice:
         return max(1, workers * self.share // 100) if self.candidate else 0
 
     def name_of(self, booted: str) -> str:
-        """Return what people call what a machine boots; its id where nobody knows."""
+        """Return what people call what a machine boots; its id if it has no known name."""
         return self.names.get(booted, booted)
 
     @property

@@ -77,7 +77,7 @@ class Holding:
 
     pool: str
     tariff: Tariff | None
-    """None where nobody knows its price."""
+    """None: its price is unknown."""
     created_at: datetime
     unit: Unit | None = None
     """None where only its stack tells of it, because its provider could not be read."""
@@ -172,7 +172,7 @@ def _by_hour(item: tuple[tuple[datetime, _Account], Decimal]) -> tuple[datetime,
 def _spans(
     holding: Holding, since: datetime, until: datetime
 ) -> Iterator[tuple[datetime, datetime, _Account]]:
-    """Yield the parts of a machine's time: what nobody saw working, then its present work."""
+    """Yield the parts of a machine's time: the time without known work, then its present work."""
     since = max(since, holding.created_at)
     # A ticket gets its machine in a run, which charges up to then: it ended later than that.
     ended = holding.unit.worker.ended if holding.unit and holding.unit.worker else None
@@ -194,7 +194,7 @@ def _payer(pool: str, work: Work) -> _Account:
 
 
 def work_of(holding: Holding) -> Work | None:
-    """Return what a machine runs; None: nothing, or nobody knows what."""
+    """Return what a machine runs; None: nothing, or unknown."""
     worker = holding.unit.worker if holding.unit else None
     return worker.work if worker is not None and is_busy(worker) else None
 

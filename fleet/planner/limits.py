@@ -1,6 +1,6 @@
 """Limits on counts as rows: workers.max, max_starting, limits of tags and of ticket queues.
 
-Whoever a request is counted for but nobody knows is counted together: unknown is not zero.
+Requests of unknown people are counted together: unknown is not zero.
 """
 
 from collections import Counter, defaultdict
@@ -164,7 +164,7 @@ def last_rows(
         at = [group for group in groups if key in group.fits]
         tag = min(supplies[key].offer.on_demand)
         for is_low in (False, True):
-            # Who asks for a tag of low priority displaces nobody else.
+            # A request for a tag of low priority displaces no other.
             callers = [g for g in at if key not in g.last and (is_low or g.rank[0] <= 0)]
             first = sum(len(g.requests) * g.fits[key].share for g in callers)
             others = [g for g in at if key in g.last and (g.rank[0] > 0) == is_low]

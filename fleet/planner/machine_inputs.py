@@ -126,7 +126,7 @@ class Option:
     image: str
     """The provider's own id of what it boots; empty where nothing is published."""
     price: Decimal | None
-    """Money per hour in the currency of the file; None where nobody knows it."""
+    """Money per hour in the currency of the file; None: unknown."""
     closed: str = ""
     """Why nothing is made this way in this run; empty when it may be."""
     shared: tuple[tuple[str, str], ...] = ()
@@ -276,7 +276,7 @@ def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
 
 
 _UNANSWERED = frozenset({"starting", "gone", "error"})
-"""Results of tries that may have made a machine, although nobody knows it."""
+"""Results of tries that may have made a machine, without a record of it."""
 _GOING_ON = (MachineState.STARTING, MachineState.RUNNING)
 
 

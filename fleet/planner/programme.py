@@ -22,7 +22,7 @@ NODES = 2000
 NODES_NEAR = 20
 """The search near an answer in parts ends after so many nodes."""
 NODES_FROM = 1
-"""The same, from an answer in whole numbers, and never begun anew: more finds hardly any."""
+"""The same, from an answer in whole numbers, and never restarted: more finds hardly any."""
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,

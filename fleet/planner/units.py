@@ -5,8 +5,8 @@ never hides one that works, and a machine goes only when every queue that knows 
 stopped giving it work.
 
 At a cloud nothing registers: a machine is ready when its provider says that it runs and has an
-address and, where `ready` asks for it, its port has answered. What nobody looked at is not ready,
-and has not failed either.
+address and, where `ready` asks for it, its port has answered. Without a look a machine is neither
+ready nor failed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -164,7 +164,7 @@ def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
 def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
     """Say whether a machine that is not ready had the time to become so.
 
-    Where nobody remembers looks from its boot, its port has that time from the first look on.
+    Without looks since its boot, its port has that time from the first look on.
     """
     within = timedelta(seconds=_deadline(pool))
     ends = machine.created_at + within

@@ -86,7 +86,7 @@ def _not_a_world(name: str, content: bytes, errors: list[ErrorDetails]) -> str:
 
 
 def _pointed(error: ErrorDetails, recorded: object) -> str | None:
-    """Return a fault with its path; None for a shape that was tried in vain beside the meant one.
+    """Return a fault with its path; None for a shape that was tried beside the meant one.
 
     The parts of a fault's place that the recording does not hold are names of shapes.
     """

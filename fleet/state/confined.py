@@ -1,4 +1,4 @@
-"""Confine what reads a fleet.yaml that nobody has approved: no program, no connection, few files.
+"""Confine what reads an unapproved fleet.yaml: no program, no connection, few files.
 
 Python's audit events tell of each of these before it happens (PEP 578). This catches mistakes of
 fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code.

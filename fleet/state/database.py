@@ -162,7 +162,7 @@ def rows_of(table: sa.Table) -> Iterator[None]:
 
 
 _LOCK = 0x666C656574
-"""The number of the server's lock for this: any that nobody else is likely to take."""
+"""The number of the server's lock for this: any that others are unlikely to take."""
 
 
 def make_tables(connection: sa.Connection, tables: Collection[sa.Table]) -> None:
@@ -241,7 +241,7 @@ def next_fence(connection: sa.Connection) -> int:
 
 
 def is_current(connection: sa.Connection, number: int) -> bool:
-    """Say whether nobody took the lock since; nobody can before this transaction has ended."""
+    """Say whether the lock was not taken since; it cannot be before this transaction ends."""
     latest = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE).with_for_update(read=True)
     return connection.execute(latest).scalar() == str(number)
 
@@ -444,7 +444,7 @@ def name_user() -> str:
 
 
 def is_alive(holder: str) -> bool | None:
-    """Say whether the process of that name runs; None where nobody here can tell."""
+    """Say whether the process of that name runs; None: unknown here."""
     whose, _, number = holder.rpartition(":")
     if not (_system() and whose.endswith(_system()) and number.isdecimal()):
         return None
@@ -546,7 +546,7 @@ def _defaults(table: sa.Table) -> dict[str, Cell]:
 
 
 def _columns(table: sa.Table) -> dict[str, type]:
-    """Return the columns that hold something; a journal's numbers are counted anew."""
+    """Return the columns that hold something; a journal's numbers are counted again."""
     return {
         column.name: column.type.python_type for column in table.columns if column.name != "number"
     }

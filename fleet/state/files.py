@@ -43,7 +43,7 @@ class LocalFiles:
         What is `within` is a regular file there: no pipe that waits, no link that leads elsewhere.
         """
         try:
-            # Nobody waits for the other end of a pipe.
+            # Fleet does not wait for the other end of a pipe.
             with open(name, "rb", opener=_open_at_once) as stream:
                 os.set_blocking(stream.fileno(), True)
                 if self._within is not None:
@@ -140,7 +140,7 @@ def _holds(path: Path, content: bytes) -> bool:
 def _write(path: Path, content: bytes) -> None:
     if str(path.parent) in _STREAMS:
         number = {"stdout": "1", "stderr": "2"}.get(path.name, path.name)
-        # Of a file that was opened anew one would write over what the other wrote.
+        # With a file opened twice, one would write over what the other wrote.
         with open(os.dup(int(number)) if number.isdecimal() else path, "wb") as stream:  # noqa: PTH123 - by its number
             stream.write(content)
         return

@@ -486,7 +486,7 @@ def _register(
 def _write(
     selector: selectors.BaseSelector, pipe: IO[bytes] | None, left: memoryview
 ) -> memoryview:
-    """Write what a pipe takes and return what is left; whoever does not read need not."""
+    """Write what a pipe takes and return what is left; the reader may stop reading."""
     if pipe is None:
         return left
     try:

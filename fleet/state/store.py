@@ -76,7 +76,7 @@ def rename_in_attempts(connection: sa.Connection, old: str, new: str) -> None:
 def read_attempts(connection: sa.Connection, latest: int) -> tuple[Attempt, ...]:
     """Return the latest tries of each pool, type and market; an older store has none yet.
 
-    Those that nobody heard the end of are all returned: what they made is told by them.
+    Those that have not ended are all returned: they say what they made.
     """
     if not sa.inspect(connection).has_table(ATTEMPTS.name):
         return ()
@@ -145,7 +145,7 @@ def write_manifest(connection: sa.Connection, manifest: Manifest) -> None:
 
 
 def read_manifest(connection: sa.Connection, image: str, version: str) -> Manifest | None:
-    """Return what a published version holds; None where nobody wrote it down."""
+    """Return what a published version holds; None: not recorded."""
     if not sa.inspect(connection).has_table(MANIFESTS.name):
         return None
     query = sa.select(MANIFESTS.c.manifest).where(*_ours(image, version, MANIFESTS))
@@ -573,7 +573,7 @@ class DatabaseStore(Database):
                 write_version(connection, move.now, move.was)
 
     def forget_image_version(self, image: str, version: str) -> None:
-        """Drop what is remembered of a version; one that nobody remembers is fine."""
+        """Forget a version; one that is not recorded is fine."""
         with self._checked() as connection:
             drop_version(connection, image, version)
 
@@ -583,7 +583,7 @@ class DatabaseStore(Database):
             write_manifest(connection, manifest)
 
     def manifest(self, image: str, version: str) -> Manifest | None:
-        """Return what a published version holds; None where nobody remembers it."""
+        """Return what a published version holds; None: not recorded."""
         with self._checked() as connection:
             return read_manifest(connection, image, version)
 
@@ -614,7 +614,7 @@ class DatabaseStore(Database):
             connection.execute(sa.insert(ABOUT), rows)
 
     def price_lists(self) -> Mapping[str, PriceList]:
-        """Return, by provider, the price list that was kept last; what nobody can read is none."""
+        """Return, by provider, the price list that was kept last; an unreadable one is none."""
         with self._checked() as connection:
             return read_price_lists(connection)
 
@@ -704,7 +704,7 @@ class DatabaseStore(Database):
         """Note who holds the lock; return who died holding it, and the number of this lock."""
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         with self._transaction() as connection:
-            # Whoever wrote it would still be alive to `_alive` if it were.
+            # If its writer were alive, `_alive` would say so.
             died = connection.execute(sa.select(LOCK.c.owner)).scalar()
             connection.execute(sa.delete(LOCK))
             connection.execute(sa.insert(LOCK), [row])

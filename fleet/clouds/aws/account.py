@@ -79,7 +79,7 @@ class AwsAccount:
             raise SourceUnreachable(f"{place} failed: {_why(error)}") from None
 
     def client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
-        """Return what speaks to a service; whoever asks closes its connections."""
+        """Return a client of a service; the caller closes its connections."""
         from botocore.config import Config
 
         # Each has a method for every operation, and takes as long to make as a question.

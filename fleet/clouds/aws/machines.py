@@ -107,7 +107,7 @@ class AwsMachines(AwsAccount):
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Note at machines until when they are vouched for; one that is gone is fine."""
+        """Write the expiry of machines at the provider; one that is gone is fine."""
         ids = sorted(machines)
         tag = {"Key": f"{MARK}:expires", "Value": until.isoformat()}
         failed: list[SourceUnreachable] = []
@@ -209,7 +209,7 @@ def _expiry(instance: _Instance) -> datetime | None:
     try:
         moment = datetime.fromisoformat(instance.marks.get(f"{MARK}:expires", ""))
     except ValueError:
-        return None  # nobody's, or a person's: the next run notes its own
+        return None  # none, or a person's: the next run writes its own
     return moment if moment.tzinfo else None
 
 

@@ -129,7 +129,7 @@ class _Run:
                 self.builder.role(ssh_host_of(ssh), variables, self.log, self._task)
             with self._phase("packages"):
                 packages = read_packages(ssh.lines(LIST_PACKAGES))
-            # Nobody may enter it any more once it is clean: who looks is inside before.
+            # Once it is clean no login works, so the reader connects before that.
             with open_tree(ssh) as tree:
                 with self._phase("clean"):
                     self._run(ssh, CLEAN)

@@ -407,7 +407,7 @@ class Order:
 
     @property
     def name(self) -> str:
-        """Return its name, the same for the same version whoever works on it."""
+        """Return its name, the same for the same version in every run."""
         name = f"{self.fleet}-{self.purpose}-{self.image}-{self.version.lower()}"
         if len(name) <= _LONGEST_NAME:
             return name

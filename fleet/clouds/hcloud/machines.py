@@ -175,7 +175,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 TEMPORARY = "temporary"
 """The label of a server that exists only while an image is built or published, and for what."""
 EXPIRES = "expires"
-"""The label that says until when a run vouched for a server; not part of what it is made from."""
+"""The label with the expiry of a server; not part of what it is made from."""
 
 
 def write_moment(moment: datetime) -> str:
@@ -187,7 +187,7 @@ def _read_moment(text: str | None) -> datetime | None:
     try:
         return datetime.strptime(text or "", _MOMENT).replace(tzinfo=UTC)
     except ValueError:
-        return None  # nobody's, or a person's: the next run notes its own
+        return None  # none, or a person's: the next run writes its own
 
 
 def _utc_now() -> datetime:
@@ -231,7 +231,7 @@ class HcloudMachines:
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Note in a label of servers until when they are vouched for; one that is gone is fine."""
+        """Write the expiry of servers into a label; one that is gone is fine."""
         from fleet.queues.http import Reader
 
         noted = {EXPIRES: write_moment(until)}

@@ -187,7 +187,7 @@ def machine_of(listed: Listed) -> Machine:
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-"""When a machine was made of which nobody knows: what was done to it was done to this one."""
+"""When a machine of unknown age was made: what was done to it was done to this one."""
 MOST_DATA = 4096
 """Letters of what `new` printed that a ticket's client is told."""
 
@@ -324,7 +324,7 @@ class ResallocInterface:
         return self._ignores_exit or (not complains and self._memory.has_listed())
 
     def parse(self, said: str) -> list[Listed]:
-        """Return the machines whose names `list` printed; names that are not ours are nobody's."""
+        """Return the machines whose names `list` printed; names that are not ours are left out."""
         self._look_again()
         names = sorted(set(said.split()))
         odd = next((name for name in names if not NAME.fullmatch(name)), None)

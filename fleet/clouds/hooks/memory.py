@@ -1,7 +1,7 @@
 """Remember of machines what their own commands cannot keep: numbers, labels, output.
 
 It is one file for all providers of a fleet, since counters are shared; it is read and written
-under a lock, whoever makes machines at the same time. What is lost with it is found anew, or said.
+under a lock by every process. What is lost with it is found again, or reported.
 """
 
 import fcntl

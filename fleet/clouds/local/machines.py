@@ -111,7 +111,7 @@ class LocalMachines:
                     self._remove(folder, machine_id)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Note at machines until when they are vouched for; one that is gone is fine."""
+        """Write the expiry of machines; one that is gone is fine."""
         with reaching("a machine on this computer"):
             for _, record in self.records():
                 if record.id in machines:

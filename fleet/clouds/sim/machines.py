@@ -64,7 +64,7 @@ class SimMachine(Value):
     drained_at: Moment | None = Field(None, description="Since when it gets nothing new.")
     disabled: bool = False
     revoked: bool = Field(False, description="Its token was taken back: it never registers.")
-    expires: Moment | None = Field(None, description="Until when a run vouched for it.")
+    expires: Moment | None = Field(None, description="Its expiry, extended by each run.")
     given: str = Field("", description="SHA-256 of the user data that it was given; empty: none.")
 
 
@@ -162,7 +162,7 @@ class SimCloud:
         self._clock = clock
 
     def configure(self, menu: Menu) -> None:
-        """Write the menu into the file, so that whoever creates needs only the path."""
+        """Write the menu into the file, so that creating needs only the path."""
         if load(self.path).menu != menu:
             with changing(self.path) as change:
                 change.contents = change.contents.model_copy(update={"menu": menu})
@@ -204,7 +204,7 @@ class SimCloud:
                 change.contents = change.contents.model_copy(update={"machines": machines})
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Note at machines until when they are vouched for; one that is gone is fine."""
+        """Write the expiry of machines; one that is gone is fine."""
         with changing(self.path) as change:
             noted = {
                 machine_id: machine.model_copy(update={"expires": until})

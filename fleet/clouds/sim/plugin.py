@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Exit when the engine dies: nobody else would end this process."""
+    """Exit when the engine dies: nothing else would end this process."""
     never = threading.Event()
     while os.getppid() == parent:
         never.wait(0.5)

@@ -5,7 +5,7 @@ no token can be revoked, they stay and a person is told. A worker that had regis
 many are not known any more, it is their registry that lost something, and guards refuse that.
 
 A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it
-is replaced. So is one that is idle and away for long, unless its queue hears nobody: then it is
+is replaced. So is one that is idle and away for long, unless its queue hears no worker: then it is
 the queue, or the way to it, that is away. What its provider found again and again not to work
 gets nothing new, and goes when it runs nothing; while it boots, only boot.deadline counts. What
 runs on a machine that is off is over.

@@ -70,7 +70,7 @@ def deleting_seconds(world: World) -> int:
 
 
 def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> int:
-    """Return for how long a unit's machine is paid for; 0 where nobody knows."""
+    """Return for how long a unit's machine is paid for; 0: unknown."""
     machine = unit.machine
     if machine is None or pool_plan.pool is None or machine.created_at > world.time:
         return 0

@@ -36,13 +36,13 @@ def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
             pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_why_orphan(unit)}; {wait}")
         else:
             # Since a listing said so, or since its last ticket ended: it was listed when that got
-            # it, and is for no other one, so that it was to go whoever knows it.
+            # it, and is for no other one, so it has to go in any case.
             idle = f"drained {_write(world.time - since)} ago"
             pool_plan.delete(unit, Reason.ORPHAN, f"{_why_orphan(unit)}; {idle}")
 
 
 def _why_orphan(unit: Unit) -> str:
-    """Return what makes it an orphan; one that is off is of no use to whoever has it."""
+    """Return why it is an orphan; a stopped one is of no use to its ticket."""
     whose = "no ticket uses it"
     if unit.worker is not None and unit.holds_in_vain:
         whose = f"held by ticket {unit.worker.running}, but the machine is stopped"

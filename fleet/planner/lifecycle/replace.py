@@ -7,7 +7,7 @@ next day, and the days are those on which a window begins.
 The replacement comes first: while min or spare needs a worker that is due, another machine is
 made, and the run that sees that one registered drains the old one. Where workers.max leaves no
 room for that, the old one goes first. What nothing needs, and what is busy beyond min, is drained
-at once; a busy worker ends its work. Nobody remembers which machine was made for which: the step
+at once; a busy worker ends its work. No record says which machine was made for which: the step
 counts what is ready and what is coming, and so goes on where an earlier run stopped.
 
 A machine is outdated when the digest of what made it is not today's, by none of the ways in which

@@ -58,7 +58,7 @@ def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep it for the hour that is paid; empty where that is over or not wanted."""
     if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
         return ""
-    # What this plan makes is for somebody who waits: it takes nobody's room.
+    # What this plan makes is for waiting requests: it takes no room of others.
     is_full = len(pool_plan.inventory.units) >= pool_plan.pool.workers.max
     is_in_the_way = is_full and not all(_may_have(world, pool_plan, unit))
     return "" if is_in_the_way else paid_for(world, pool_plan, unit, runs=1)

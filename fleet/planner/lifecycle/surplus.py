@@ -48,7 +48,7 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
 def _paid(world: World, pool_plan: PoolPlan, unit: Unit, *, runs: int) -> str:
     """Return why to keep what is paid for anyway; empty where it goes at once, or that is wanted.
 
-    It was given to nobody, so that any ticket may have it; of what one gave back, `returned` says.
+    No ticket has had it, so any ticket may get it; of what one gave back, `returned` says.
     """
     at_once = pool_plan.pool is not None and pool_plan.pool.retire.at == "once"
     return "" if at_once else paid_for(world, pool_plan, unit, runs=runs)

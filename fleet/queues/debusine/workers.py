@@ -76,7 +76,7 @@ class Row:
         return changes.PROVIDED_TAGS in self.dynamic
 
     def mark(self, key: str) -> str | None:
-        """Return what fleet has written about it; None where nobody has."""
+        """Return what fleet has written about it; None: nothing."""
         found = self.static.get(key)
         return found if isinstance(found, str) and found else None
 
