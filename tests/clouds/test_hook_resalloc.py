@@ -284,16 +284,16 @@ def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("echo name!", "list printed 'name!', which is not a machine's name"),
-        ("exit 1", "list ended with status 1"),
-        ("yes machine", "printed more than 16777216 bytes"),
+        ("echo name!", ("list", "'name!'")),
+        ("exit 1", ("list", "status 1")),
+        ("yes machine", ("16777216 bytes",)),
     ],
 )
-def test_an_odd_list_makes_all_unknown(tmp_path: Path, script: str, says: str) -> None:
+def test_an_odd_list_makes_all_unknown(tmp_path: Path, script: str, says: tuple[str, ...]) -> None:
     listing = a_cloud(tmp_path, list=script).list("debian")
 
     assert isinstance(listing, Unknown)
-    assert says in listing.unknown
+    assert tells(listing.unknown, *says)
 
 
 def test_a_broken_memory_makes_all_unknown(tmp_path: Path) -> None:

@@ -332,13 +332,13 @@ def test_what_else_is_listed_of_a_machine_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("exit 0", "printed nothing; a list of no machines is []"),
-        ("echo '[]'; exit 1", "list ended with status 1"),
-        ("echo '[{'", "list did not print machines as docs/how-to"),
-        ("echo '{}'", "Input should be a valid array"),
-        ("""echo '[{"name": "a"}]'""", "0.type: Field required"),
+        ("exit 0", "nothing"),
+        ("echo '[]'; exit 1", "status 1"),
+        ("echo '[{'", "docs/how-to"),
+        ("echo '{}'", "valid array"),
+        ("""echo '[{"name": "a"}]'""", "0.type"),
         ("echo no machines", "Invalid JSON"),
-        ("yes '[]'", "printed more than 16777216 bytes"),
+        ("yes '[]'", "16777216 bytes"),
         ("printf '['; yes '[' | head -c 2000000 | tr -d '\\n'", "Invalid JSON"),
     ],
 )
@@ -353,10 +353,10 @@ def test_an_odd_list_is_not_known_and_never_empty(tmp_path: Path, script: str, s
     [
         (
             {"created_at": "2026-11-21T08:00:00"},
-            "1.created_at: Value error, a time needs its zone",
+            "1.created_at",
         ),
         ({"state": "sleeping"}, "1.state"),
-        ({"label": {}}, "1.label: Extra inputs are not permitted"),
+        ({"label": {}}, "1.label"),
         ({"labels": {"fleet": 1}}, "1.labels.fleet"),
         ({"name": "../away"}, "1.name"),
         ({"id": ""}, "1.id"),

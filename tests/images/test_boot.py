@@ -84,12 +84,9 @@ def test_a_machine_whose_worker_asks_for_work_has_passed(bench: Bench) -> None:
         Stage.REPORTED,
         Stage.ASKED,
     ]
-    assert [said.rpartition(" after ")[0] for said in bench.told if " after " in said] == [
-        "its worker registered with the token",
-        "its worker connected",
-        "its worker reported its tags",
-        "its worker asked for work",
-    ]
+    stages = [said for said in bench.told if " after " in said]
+    names = ("registered", "connected", "tags", "work")
+    assert [tells(*each) for each in zip(stages, names, strict=True)] == [True] * 4
     assert bench.console.read_text() == "Linux boots and shows nothing\n"
 
 

@@ -50,7 +50,7 @@ def test_any_version_that_passed_its_test_may_be_promoted_again(state: State) ->
 def test_what_is_current_is_not_promoted_again() -> None:
     (version,) = some(v1="current")
 
-    with pytest.raises(PromotionRefused, match="is current already"):
+    with pytest.raises(PromotionRefused, match="current already"):
         promote([version], version, NOW)
 
 
@@ -109,7 +109,7 @@ def test_a_candidate_is_taken_back_before_what_is_current() -> None:
 
 
 def test_without_a_previous_version_nothing_is_taken_back() -> None:
-    with pytest.raises(PromotionRefused, match="has no previous version to go back to"):
+    with pytest.raises(PromotionRefused, match="no previous"):
         take_back(some(v1="retired", v3="current"), "trixie", NOW)
 
 
@@ -117,7 +117,7 @@ def test_the_newest_tested_version_waits_for_its_promotion() -> None:
     versions = some(v1="tested", v2="candidate", v3="failed")
 
     assert newest_promotable(versions, "trixie").version == V2
-    with pytest.raises(PromotionRefused, match=r"no tested version.*trixie"):
+    with pytest.raises(PromotionRefused, match=r"no tested.*trixie"):
         newest_promotable(some(v1="current", v2="built"), "trixie")
 
 

@@ -146,7 +146,7 @@ def test_a_snapshot_that_holds_something_else_is_deleted(there: Registrar, folde
                 for block in blocks.values():
                     block.block_data = b"rotten".ljust(BLOCK, b"\0")
 
-    with pytest.raises(SourceUnreachable, match="differ from what was sent; it was deleted"):
+    with pytest.raises(SourceUnreachable, match=r"differ.*deleted"):
         publisher(there).publish(a_build(folder), str(folder), Spoiling())
 
     assert publisher(there).uploads() == ()

