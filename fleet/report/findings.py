@@ -4,13 +4,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from fleet.report.terminal import clean
-from fleet.schema.findings import Finding, Report, Span
+from fleet.report.terminal import Span, Style, clean, line, lines_to_text, wrapped
+from fleet.schema.findings import Finding, Report
+from fleet.schema.findings import Span as Place
 from fleet.schema.source import Document
 from fleet.schema.units import write_count as many
 
-_WIDTH = 140
-_COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "off": "\x1b[0m"}
+_WIDTH = 90
+_STYLES = {"error": Style.RED, "warning": Style.YELLOW}
 
 
 def to_text(findings: Iterable[Finding], document: Document, *, colour: bool = False) -> str:
@@ -56,31 +57,29 @@ def to_gitlab(findings: Iterable[Finding]) -> str:
 
 
 def _one(finding: Finding, document: Document, *, colour: bool) -> str:
-    span = _place(finding)
-    word = f"{finding.severity}[{finding.rule}]"
-    if colour:
-        word = f"{_COLOURS[finding.severity]}{word}{_COLOURS['off']}"
-    lines = [f"{clean(str(span))}: {word} {clean(finding.message)}"]
-    written = document.line(span.file, span.line)
-    margin = " " * len(str(span.line))
+    place = _place(finding)
+    word = Span(f"{finding.severity}[{finding.rule}]", _STYLES[finding.severity])
+    lines = list(wrapped([line(f"{place}: ", word, f" {finding.message}")]))
+    written = document.line(place.file, place.line)
+    margin = " " * len(str(place.line))
     if written is not None and written.strip():
-        shown, caret = _excerpt(written, span)
-        lines += [f"{margin} |", f"{span.line} | {shown}", f"{margin} | {caret}"]
+        shown, caret = _excerpt(written, place)
+        lines += map(line, (f"{margin} |", f"{place.line} | {shown}", f"{margin} | {caret}"))
     if finding.hint:
-        lines.append(f"{margin} = hint: {clean(finding.hint)}")
-    return "\n".join(lines) + "\n"
+        lines += wrapped([line(f"{margin} = hint: {finding.hint}")])
+    return lines_to_text(lines, colour=colour)
 
 
-def _excerpt(line: str, span: Span) -> tuple[str, str]:
+def _excerpt(text: str, span: Place) -> tuple[str, str]:
     """Return a line and the carets below it, cut to what a screen shows."""
     begin = span.column - 1
-    until = span.end_column - 1 if span.end_line == span.line else len(line.rstrip())
+    until = span.end_column - 1 if span.end_line == span.line else len(text.rstrip())
     until = max(begin + 1, until)
-    cut = max(0, begin - _WIDTH // 2) if len(line) > _WIDTH else 0
-    end = min(len(line), cut + _WIDTH)
-    before, marked, after = line[cut:begin], line[begin:until], line[until:end]
+    cut = max(0, begin - _WIDTH // 2) if len(text) > _WIDTH else 0
+    end = min(len(text), cut + _WIDTH)
+    before, marked, after = text[cut:begin], text[begin:until], text[until:end]
     marked = marked[: max(1, end - begin)]
-    left, right = ("…" if cut else ""), ("…" if end < len(line) else "")
+    left, right = ("…" if cut else ""), ("…" if end < len(text) else "")
     shown = left + _flat(before) + _flat(marked) + _flat(after) + right
     caret = " " * _columns(left + _flat(before)) + "^" * max(1, _columns(_flat(marked)))
     return shown.rstrip(), caret
@@ -102,8 +101,8 @@ def _columns(text: str) -> int:
     )
 
 
-def _place(finding: Finding) -> Span:
-    return finding.span or Span("fleet.yaml")
+def _place(finding: Finding) -> Place:
+    return finding.span or Place("fleet.yaml")
 
 
 def _numbered(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:

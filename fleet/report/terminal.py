@@ -11,8 +11,12 @@ from typing import NamedTuple
 WIDTH = 100
 """Columns of a line, in a terminal and in a log alike."""
 
-_WORD = re.compile(rf"(?:`[^`]{{,{WIDTH - 20}}}`|\S)+")
-"""A word; what stands in backticks can be copied from one line."""
+_WORD = re.compile(
+    rf"(?:`[^`]{{,{WIDTH - 20}}}`"  # a command that can be copied from one line
+    r"|(?<=\d) (?=(?:s|min|h|d)\b)|(?<=\d[dhm]) (?=\d+[hms]\b)"  # 1 h 20 min, 1h 20m
+    r"|(?<=\d-\d\d) (?=\d\d:)|(?<=:\d\d) (?=UTC)"  # 2026-11-21 08:00 UTC
+    r"|\S)+"
+)
 _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
 
 

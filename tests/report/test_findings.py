@@ -84,7 +84,7 @@ def test_colour_marks_the_rule_only() -> None:
 
     text = to_text([finding], document, colour=True)
 
-    assert text.startswith("fleet.yaml:1:4: \x1b[1;31merror[some-rule]\x1b[0m wrong\n")
+    assert text.startswith("fleet.yaml:1:4: \x1b[31merror[some-rule]\x1b[0m wrong\n")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """No value can move the cursor, and that columns align."""
 
+import re
+
 import pytest
 
-from fleet.report.terminal import Span, Style, clean, line, lines_to_text, table
+from fleet.report.terminal import Span, Style, clean, line, lines_to_text, table, wrapped
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,38 @@ def test_no_line_ends_in_blanks() -> None:
 
 def test_no_rows_make_no_lines() -> None:
     assert table([]) == []
+
+
+def test_a_long_line_wraps_at_words_with_a_hanging_indent() -> None:
+    words = "eleven " * 30
+
+    text = lines_to_text(wrapped([line("  ! ", Span(words, Style.RED), "end")]), colour=False)
+
+    first, *others = text.splitlines()
+    assert first.startswith("  ! eleven ")
+    assert all(re.match("    (eleven|end)", each) for each in others)
+    assert all(len(each) <= 100 for each in text.splitlines())
+    assert text.split() == ["!", *words.split(), "end"]
+
+
+@pytest.mark.parametrize(
+    "whole", ["`fleet image promote trixie 20261121T060000Z`", "2026-11-21 08:00 UTC", "1h 20m 5s"]
+)
+def test_what_belongs_together_is_not_wrapped(whole: str) -> None:
+    for before in range(60, 100):
+        text = lines_to_text(wrapped([line("x" * before, " ", whole, " end")]), colour=False)
+
+        assert sum(whole in each for each in text.splitlines()) == 1
+
+
+def test_quoted_output_and_a_long_name_are_not_cut() -> None:
+    for text in (f"    | {'quoted ' * 30}end", f"  {'x' * 200}"):
+        assert lines_to_text(wrapped([line(text)]), colour=False) == f"{text}\n"
+
+
+def test_figures_that_do_not_fit_stand_below_their_name() -> None:
+    rows = [[Span("NAME"), Span("COST")], [Span("x" * 98), Span("0.12")]]
+
+    text = lines_to_text(table(rows, right=(1,)), colour=False)
+
+    assert text == f"NAME\n    COST\n{'x' * 98}\n    0.12\n"
