@@ -75,7 +75,7 @@ def _excerpt(text: str, span: Place) -> tuple[str, str]:
     begin = span.column - 1
     until = span.end_column - 1 if span.end_line == span.line else len(text.rstrip())
     until = max(begin + 1, until)
-    cut = max(0, begin - _WIDTH // 2) if len(text) > _WIDTH else 0
+    cut = max(0, min(begin - _WIDTH // 2, len(text) - _WIDTH))
     end = min(len(text), cut + _WIDTH)
     before, marked, after = text[cut:begin], text[begin:until], text[until:end]
     marked = marked[: max(1, end - begin)]

@@ -25,7 +25,7 @@ class Golden:
         def same(text: str) -> str:
             return re.sub(r"\n +", " ", settle(text)) if path.suffix == ".md" else settle(text)
 
-        if self.updates and same(now) != same(committed):
+        if self.updates and settle(now) != settle(committed):
             path.write_text(now, encoding="utf-8")
             committed = now
         sides = settle(committed).splitlines(), settle(now).splitlines()
