@@ -1,8 +1,7 @@
 """Decide which existing machines a pool can adopt as they are, and record them.
 
-What is taken is recorded with what it was made from, so that no later plan mistakes it for
-something to be made anew. Whatever speaks against one machine speaks against all: nothing is
-taken by halves.
+Each machine is recorded with what it was made from, so that no later plan replaces it. A reason
+against one machine is a reason against all of them.
 
 Neither step starts, stops, renames or replaces anything. Nothing is marked before the engine has
 shown that it can record. A run that was killed in between leaves marked machines that no stack

@@ -237,8 +237,8 @@ class Runs:
         code = applied.exit_code or (0 if is_current else 1)
         changed = any(each.created or each.deleted for each in applied.outcome.stacks)
         run = Run(code, tuple(find_on_the_way(applied.plan)), changed)
-        # A loop runs for months, and by itself it looks for garbage hardly ever. Whoever asks to
-        # end meanwhile is heard after it: what is raised while garbage goes is lost.
+        # A loop runs for months, and Python seldom collects garbage by itself. A signal waits
+        # until the collection has ended: what is raised during it is lost.
         with self._options.signals.changing():
             gc.collect()
         self._tell(applied, run)

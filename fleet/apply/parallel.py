@@ -310,10 +310,9 @@ _SHARE = 4
 
 
 class Concurrently:
-    """The time that all sources of one observation have together: two that are slow in vain.
+    """The time that all sources of one observation share: two slow ones do not wait in turn.
 
-    A source that is late is left to itself, in a thread that does not hold the process up: what
-    it says then is heard by nobody.
+    A late source goes on in a thread that does not hold the process up; its answer is ignored.
     """
 
     def __init__(

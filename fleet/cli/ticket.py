@@ -102,7 +102,7 @@ def _open_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--lease",
         metavar="DURATION",
-        help="expire the ticket when nobody checks it for this long",
+        help="expire the ticket when its client does not check it for this long",
     )
     _common(parser)
     _ticket_server(parser)

@@ -6,8 +6,8 @@ arguments or a file.
 
 A helper whose parent has ended must begin nothing more: others may hold the lock now.
 
-Two of Pulumi's inline programs in one process disturb each other. When whoever started a helper
-is gone, it cancels the CLI that runs, begins no other, and ends.
+Two of Pulumi's inline programs in one process disturb each other. When the parent of a
+helper is gone, it cancels the CLI that runs, begins no other, and ends.
 """
 
 import os

@@ -88,7 +88,7 @@ def declared_version(
     for version in versions:
         if {place: each.id for place, each in version.publications.items()} == ids:
             return version
-    vouched = {place: Publication(id=id_, at=now, verified=True) for place, id_ in ids.items()}
+    published = {place: Publication(id=id_, at=now, verified=True) for place, id_ in ids.items()}
     return Version(
         image=image,
         version=now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ"),
@@ -99,7 +99,7 @@ def declared_version(
         built_at=now,
         built_by=by,
         elsewhere=True,
-        publications=vouched,
+        publications=published,
     )
 
 

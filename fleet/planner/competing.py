@@ -1,7 +1,7 @@
 """Workers without a machine of fleet: static ones, those left behind, competing provisioners.
 
-A worker that is left behind keeps its request `running` for ever, and a token that nobody waits
-for: it is released, once nobody at all knows its machine.
+A worker that is left behind keeps its request `running` for ever, and an unused token: it is
+released once neither a stack nor a provider knows its machine.
 """
 
 from collections import Counter, defaultdict

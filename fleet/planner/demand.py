@@ -208,8 +208,8 @@ def _payers(fleet: Fleet) -> Callable[[str, Request], Payer]:
     if any(desk.blocked for desk in desks.values()):
         looked_at.add("owner")
     if not looked_at and not limited:
-        nobody = Payer()
-        return lambda _, __: nobody
+        unknown = Payer()
+        return lambda _, __: unknown
     return lambda queue, request: Payer(
         submitter=request.requester if "submitter" in looked_at else None,
         owner=request.owner if "owner" in looked_at else None,

@@ -164,7 +164,7 @@ class Timing:
     deadline: int | None = None
     """Seconds after which the queue ends what runs."""
     speed: int = 0
-    """Percent of the usual speed of the machine measured on; 0: not stated, or nobody's is."""
+    """Percent of the usual speed of the machine measured on; 0: not stated, or no speed is."""
     fitted: tuple[Fitted, ...] = ()
     """What history says of machine types."""
     own_deadline: bool = False

@@ -63,7 +63,7 @@ def settle(
 ) -> tuple[Attempt, ...]:
     """Return the tries that the world says have ended, each with what became of it.
 
-    A machine that is nowhere, although both witnesses were heard, is `gone`: nobody knows whether
+    A machine that is nowhere, although both witnesses were heard, is `gone`: it is unknown whether
     it would have registered, or whether it was made before its apply was killed.
     """
     states = {

@@ -1,14 +1,14 @@
 """Inventory: what was seen of machines and workers, sorted by pool, once for all pools.
 
-What was not listed is not zero: machines are made for what was, and none is deleted for want of
-work.
+Unlisted requests are not zero: fleet creates machines for the listed ones, and deletes none as
+idle.
 
 A machine has two witnesses, the provider's listing and the stack's state; what only one of
 them saw is kept, counted to the pool's max, and never deleted.
 
-Each run of `fleet apply` notes at the provider, never in what a machine is made from, until when
-it vouches. A machine that no stack knows is vouched for by nobody. Where its provider can note
-nothing, the journal of runs is the only witness.
+Each run of `fleet apply` writes the expiry of a machine at its provider, never into what the
+machine is made from. No run extends the expiry of a machine that no stack knows. If the provider
+can store no expiry, the journal of runs replaces it.
 
 `previously: old` hands the machines and the stack of a renamed pool over to the pool that says
 so. Names and labels of what exists stay; the store then remembers whose the stack is, so that the
@@ -350,7 +350,7 @@ class PoolInventory:
     tokens: str | None = None
     """Where the token of a worker that never registered can be revoked; None: nowhere."""
     has_registry: bool = True
-    """False where nobody at all can be asked what its workers do."""
+    """False: nothing can say what its workers do."""
     enrols: str | None = None
     """The queue that a new worker needs a token of; None: it registers at its provider."""
 
@@ -530,12 +530,12 @@ def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, .
 
 
 def extended(fleet: Fleet, now: datetime) -> datetime:
-    """Return until when a run of this moment vouches for a machine: never less than it says."""
+    """Return the expiry that a run of this moment writes: never less than it says."""
     return now + timedelta(seconds=fleet.expire_after + fleet.expire_after // _SLACK)
 
 
 def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> datetime | None:
-    """Return when the last run that vouched for a machine ceased to; None: it does, or may."""
+    """Return when a machine expired; None: it has not, or may not have."""
     end = machine.expires or _end_by_journal(fleet, world, provider, machine)
     return end if end is not None and end < world.time else None
 
@@ -543,7 +543,7 @@ def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> d
 def _end_by_journal(
     fleet: Fleet, world: World, provider: str, machine: Machine
 ) -> datetime | None:
-    """Return how long a machine without a note is vouched for: by its making and every run."""
+    """Return the expiry of a machine without a written one, from its creation and the runs."""
     if not isinstance(world.runs, Unknown):
         return extended(fleet, max([machine.created_at, *world.runs]))
     listing = world.providers.get(provider)

@@ -62,7 +62,7 @@ class Names:
 
 
 def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
-    """Yield names like `<fleet>-<pool>-0001`, smallest number first, that nobody remembers.
+    """Yield names like `<fleet>-<pool>-0001`, smallest number first, without a record.
 
     Where those of four digits are used up, it yields names of what is over, then longer ones.
     """

@@ -86,8 +86,8 @@ GRACE = 5.0
 """Seconds that a process has to end when asked to; a worker without work needs less than one."""
 _KILLS, _KILL_SECONDS = 100, 0.05
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-# The process records itself before it lets go of the lock, its standard input: whoever gets the
-# lock next finds either a recorded process or none, also when fleet is killed meanwhile.
+# The process records itself before it releases the lock, its standard input: the next holder
+# finds either a recorded process or none, also when fleet is killed meanwhile.
 _START = """
 set -e
 umask 077

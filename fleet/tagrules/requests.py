@@ -240,7 +240,7 @@ def write_askers(askers: Sequence[Asker]) -> str:
             ("scope", asker.scopes),
         ):
             parts += [f"{kind} {name}" for name in names]
-    return ", ".join(parts) or "nobody"
+    return ", ".join(parts) or "no one"
 
 
 def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
