@@ -41,7 +41,7 @@ from fleet.apply.wire import lock_owner, wire
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.images.promote import promote, retire
 from fleet.model.facts import Unknown, World
-from fleet.model.images import Move, Version
+from fleet.model.images import Move
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
 from fleet.planner.competing import format_rivals
@@ -370,13 +370,12 @@ def promote_all(
 
 def _moves(step: Promotion, store: Store, now: datetime) -> tuple[Move, ...]:
     versions = [each for each in store.image_versions() if each.image == step.image]
-    wanted = next((each for each in versions if _is_meant(each, step)), None)
+    wanted = next(
+        (each for each in versions if (each.version, each.state) == (step.version, step.was)),
+        None,
+    )
     if wanted is None:
         raise VersionMoved(f"image {step.image} {step.version} is no longer {step.was}")
     if step.now == "retired":
         return retire(wanted, now, step.because)
     return promote(versions, wanted, now, share=step.share or None)
-
-
-def _is_meant(version: Version, step: Promotion) -> bool:
-    return (version.version, version.state) == (step.version, step.was)

@@ -49,7 +49,11 @@ def used_so_far(
     for workers in readings:
         if isinstance(workers, Unknown):
             return {digest: len(machines) for digest, machines in spent.items()}
-        going |= {w.machine or w.name for w in workers or () if _is_going(w)}
+        going |= {
+            w.machine or w.name
+            for w in workers or ()
+            if w.draining or w.state is WorkerState.DISABLED
+        }
     known = {} if isinstance(stacks, Unknown) else stacks
     return {
         digest: sum(
@@ -57,10 +61,6 @@ def used_so_far(
         )
         for digest, machines in spent.items()
     }
-
-
-def _is_going(worker: Worker) -> bool:
-    return worker.draining or worker.state is WorkerState.DISABLED
 
 
 def _untouched(

@@ -130,7 +130,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     plan = decision.plan
     _check_pools(plan, args.pool)
     status = status_of(plan, facts_of_workers(decision.config.fleet, decision.world))
-    states = {state for word in args.state for state in _states(word)}
+    states = {state for word in args.state for state in GROUPS.get(word, {word})}
     shown = status.model_copy(
         update={
             "workers": tuple(
@@ -146,10 +146,6 @@ def _list(args: argparse.Namespace, console: Console) -> int:
         machines_to_json(shown) if args.json else machines_to_text(shown, colour=console.colour)
     )
     return 1 if shown.unlisted else 0
-
-
-def _states(word: str) -> Iterable[str]:
-    return GROUPS.get(word, {word})
 
 
 def _delete(args: argparse.Namespace, console: Console) -> int:

@@ -151,7 +151,7 @@ def _listening(
     bounds: Bounds,
 ) -> Iterator[XmlRpcServer]:
     host, port = _address(args.listen)
-    if not _is_loopback(host) and not (args.tokens and args.certificate):
+    if not ip_address(host).is_loopback and not (args.tokens and args.certificate):
         raise WrongUsage(
             f"--listen {args.listen}: a non-loopback address needs --tokens and --certificate"
         )
@@ -180,7 +180,3 @@ def _address(text: str) -> tuple[str, int]:
             "[::1]:49100"
         )
     return str(address), number
-
-
-def _is_loopback(host: str) -> bool:
-    return ip_address(host).is_loopback

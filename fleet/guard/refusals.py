@@ -90,7 +90,11 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
     )
     for kind, most, path, limit in limits:
         # What config removes is held by `refuse`; what it creates grows in steps like any other.
-        ours = [a for a in actions if a.action == kind and _is_paced(a)]
+        ours = [
+            a
+            for a in actions
+            if a.action == kind and (isinstance(a, Create) or a.cause is Cause.DEMAND)
+        ]
         blank = GuardResult(
             guard=f"throttle-{kind}", result="throttled", because="", path=path, limit=limit
         )
@@ -105,10 +109,6 @@ def _may_create(limit: ThrottleCreate, held: int) -> int:
 
 def _describe_limit(limit: ThrottleCreate) -> str:
     return f"{limit.share}% of at least {limit.free_below}, and at most {limit.count}"
-
-
-def _is_paced(action: Action) -> bool:
-    return isinstance(action, Create) or action.cause is Cause.DEMAND
 
 
 def _throttle_kind(

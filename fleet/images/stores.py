@@ -25,7 +25,7 @@ from fleet.errors import FileUnreadable, PublicationRefused, SourceUnreachable
 from fleet.images.disk import disk_of
 from fleet.images.folder import MANIFEST
 from fleet.images.programs import Tell, Total
-from fleet.model.images import File, Manifest, Publication, Upload
+from fleet.model.images import Manifest, Publication, Upload
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.s3 import S3Prefix
 
@@ -165,7 +165,8 @@ class StorePublisher:
         for name in sorted(files):
             self._shelf.put(before + name, folder / name, upload.move)
         self._shelf.write(before + MANIFEST, own)
-        sums = dict(_sums(files)) | {MANIFEST: _sha256(own)}
+        sums = {name: each.sha256 for name, each in files.items()}
+        sums[MANIFEST] = hashlib.sha256(own).hexdigest()
         lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
         self._shelf.write(before + SUMS, lines.encode())
         back = Total(tell, "read back", upload.total + len(own))
@@ -215,14 +216,6 @@ class StorePublisher:
 
     def _address(self, mark: _Mark, disk: str) -> str:
         return f"{self._shelf.place}/{mark.image}/{mark.version}/{disk}"
-
-
-def _sums(files: dict[str, File]) -> Iterator[tuple[str, str]]:
-    return ((name, each.sha256) for name, each in files.items())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 _PIECE = 1 << 20

@@ -47,11 +47,12 @@ def recipe_digest(recipe: ImageRecipe) -> str:
     written = recipe.model_dump(mode="json", exclude=_BESIDE)
     written |= {"api_url": _api_url(recipe.api_url), "source": (recipe.source or "").strip()}
     kept = {key: value for key, value in written.items() if value not in (None, "", [], {}, False)}
-    return digest({key: _unordered(value) for key, value in kept.items()})
-
-
-def _unordered(value: object) -> object:
-    return sorted(set(value)) if isinstance(value, list) else value
+    return digest(
+        {
+            key: sorted(set(value)) if isinstance(value, list) else value
+            for key, value in kept.items()
+        }
+    )
 
 
 def _api_url(server: str | None) -> str:

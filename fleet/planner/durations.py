@@ -68,17 +68,18 @@ def by_type(runs: Iterable[Run], attempts: Iterable[Attempt]) -> tuple[TaskRuns,
             _, kind = made[run.machine][number - 1]
             found[run.task, run.package, kind].append((run.began, run.seconds))
     return tuple(
-        TaskRuns(task=task, package=package, machine=kind, seconds=_latest(took))
+        TaskRuns(
+            task=task,
+            package=package,
+            machine=kind,
+            seconds=tuple(seconds for _, seconds in sorted(took)[-_MOST:]),
+        )
         for (task, package, kind), took in sorted(found.items())
     )
 
 
 def _moment(made: tuple[datetime, str]) -> datetime:
     return made[0]
-
-
-def _latest(took: list[tuple[datetime, int]]) -> tuple[int, ...]:
-    return tuple(seconds for _, seconds in sorted(took)[-_MOST:])
 
 
 LEAST_RUNS = 3

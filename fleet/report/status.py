@@ -358,7 +358,7 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
     status = status_of(plan)
     lines = [
         line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
-        line(_money(status)),
+        line(f"{_cost(status)}; {_demand(status)}"),
         *_unknown(status),
         BLANK,
         *_pools(status),
@@ -367,10 +367,6 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
         *_workers(status),
     ]
     return lines_to_text(wrapped(lines), colour=colour)
-
-
-def _money(status: Status) -> str:
-    return f"{_cost(status)}; {_demand(status)}"
 
 
 def _cost(status: Status) -> str:

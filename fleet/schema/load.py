@@ -241,7 +241,11 @@ def _not_one_of(path: Path, value: object, known: list[str]) -> Finding:
 def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
     value = error["input"]
     expected = _expected(error)
-    is_type = error["type"] in _TYPES or (error["type"] == EXPECTED) or not _is_text(value, error)
+    is_type = (
+        error["type"] in _TYPES
+        or (error["type"] == EXPECTED)
+        or (error["type"] == "value_error" and not isinstance(value, str))
+    )
     return Finding(
         rule="wrong-type" if is_type else "wrong-value",
         message=f"expected {expected}, found {_describe_value(value)}",
@@ -249,10 +253,6 @@ def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
         at="key" if place.is_key else "value",
         hint=_hint(error["type"], value),
     )
-
-
-def _is_text(value: object, error: Mapping[str, Any]) -> bool:
-    return isinstance(value, str) or error["type"] != "value_error"
 
 
 def _expected(error: Mapping[str, Any]) -> str:

@@ -346,7 +346,11 @@ class Database:
 
     @cached_property
     def _engine(self) -> sa.Engine:
-        return _make_engine(self.url) if self._file else _pooled_engine(self.url)
+        return (
+            sa.create_engine(self.url, poolclass=sa.NullPool)
+            if self._file
+            else _pooled_engine(self.url)
+        )
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -377,10 +381,6 @@ class Database:
                 raise StoreFailed(self._damaged(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
-
-
-def _make_engine(url: sa.URL) -> sa.Engine:
-    return sa.create_engine(url, poolclass=sa.NullPool)
 
 
 @cache

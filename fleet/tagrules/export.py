@@ -160,7 +160,7 @@ def _with_directories(match: str) -> str:
 
 def _with_directory(pattern: str) -> str:
     owner, *rest = split_top(pattern, "/")
-    if not rest or len(rest) < 2 or not _stays_within(owner):  # noqa: PLR2004 - project and more
+    if not rest or len(rest) < 2 or not (owner in ("[^/]*", "[^/]+") or never_takes(owner, "/")):  # noqa: PLR2004 - project and more
         raise CannotWrite(
             "with `dirs`, owner and project must be written out, for example owner/project/.*"
         )
@@ -170,10 +170,6 @@ def _with_directory(pattern: str) -> str:
             raise CannotWrite("with `dirs`, the project must not match a slash or a colon")
         project += _DIRECTORY
     return "/".join([owner, project, *more])
-
-
-def _stays_within(part: str) -> bool:
-    return part in ("[^/]*", "[^/]+") or never_takes(part, "/")
 
 
 def _row(index: int, rule: PowerfulRule, pattern: str) -> str:

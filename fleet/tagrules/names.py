@@ -38,7 +38,9 @@ class Recorded:
 def names_of(request: "Request") -> tuple[str, ...]:
     """Return the names that patterns are matched with; none if a part is unknown."""
     found = (*_copr_names(request), *_debusine_names(request))
-    return tuple(dict.fromkeys("/".join(parts) for parts in found if _is_clean(parts)))
+    return tuple(
+        dict.fromkeys("/".join(parts) for parts in found if not any("/" in part for part in parts))
+    )
 
 
 def is_source_build(request: "Request") -> bool:
@@ -96,7 +98,3 @@ def _architectures(request: "Request") -> tuple[str, ...]:
         if isinstance(written, str) and written:
             return (written,)
     return (ANY_ARCHITECTURE,)
-
-
-def _is_clean(parts: tuple[str, ...]) -> bool:
-    return not any("/" in part for part in parts)

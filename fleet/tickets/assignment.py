@@ -258,7 +258,9 @@ def in_order(
     """Return waiting tickets by class, then by their standing, then by age, then by id."""
     turns = Counter(ticket.owner for ticket in held)
     classes = {tags: terms.class_of(tags) for tags in {ticket.tags for ticket in waiting}}
-    rank = {t.id: _priority(t) * _PRIORITY - classes[t.tags] * _CLASS for t in waiting}
+    rank = {
+        t.id: (t.priority - t.background) * _PRIORITY - classes[t.tags] * _CLASS for t in waiting
+    }
     standing: dict[int, int] = {}
     oldest_first = sorted(waiting, key=lambda t: (-rank[t.id], t.opened_at, t.id))
     for ticket in oldest_first:
@@ -268,10 +270,6 @@ def in_order(
     # Sorting is stable: equal standings keep the order of age.
     by_age = sorted(oldest_first, key=lambda t: (t.opened_at, t.id))
     return sorted(by_age, key=lambda ticket: -standing[ticket.id])
-
-
-def _priority(ticket: Ticket) -> int:
-    return ticket.priority - ticket.background
 
 
 def _keys(ticket: Ticket, suitable: Suitable) -> list[tuple[Limit, str]]:
