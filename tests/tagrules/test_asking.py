@@ -239,7 +239,7 @@ def test_a_derived_tag_that_tasks_may_not_ask_for_is_refused() -> None:
 @pytest.mark.parametrize(
     ("askers", "named"),
     [
-        ([], "nobody"),
+        ([], "no one"),
         (["task", {"users": ["bob", "eve"]}], "task, user bob, user eve"),
         (
             [{"scopes": ["s"], "workspaces": ["w"], "groups": ["g"]}],
