@@ -8,6 +8,7 @@ from fleet.clouds.sim.machines import menu_of
 from fleet.model.facts import WorkerInputs
 from fleet.schema.load import load
 from fleet.state.files import LocalFiles
+from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial
 
@@ -54,7 +55,7 @@ def test_an_adopted_machine_is_capacity_and_the_next_apply_touches_nothing(racke
     applied, then = racked.do("apply")
 
     assert (code, applied) == (0, 0)
-    assert said.endswith("Adopted 1 machine into pool builders\n")
+    assert tells(said, "Adopted 1 machine", "pool builders")
     assert "Applied: nothing changed" in then
     assert racked.machines() == [NAME]
 

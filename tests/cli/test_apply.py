@@ -250,7 +250,7 @@ def test_a_stack_is_refused_to_an_engine_that_does_not_own_it(
     refused = run_fleet("apply")
 
     assert refused.returncode == 4
-    assert "set `engine: embedded` on provider desk again" in refused.stdout
+    assert tells(refused.stdout, "engine: embedded", "provider desk")
     assert trial.machines() == ["trial-builders-0001"]
 
 

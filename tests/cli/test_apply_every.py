@@ -133,7 +133,7 @@ def test_what_is_no_duration_is_wrong_usage(trial: Trial, options: tuple[str, ..
     code, said = trial.do("apply", *options)
 
     assert code == 2
-    assert "expected a duration like 60s or 14m (units s, m, h, d)" in said
+    assert tells(said, "60s", "14m")
 
 
 # what somebody writes while it runs
@@ -319,5 +319,5 @@ def test_after_a_kill_the_next_loop_goes_on(trial: Trial, warm: Warm) -> None:
 
     _, said = kept(trial, between=())
 
-    assert "Applied: nothing changed (fleet trial)\n" in said
+    assert tells(said, "Applied", "nothing", "fleet trial")
     assert trial.machines() == ["trial-builders-0001"]

@@ -136,7 +136,7 @@ def test_dearer_machines_that_config_asks_for_are_refused(
     refused = run_fleet("plan")
 
     assert refused.returncode == 4
-    assert "4 machines that config asks for would add" in refused.stdout
+    assert tells(refused.stdout, "4 machines", "config")
     assert "[cost_increase]" in refused.stdout
 
 

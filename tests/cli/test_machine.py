@@ -160,7 +160,7 @@ def test_a_name_that_no_machine_has_changes_nothing(two: Trial) -> None:
     code, said = two.do("machine", "delete", TWO, "trial-builders-002", "--apply")
 
     assert code == 1
-    assert f"no machine trial-builders-002; did you mean {TWO}?" in said
+    assert tells(said, "machine trial-builders-002", TWO)
     assert names(two, "--state", "draining") == []
 
 

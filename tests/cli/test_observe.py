@@ -112,7 +112,7 @@ def test_a_file_that_is_no_history_is_left_alone(trial: Trial, run_fleet: RunFle
     appended = run_fleet("observe", "--append", "fleet.yaml")
 
     assert appended.returncode == 1
-    assert "fleet.yaml: is no history that `fleet observe --append` began" in appended.stderr
+    assert tells(appended.stderr, "fleet.yaml", "fleet observe --append")
     assert (trial.folder / "fleet.yaml").read_bytes() == before
 
 

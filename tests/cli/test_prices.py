@@ -114,7 +114,7 @@ def test_a_provider_that_does_not_answer_fails(
     code, text = said(capsys)
 
     assert code == 1
-    assert "/pricing answered with status 503" in text
+    assert tells(text, "/pricing", "status 503")
 
 
 def test_a_token_that_is_missing_fails(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.resalloc_tables import Resalloc
 
@@ -90,5 +91,5 @@ def test_a_file_of_something_else_is_not_added_to(project: Path, run_fleet: RunF
     refused = run_fleet("shadow", "run", "--resalloc", "url", "--log", "fleet.yaml")
 
     assert refused.returncode == 1
-    assert "fleet.yaml is not a log of `fleet shadow run`" in refused.stderr
+    assert tells(refused.stderr, "fleet.yaml", "fleet shadow run")
     assert (project / "fleet.yaml").read_text(encoding="utf-8") == FLEET

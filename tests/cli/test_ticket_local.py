@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.builders.sentences import tells
 from tests.rigs.local_machines import end_machines
 from tests.rigs.trial import Trial
 
@@ -31,7 +32,7 @@ def test_a_process_on_this_computer_is_given_out_and_ended(project: Path) -> Non
         ]
         trial.apply()
 
-        assert f"trial-powerful-0001 assigned to ticket {number}" in trial.apply()
+        assert tells(trial.apply(), "trial-powerful-0001", "assigned", f"ticket {number}")
 
         trial.do("ticket", "close", number, "--user", "ada")
         assert "delete trial-powerful-0001" in trial.apply()

@@ -130,7 +130,7 @@ def test_another_file_can_be_named(run_fleet: RunFleet, project: Path) -> None:
 
     ran = run_fleet("validate", "--file", "conf/fleet.yaml")
 
-    assert ran.stdout == "conf/fleet.yaml and 1 included file: valid\n"
+    assert tells(ran.stdout, "conf/fleet.yaml", "1 included", "valid")
 
 
 def test_a_recording_that_is_not_there_is_warned_of(run_fleet: RunFleet, project: Path) -> None:

@@ -1,5 +1,6 @@
 """What fails is not tried again and again: provider, quota, errors and boots, over many runs."""
 
+from tests.builders.sentences import tells
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
 SPOT = (
@@ -28,7 +29,7 @@ def test_what_is_out_of_stock_is_not_asked_for_until_its_time_is_over(trial: Tri
     trial.do("apply")
 
     assert len(trial.attempts()) == 2
-    assert "desk is out of stock of ccx33 (2 runs in a row)" in because(trial)
+    assert tells(because(trial), "desk", "stock", "ccx33", "2 runs")
 
 
 def test_what_is_out_of_stock_in_one_pool_is_made_in_the_next_that_fits(trial: Trial) -> None:
@@ -63,7 +64,7 @@ def test_a_quota_that_is_used_up_closes_the_other_pools_of_its_provider_too(tria
     trial.wait_for(big=["1"])
     trial.do("apply")
 
-    assert "the quota at provider desk is used up (once)" in because(trial, "builders")
+    assert tells(because(trial, "builders"), "quota", "provider desk", "used", "once")
 
 
 def test_one_error_does_not_silence_a_pool(trial: Trial) -> None:
@@ -87,7 +88,7 @@ def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
     trial.do("apply")
 
     assert len(trial.attempts()) == 4
-    assert "4 of 4 attempts failed (2 runs in a row)" in because(trial)
+    assert tells(because(trial), "4 of 4", "failed", "2 runs")
 
 
 def test_a_machine_that_never_boots_is_deleted_and_its_image_stops(trial: Trial) -> None:
@@ -102,7 +103,7 @@ def test_a_machine_that_never_boots_is_deleted_and_its_image_stops(trial: Trial)
 
     assert [result for _, result in trial.attempts()] == ["failed", "failed"]
     assert trial.machines() == []
-    assert "failed 2 of its last 2 boots" in because(trial)
+    assert tells(because(trial), "failed", "2", "2 boots")
 
 
 def test_a_boot_that_succeeds_is_remembered_as_such(trial: Trial) -> None:

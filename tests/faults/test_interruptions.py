@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.loopback import Loopback, html
 from tests.rigs.process import RunFleet, clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
@@ -150,7 +151,7 @@ def test_a_second_apply_is_told_who_holds_the_lock(
         unlocked = run_fleet("state", "unlock")
 
     assert (second.returncode, second.stdout) == (1, "")
-    assert "fleet: error: another apply holds the lock of fleet trial: " in second.stderr
+    assert tells(second.stderr, "another apply", "lock", "fleet trial")
     assert f":{first.pid}, since " in second.stderr
     assert second.stderr.endswith("; wait for it to end\n")
     assert (unlocked.returncode, unlocked.stdout) == (4, "")

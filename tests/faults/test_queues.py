@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.debusine import LIST, METRICS, NO_ROWS, metrics, one_page, row
 from tests.rigs.loopback import Answer, Loopback, html, redirect
 from tests.rigs.process import Completed, RunFleet, unwrapped
@@ -47,8 +48,8 @@ def plan_and_apply(run_fleet: RunFleet) -> tuple[Completed, Completed]:
 def assert_unknown(trial: Trial, because: str, planned: Completed, applied: Completed) -> None:
     assert (planned.returncode, applied.returncode) == (1, 1)
     assert "Plan: nothing to change" in planned.stdout
-    assert f"demand of queue work is unknown: {because}" in unwrapped(planned.stdout)
-    assert f"demand of queue work is unknown: {because}" in unwrapped(applied.stdout)
+    assert tells(unwrapped(planned.stdout), "queue work", "unknown", because)
+    assert tells(unwrapped(applied.stdout), "queue work", "unknown", because)
     assert "Traceback" not in planned.stderr + applied.stderr
     assert trial.machines() == ["trial-builders-0001"]
 
