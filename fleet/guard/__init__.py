@@ -192,8 +192,8 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
             if not _is_told(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
                 because = (
-                    f"workers of pool {verdict.pool} get no token: queue {queue} has no `admin`: "
-                    f"{many(len(lacking), 'creation')} withheld"
+                    f"queue {queue} has no `admin`, so workers of pool {verdict.pool} get no "
+                    f"token: {many(len(lacking), 'creation')} withheld"
                 )
                 refused = _refused("unappliable", because, ("queues", queue), _SAY_ADMIN)
                 yield _held(refused, verdict, lacking)

@@ -150,8 +150,8 @@ def _held(
     result = blank.model_copy(
         update={
             "pool": pool,
-            "because": f"{count} to {kind} in {where}, which holds {of}: "
-            f"the first {count - len(later)} now, the rest next run",
+            "because": f"{count} to {kind} in {where} (holds {of}): "
+            f"{count - len(later)} now, {len(later)} in later runs",
             "count": count,
             "of": of,
             "withheld": len(later),
@@ -167,7 +167,7 @@ def _turn(action: Action) -> int:
 _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
 _REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED})
-_ADD = "then add under approvals, in the same merge request:"
+_ADD = "if the change is intended, add under approvals in the same merge request:"
 _RESTORE = "restore the lost data; or, to delete the machines, add under approvals:"
 _CAUSES = {Cause.CONFIG: "a config change", Cause.KNOWLEDGE: "lost data"}
 
@@ -496,6 +496,6 @@ def _way_out(cases: Sequence[_Case], lines: Sequence[str]) -> str:
         start = _RESTORE
     else:
         gone = [f"`previously: {case.pool}`" for case in cases if case.verdict.mode == "removed"]
-        renamed = f", and no new name ({' or '.join(gone)} keeps machines)" if gone else ""
-        start = f"check that the change means this{renamed}; {_ADD}"
+        renamed = f"if a pool was renamed, write {' or '.join(gone)} in it; " if gone else ""
+        start = f"{renamed}{_ADD}"
     return f"{start} {' and '.join(lines)}"

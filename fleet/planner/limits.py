@@ -263,7 +263,9 @@ def _counted(vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held]) -> It
 
 def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
     key = ".".join(map(str, limit.path[2:]))
-    holds = f"{taken} in use, the others assigned by this plan"
+    holds = f"{taken} in use"
+    if taken < limit.most:
+        holds += f", {limit.most - taken} assigned by this plan"
     of = f"queue {limit.desk}" if limit.desk else f"tag {limit.tag}"
     whom = ""
     if limit.of != "total":

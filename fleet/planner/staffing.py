@@ -410,7 +410,7 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
     return (
         f"{name} has {budget.left or 0:.2f} of {rate(budget.limit)} {budget.unit} left "
         f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
-        f"{budget.planned:.2f} planned), and one {what} more needs {need:.2f}"
+        f"{budget.planned:.2f} planned), and the next {what} needs {need:.2f}"
     )
 
 
