@@ -161,7 +161,7 @@ def test_two_causes_are_both_named() -> None:
 
     (because,) = because_of(guard(a_sim_fleet(), plan))
 
-    assert tells(because, "config", "lost")
+    assert tells(because, "config", "and", "lost")
 
 
 def test_a_pool_that_is_only_observed_does_not_end_the_judging() -> None:

@@ -3,6 +3,8 @@
 import re
 from decimal import Decimal
 
+import pytest
+
 from fleet.guard import guard
 from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
@@ -284,6 +286,23 @@ def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
 
     assert tells(pool.because, "workers.spare", "1", "2", "2", "1")
     assert pool.served == 0
+
+
+@pytest.mark.parametrize(("more", "said"), [("1 more", "1 request"), ("2 more", "2 requests")])
+def test_a_pool_counts_all_who_could_run_where_a_guard_leaves_none_served(
+    more: str, said: str
+) -> None:
+    served = a_pool_verdict(
+        create=2, served=2, because=f"2 waiting requests are served here; {more} could run here"
+    )
+    plan = a_plan(actions=creates(2), pools=(served,))
+
+    (none,) = guard(with_guards(throttle={"create": {"count": 0}}), plan).pools
+    (one,) = guard(with_guards(throttle={"create": {"count": 1}}), plan).pools
+
+    assert (none.served, one.served) == (0, 1)
+    assert none.because.startswith(f"{said} ")
+    assert tells(one.because, "1", more)
 
 
 def test_a_request_whose_machine_a_guard_withholds_is_not_served() -> None:

@@ -84,7 +84,7 @@ def test_what_config_removes_later_is_said_beside_what_is_lost() -> None:
 
     plan = guard(LIMITED, a_plan(pools=pools, releases=releases(2)))
 
-    assert tells(plan.guards[0].because, "config", "lost")
+    assert tells(plan.guards[0].because, "config", "and", "lost")
 
 
 def test_an_approval_lets_as_many_pass_as_it_says() -> None:
