@@ -322,18 +322,8 @@ def run_deletion(
     deletion: Deletion,
 ) -> int:
     """Show what would be deleted, or delete it with --apply; return the exit code."""
-    return (_apply_deletion if args.apply else _show_deletion)(
-        args, console, config, sources, deletion
-    )
-
-
-def _show_deletion(
-    args: argparse.Namespace,
-    console: Console,
-    config: Config,
-    sources: Sources,
-    deletion: Deletion,
-) -> int:
+    if args.apply:
+        return _delete(args, console, config, sources, deletion)
     plan = guard(config.fleet, deletion.decide(config.fleet, look(config, sources, console)))
     console.out(
         plan_to_json(plan)
@@ -343,7 +333,7 @@ def _show_deletion(
     return deletion.exit_code(plan)
 
 
-def _apply_deletion(
+def _delete(
     args: argparse.Namespace,
     console: Console,
     config: Config,
