@@ -1,4 +1,5 @@
 """Images: recipe, build, test, publish, promote, prune.
 
-Begin with `bake.py`; `boot.py` tests a version, `stores.py` publishes it.
+Begin with `disk.py` and `bake.py` (build), then `checks.py` and `boot.py` (test), `publish.py`,
+`promote.py`, `prune.py`. `due.py` says which images need a build; `folder.py` is a build on disk.
 """

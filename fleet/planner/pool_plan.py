@@ -132,6 +132,13 @@ class PoolPlan:
         return bool(self.offer.on_demand)
 
     @property
+    def unwanted(self) -> Reason | None:
+        """Return why fleet.yaml no longer wants the pool at all; None when it does."""
+        if self.pool is None:
+            return Reason.POOL_REMOVED
+        return Reason.POOL_DRAINING if self.pool.mode == "drain" else None
+
+    @property
     def price(self) -> Decimal | None:
         """Return what one more machine costs per hour; None when that is not known."""
         ways = [self.option] if self.option else self.options

@@ -1,6 +1,6 @@
 """Tickets: claims to one machine, opened at the command line or by clients of Resalloc.
 
 A ticket is `model/tickets.py`. Begin with `desk` (a queue of tickets), then `handout` (which
-machines are free, why tickets wait) and `assignment` (which ticket is first). `tables` stores,
-`tenancy` says when a machine is used again, `service` and `xml_rpc` serve clients.
+machines are free, why tickets wait) and `assignment` (which ticket is first, and which machine
+may be used again). `tables` stores; `service` and `xml_rpc` serve clients.
 """

@@ -8,7 +8,6 @@ sandbox that is not served (it is blocked, say, or over a limit) keeps nothing.
 from fleet.model.facts import Demand, World
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.order import paid_for
-from fleet.planner.lifecycle.unwanted import unwanted_because
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Reuse, TicketQueue
@@ -21,7 +20,7 @@ def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = Fal
     Before workers are counted for requests (`is_staffed`), all that waits may yet be served.
     """
     reuse = pool_plan.pool.reuse if pool_plan.pool else None
-    if reuse is None or unwanted_because(pool_plan):
+    if reuse is None or pool_plan.unwanted:
         return
     for unit in pool_plan.inventory.having(State.IDLE):
         because = _why_over(world, pool_plan, unit, reuse)

@@ -10,15 +10,14 @@ from fleet.schema.model import TicketQueue
 
 def delete_drained(pool_plan: PoolPlan) -> None:
     """Delete what was observed drained and idle; a busy one stays until it is done."""
-    unwanted = unwanted_because(pool_plan)
     for unit in pool_plan.inventory.having(State.DRAINING):
         due = pool_plan.due.get(unit.name)
         returned = _why_returned(pool_plan, unit)
-        if returned and not unwanted and not due:
+        if returned and not pool_plan.unwanted and not due:
             pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
             continue
         idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
-        reason = unwanted or (due[0] if due else idle)
+        reason = pool_plan.unwanted or (due[0] if due else idle)
         pool_plan.delete(unit, reason, "drained and idle")
     for unit in pool_plan.inventory.having(State.DISABLED):
         because = f"its worker is disabled{gives_back(unit)}"
@@ -37,7 +36,7 @@ def _why_returned(pool_plan: PoolPlan, unit: Unit) -> str:
 
 def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
     """Empty a pool that was removed from fleet.yaml or is told to drain; what runs is finished."""
-    reason = unwanted_because(pool_plan)
+    reason = pool_plan.unwanted
     if reason is None:
         return
     because = (
@@ -73,10 +72,3 @@ def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
     ready = [unit for state in states for unit in order if unit.state is state]
     for unit in ready[: held - limit - len(booting)]:
         pool_plan.drain(unit, Reason.ABOVE_MAX, because)
-
-
-def unwanted_because(pool_plan: PoolPlan) -> Reason | None:
-    """Return why config no longer wants a pool at all; None when it does."""
-    if pool_plan.pool is None:
-        return Reason.POOL_REMOVED
-    return Reason.POOL_DRAINING if pool_plan.pool.mode == "drain" else None
