@@ -12,6 +12,8 @@ import pytest
 from fleet.model.apt_sources import problems
 from tests.ansible.test_debusine_worker import ROLE, play
 
+pytestmark = pytest.mark.slow
+
 HEAD = "Types: deb\nURIs: https://deb.example.org/debusine\nSuites: trixie\nComponents: main\n"
 BLOCK = "PGP PUBLIC KEY BLOCK-----\n"
 KEY = f"-----BEGIN {BLOCK} .\n mDMEZ0u9fxYJ\n -----END {BLOCK}"

@@ -62,6 +62,7 @@ def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
     assert "re2" in loaded_by(tmp_path, "validate")
 
 
+@pytest.mark.slow
 def test_the_simulated_providers_plugin_loads_nothing_that_decides(tmp_path: Path) -> None:
     module = "fleet.clouds.sim.plugin"
     program = f"import sys, {module}; print(*(m for m in sys.modules if m.startswith('fleet.')))"
@@ -73,6 +74,7 @@ def test_the_simulated_providers_plugin_loads_nothing_that_decides(tmp_path: Pat
     assert set(loaded) & {"fleet.reconcile", "fleet.guard", "fleet.explain"} == set()
 
 
+@pytest.mark.slow
 def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
     read = "from fleet.engines.projects import load_project; load_project('aws')"
     command = (sys.executable, "-c", f"import sys; {read}; print(*sys.modules)")
@@ -109,6 +111,7 @@ print("later:", *{name.partition(".")[0] for name in set(sys.modules) - ahead})
     assert set(later) & {*HEAVY, "grpc", "numpy", "google"} <= {"sqlalchemy"}
 
 
+@pytest.mark.slow
 def test_a_store_loads_no_database_but_its_own(tmp_path: Path) -> None:
     opening = "from fleet.state.store import DatabaseStore as S; S('sqlite:///s', 'd').init()"
     command = (sys.executable, "-c", f"import sys; {opening}; print(*sys.modules)")

@@ -105,7 +105,7 @@ NEW = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["missing", "fails and has made"], NEW))
+@pytest.mark.parametrize("name", slow_but(["fails and has made"], NEW))
 def test_what_a_bad_new_made_goes_and_another_is_made_once(name: str, shop: Shop) -> None:
     """What `new` printed is what a ticket is told: a machine without it is of no use."""
     bad = NEW[name]
@@ -168,7 +168,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["missing", "fails"], LISTS))
+@pytest.mark.parametrize("name", slow_but(["fails"], LISTS))
 def test_where_list_is_bad_nothing_is_made_or_deleted(name: str, shop: Shop) -> None:
     assert shop.trial.do("apply")[0] == 0
     before = shop.up()

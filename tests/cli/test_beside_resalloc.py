@@ -101,6 +101,7 @@ def test_a_paused_fleet_beside_a_resalloc_touches_nothing(sides: Sides) -> None:
     assert sides.deleted() == []
 
 
+@pytest.mark.slow
 def test_pools_move_one_after_the_other_and_back_while_both_run(sides: Sides) -> None:
     at_aws = sides.resalloc.take("aws")
     sides.run()

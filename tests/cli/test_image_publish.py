@@ -54,6 +54,7 @@ def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
     assert Path(unquote(disk.removeprefix("file://"))).read_bytes() == some_disk()
 
 
+@pytest.mark.slow
 def test_the_job_of_a_child_pipeline_does_what_is_due(built: Trial) -> None:
     image = DueImage(image="trixie", steps=("publish",), version=VERSION)
     report = DueReport(fleet="trial", time=NOW, images=(image,))

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_serve import Heard, served
 from tests.rigs.process import Completed, RunFleet
 from tests.rigs.resalloc_client import OldClient
@@ -121,6 +123,7 @@ def test_what_is_idle_is_given_out_while_other_pools_make_machines_side_by_side(
     ), console.said
 
 
+@pytest.mark.slow
 def test_a_machine_is_made_while_another_pool_deletes_one(tmp_path: Path) -> None:
     slow = Slow(tmp_path, one=0, two=0)
     go = slow.hold("delete", "one")
@@ -142,6 +145,7 @@ def test_a_machine_is_made_while_another_pool_deletes_one(tmp_path: Path) -> Non
     assert slow.up() == ["two_f0001"]
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_being_cleaned_holds_up_nobody(tmp_path: Path) -> None:
     slow = Slow(tmp_path, one=2, two=1)
     told: list[object] = []
@@ -205,6 +209,7 @@ def test_another_apply_is_refused_while_something_goes_on(
     assert "holds the lock" in told[0].stderr
 
 
+@pytest.mark.slow
 def test_what_is_idle_is_given_out_while_a_list_is_slow(tmp_path: Path) -> None:
     slow = Slow(tmp_path, ready=2, one=0)
     told: list[object] = []

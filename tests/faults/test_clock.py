@@ -15,6 +15,7 @@ from tests.ports.stores import postgres_url
 from tests.rigs.debusine import one_page, row, serving
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.process import Completed, clean_environment
+from tests.rigs.repeats import slow_but
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
@@ -109,7 +110,7 @@ def test_a_run_of_the_future_does_not_count_as_alive(trial: Trial, run_at: RunAt
     assert trial.do("status", "--heartbeat")[0] == 1
 
 
-@pytest.mark.parametrize("ahead", [1, -1], ids=["ahead", "behind"])
+@pytest.mark.parametrize("ahead", slow_but([1], [1, -1]), ids=["ahead", "behind"])
 def test_a_clock_that_differs_from_the_server_s_changes_nothing(
     project: Path, postgres_url: str, run_at: RunAt, ahead: int
 ) -> None:
@@ -159,7 +160,7 @@ def _asks(trial: Trial, **servers: Loopback) -> None:
     trial.init()
 
 
-@pytest.mark.parametrize("minutes", [12, -12], ids=["behind", "ahead"])
+@pytest.mark.parametrize("minutes", slow_but([-12], [12, -12]), ids=["behind", "ahead"])
 def test_a_clock_with_which_no_server_agrees_changes_nothing(
     project: Path, run_at: RunAt, minutes: int
 ) -> None:

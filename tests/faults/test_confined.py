@@ -14,6 +14,7 @@ import pytest
 from fleet.errors import Confined
 from fleet.state.confined import confined
 from tests.rigs.process import clean_environment, fleet_command, run_process
+from tests.rigs.repeats import slow_but
 
 HOSTILE = """\
 fleet: hostile
@@ -99,7 +100,7 @@ def hostile(tmp_path: Path, server: socket.socket) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", slow_but(COMMANDS[:2], COMMANDS), ids=" ".join)
 def test_a_hostile_fleet_yaml_has_nothing_run_or_asked(
     hostile: Path, server: socket.socket, arguments: tuple[str, ...]
 ) -> None:

@@ -105,6 +105,7 @@ def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(
     assert runs == [finished] * len(runs)
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_an_approval_is_spent_for_each_machine_once(
     trial: Trial, struck: Struck
 ) -> None:

@@ -76,6 +76,7 @@ def test_odd_characters_in_the_keys_that_say_where_state_is_are_kept(tmp_path: P
     assert (tmp_path / ODD / "state/embedded.db").is_file()
 
 
+@pytest.mark.slow
 def test_a_user_without_a_name_and_without_a_home_has_a_fleet(tmp_path: Path) -> None:
     if (
         shutil.which("unshare") is None

@@ -19,6 +19,8 @@ from fleet.images.role import (
 )
 from tests.builders.sentences import tells
 
+pytestmark = pytest.mark.slow
+
 HERE = Host("here", {"ansible_connection": "local", "ansible_python_interpreter": sys.executable})
 
 PLAY = """
@@ -84,7 +86,6 @@ def test_the_log_holds_what_ansible_says(played: Played) -> None:
     assert "\x1b" not in played.log
 
 
-@pytest.mark.slow
 def test_a_failing_task_is_named_with_its_place_and_its_output(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
@@ -98,7 +99,6 @@ def test_a_failing_task_is_named_with_its_place_and_its_output(tmp_path: Path) -
     assert "no such package two" in log.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_ansible_gets_neither_the_callers_settings_nor_their_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def test_a_cli_on_path_is_printed(tmp_path: Path, environment: dict[str, str]) -
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_where_it_cannot_be_fetched_it_is_built_and_kept(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -50,6 +51,7 @@ def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str
     assert tells(done.stderr, "go", "PATH")
 
 
+@pytest.mark.slow
 def test_a_build_that_makes_nothing_usable_is_not_kept(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.rigs.process import ROOT, Completed, clean_environment, run_process
+from tests.rigs.repeats import slow_but
 
 COMMAND = (sys.executable, "-m", "simulators.hetzner")
 SERVER = {"name": "one", "server_type": "ccx13", "image": "debian-13"}
@@ -108,7 +109,7 @@ def test_a_state_file_of_something_else_is_named(tmp_path: Path) -> None:
     assert refused.stderr.startswith("cloud.json ")
 
 
-@pytest.mark.parametrize("port", ["65536", "-1", "http"])
+@pytest.mark.parametrize("port", slow_but(["http"], ["65536", "-1", "http"]))
 def test_a_wrong_port_is_a_usage_error(tmp_path: Path, port: str) -> None:
     refused = run(tmp_path, f"--port={port}")
 

@@ -13,6 +13,8 @@ from tests.rigs.loopback import Answer, Loopback, Received, free_ports
 from tests.rigs.process import ROOT
 from tests.walks.walking import Walk
 
+pytestmark = pytest.mark.slow
+
 ADMIN = """#!/bin/sh
 echo "$*" >> told
 """
@@ -75,7 +77,6 @@ def test_moving_from_debusine_s_own_pools(walk: Walk, play: Callable[..., None])
     assert cloud["machines"] == {}
 
 
-@pytest.mark.slow
 def test_moving_from_copr(walk: Walk, play: Callable[..., None]) -> None:
     """Copr itself is a frontend that lists builds, and reads its tags from copr.conf."""
     packages = {"7": ("ping", "chromium"), "9": ("copr-pull-requests:pr:7", "copr-cli")}
@@ -113,7 +114,6 @@ def a_job(number: int, owner: str, project: str, tags: list[str]) -> dict[str, o
     }
 
 
-@pytest.mark.slow
 def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     """Resalloc's own commands are played: it has no machines left once its pool has max 0."""
     walk.add("resalloc-maint", "#!/bin/sh\ntrue\n")
@@ -140,7 +140,6 @@ def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_what_resalloc_s_commands_become(walk: Walk, play: Callable[..., None]) -> None:
     """Scripts and operators of Resalloc do their day's work; no machine is left in the end."""
     (port,) = free_ports(1)
