@@ -119,15 +119,15 @@ _REASONS = (
     (r"/etc/shadow", "the day on which a user was made, which useradd takes from the clock"),
     (
         r"/boot/initrd\.img-.*",
-        "the initrd holds times, which update-initramfs takes from the clock",
+        "update-initramfs writes the clock's times into the initrd",
     ),
     (r"/var/log/.*", "a log of the build"),
     (r"/var/cache/.*", "a cache that a package made at its installation"),
-    (r".*\.pyc", "Python's compiled form of a module holds when the module was written"),
+    (r".*\.pyc", "Python compiles the time of the source file into it"),
     (r"/etc/ssl/certs/java/.*", "a key store with times in it"),
     (r"/var/lib/systemd/.*", "systemd's record of what was set up when"),
 )
-_UNKNOWN = "not known: worth a look, for the same recipe should give the same file"
+_UNKNOWN = "unknown: check it, because the same recipe should give the same file"
 
 
 class Difference(BaseModel):
@@ -447,5 +447,5 @@ def explained(error: str, images: Path) -> str:
 
 
 def _with_log(error: str, order: Order) -> str:
-    where = "" if str(order.log) in error else f"\n{order.log} holds the whole log"
+    where = "" if str(order.log) in error else f"\nthe whole log is in {order.log}"
     return explained(error, order.folder.parent.parent) + where

@@ -189,7 +189,7 @@ def _identity(tree: Tree, _: ImageRecipe) -> Iterator[str]:
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         found = tree.node(path)
         if found and not found.target and tree.text(path).strip() not in ("", "uninitialized"):
-            yield f"{path} holds an id, which all machines would share: empty it"
+            yield f"{path} has an id that all machines would share: empty it"
     name = tree.text("/etc/hostname").strip()
     if name not in ("", "localhost"):
         yield (
@@ -199,7 +199,7 @@ def _identity(tree: Tree, _: ImageRecipe) -> Iterator[str]:
     found = tree.node("/etc/resolv.conf")
     if found and not found.target and _statements(tree.text("/etc/resolv.conf")):
         yield (
-            "/etc/resolv.conf holds the builder's name servers: replace it by a link to "
+            "/etc/resolv.conf has the builder's name servers: replace it by a link to "
             "../run/systemd/resolve/stub-resolv.conf"
         )
     for path, what in (
@@ -221,7 +221,7 @@ def _left_by_apt(tree: Tree, _: ImageRecipe) -> Iterator[str]:
         left = [each for each in tree.names(folder) if each not in kept]
         if left:
             yield (
-                f"{folder} still holds {left[0]}{_and_more(left)}: run `{do}` at the end of the "
+                f"{folder} still has {left[0]}{_and_more(left)}: run `{do}` at the end of the "
                 "build"
             )
     configuration = "/etc/apt/apt.conf.d"
@@ -229,7 +229,7 @@ def _left_by_apt(tree: Tree, _: ImageRecipe) -> Iterator[str]:
         path = f"{configuration}/{name}"
         told = _statements(tree.text(path)).lower()
         if name == "99mmdebstrap" or "check-valid-until" in told or "::proxy" in told:
-            yield f"{path} is how the builder's apt was told to work: {_AGAIN}"
+            yield f"{path} configures the builder's apt: {_AGAIN}"
     if tree.node("/usr/sbin/policy-rc.d"):
         yield f"/usr/sbin/policy-rc.d keeps services from starting: {_AGAIN}"
 
@@ -327,7 +327,7 @@ def _and_more(names: list[str]) -> str:
 _ESP = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
 _LOADERS = (b"BOOTX64.EFI", b"BOOTAA64.EFI", b"BOOTRISCV64.EFI", b"BOOTARM.EFI")
 _NO_LOADER = (
-    "/EFI/BOOT holds no boot loader, or there is no EFI system partition: UEFI starts nothing "
+    "/EFI/BOOT has no boot loader, or there is no EFI system partition: UEFI starts nothing "
     "from this disk; build the image again"
 )
 _SECTOR = 512
@@ -408,7 +408,7 @@ class Ext4:
 
     def _list(self, path: str) -> dict[str, tuple[int, int, int, int, int]]:
         if re.search(r'["\n]', path):
-            raise FileUnreadable(f"the image holds a path that cannot be looked at: {path!r}")
+            raise FileUnreadable(f"the image has a path that cannot be read: {path!r}")
         found = {}
         for line in (
             self._ask(f'ls -p "{path.rstrip("/")}/"').decode(errors="replace").splitlines()

@@ -472,7 +472,11 @@ class _Run:
             raise BuildFailed(
                 f"work request {request.id} at {self._server.url} is {request.status}"
                 f"{f' with {request.result}' if request.result else ''}: its page there shows why"
-                + (f"; its last output:\n{_failure(said)}\n{self._log} holds all" if said else "")
+                + (
+                    f"; its last output:\n{_failure(said)}\nall output is in {self._log}"
+                    if said
+                    else ""
+                )
             )
 
     def take(

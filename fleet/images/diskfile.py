@@ -175,11 +175,11 @@ def newest_kernel(root: Path) -> tuple[Path, Path]:
     """Return the kernel that the root's packages made the default, and its initrd."""
     kernels = sorted((root / "boot").glob("vmlinu[xz]-*"), key=lambda path: path.stat().st_mtime)
     if not kernels:
-        raise FleetError("the root holds no kernel in /boot: no machine could boot it")
+        raise FleetError("the root has no kernel in /boot, so no machine can boot it")
     kernel = kernels[-1]
     initrd = kernel.with_name(f"initrd.img-{kernel.name.partition('-')[2]}")
     if not initrd.exists():
-        raise FleetError(f"the root holds no {initrd.name} in /boot: no machine could boot it")
+        raise FleetError(f"the root has no {initrd.name} in /boot, so no machine can boot it")
     return kernel, initrd
 
 

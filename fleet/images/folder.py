@@ -86,8 +86,8 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
     if not _VERSION.fullmatch(version) or not folder.is_dir():
         known = ", ".join(build.version for build in list_builds(images, image)) or "none"
         raise FileUnreadable(
-            f"{images / image} holds no version {version} (it holds: {known}); "
-            f"`fleet image build {image}` makes one"
+            f"{images / image} has no version {version}; it has: {known}; "
+            f"build one with `fleet image build {image}`"
         )
     return folder, read_manifest(folder)
 
@@ -175,7 +175,7 @@ def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None)
         expected = manifest.files.get(name)
         if expected is None:
             raise FileUnreadable(
-                f"{folder / MANIFEST} names no {name}; it names {', '.join(manifest.files)}"
+                f"{folder / MANIFEST} lacks {name}; it lists {', '.join(manifest.files)}"
             )
         found = measure(folder / name)
         if found != expected:

@@ -246,9 +246,9 @@ class _Listener:
     def failure(self, host: Host, log: Path) -> str:
         """Return what failed, for a person."""
         if self._failed is None:
-            return f"Ansible ended before any task failed on {host.name}; {log} holds all it said"
+            return f"Ansible ended before any task failed on {host.name}; all output is in {log}"
         where, output = self._failed
-        return f"the role failed at {where}:\n{output}\n{log} holds all that Ansible said"
+        return f"the role failed at {where}:\n{output}\nall output is in {log}"
 
     def result(self, seconds: float) -> RoleRun:
         """Return what was done."""

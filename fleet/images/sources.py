@@ -111,7 +111,7 @@ def _usual_lines(suite: str, log: Path) -> list[str]:
     except ProgramFailed as shown:
         lines = [line.strip() for line in shown.output.splitlines()]
         return [line.removeprefix("SOURCE ") for line in lines if line.startswith("SOURCE deb ")]
-    raise FleetError(f"mmdebstrap names no source of {suite}; {_NEXT}")
+    raise FleetError(f"mmdebstrap has no source for {suite}; {_NEXT}")
 
 
 def _mirror_lines(suite: str, mirror: str) -> list[str]:

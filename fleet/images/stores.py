@@ -122,12 +122,12 @@ class StorePublisher:
         found = self._mark(before + MARK)
         if found is None and there:
             raise PublicationRefused(
-                f"{self._shelf.place}/{before} holds files without the mark {MARK}, so it is not "
+                f"{self._shelf.place}/{before} has files without the mark {MARK}, so it is not "
                 "fleet's; move them away"
             )
         if found and (found.fleet, found.sha256) != (wanted.fleet, wanted.sha256):
             raise PublicationRefused(
-                f"{self._shelf.place}/{before} holds another disk, of fleet {found.fleet} with "
+                f"{self._shelf.place}/{before} has another disk, of fleet {found.fleet} with "
                 f"sha256 {found.sha256[:12]}…; delete that folder if nothing uses it"
             )
         if found is None or found.state == "partial":

@@ -43,11 +43,11 @@ class WorldQueue:
             return next(iter(world.queues.values()))
         if name is None:
             raise SourceUnreachable(
-                f"{self._queue.path} holds more than one queue, or none ({names}); "
-                "say which with `queue`"
+                f"{self._queue.path} has several queues, or none ({names}); "
+                "choose one with `queue`"
             )
         if name not in world.queues:
-            raise SourceUnreachable(f"{self._queue.path} holds no queue {name}; it has: {names}")
+            raise SourceUnreachable(f"{self._queue.path} has no queue {name}; it has: {names}")
         return world.queues[name]
 
 

@@ -155,8 +155,8 @@ def rows_of(table: sa.Table) -> Iterator[None]:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = "; ".join(line.strip() for line in str(error).splitlines()[:3])
         raise StoreFailed(
-            f"table {table.name} of the store holds a row that cannot be read: {reason}. Somebody "
-            "else wrote it, or the disk lost it: restore a backup, or take the row out by hand "
+            f"table {table.name} of the store has an unreadable row: {reason}; another program "
+            "wrote it, or the disk is damaged: restore a backup, or delete the row by hand "
             "(docs/how-to/restore-lost-state.md)"
         ) from error
 
@@ -339,8 +339,8 @@ class Database:
     def _damaged(self, reason: str) -> str:
         return (
             f"the store at {self.place} is damaged: {reason}; restore a backup, or move the file "
-            "away and make a new store with `fleet state init`: it will not know pools that are "
-            "no longer in fleet.yaml and still hold machines, nor which stacks are lost "
+            "away and create a new store with `fleet state init`; a new store lacks the pools "
+            "that fleet.yaml no longer has but that still have machines, and the lost stacks "
             "(docs/how-to/restore-lost-state.md)"
         )
 

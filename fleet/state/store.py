@@ -154,7 +154,7 @@ def read_manifest(connection: sa.Connection, image: str, version: str) -> Manife
         return None if text is None else Manifest.model_validate_json(text)
     except ValidationError as error:
         raise StoreFailed(
-            f"the store holds the manifest of image {image} {version} in a form that this fleet "
+            f"the store has the manifest of image {image} {version} in a form that this fleet "
             "cannot read; another release of fleet wrote it"
         ) from error
 
@@ -170,7 +170,7 @@ def _read(record: str) -> Version:
         return Version.model_validate_json(record)
     except ValidationError as error:
         raise StoreFailed(
-            "the store holds an image version in a form that this fleet cannot read; "
+            "the store has an image version in a form that this fleet cannot read; "
             "another release of fleet wrote it"
         ) from error
 

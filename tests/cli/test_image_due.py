@@ -106,7 +106,7 @@ def test_a_build_that_is_elsewhere_is_said_and_not_due(trial: Trial) -> None:
 
     assert code == 0
     assert "nothing is due" in said
-    assert "holds no version" in said
+    assert "has no version" in said
 
 
 def test_a_pipeline_is_written_with_a_job_for_what_is_due(trial: Trial) -> None:

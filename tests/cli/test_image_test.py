@@ -85,7 +85,7 @@ def test_each_problem_is_told_and_written_down(trial: Trial, unfit: Path) -> Non
 
     assert code == 1
     problems = [
-        "/etc/machine-id holds an id, which all machines would share: empty it",
+        "/etc/machine-id has an id that all machines would share: empty it",
         (
             "/etc/hostname says builder-7, the builder's name or one that all machines would "
             "share: write localhost into it"
@@ -173,7 +173,7 @@ def test_a_version_without_a_disk_says_so(trial: Trial, tests: list[object], ins
             1,
             "images/trixie has no version; build one: `fleet image build trixie`",
         ),
-        (["trixie", "1"], 1, "holds no version 1 (it holds: none)"),
+        (["trixie", "1"], 1, "has no version 1; it has: none"),
         (
             ["trixie", "--queue", "work"],
             2,

@@ -93,16 +93,10 @@ def test_a_file_that_is_no_store_is_said_to_be_none(project: Path, run_fleet: Ru
 
     refused = run_fleet("apply")
 
-    assert (refused.returncode, refused.stderr) == (
-        1,
-        (
-            "fleet: error: the store at .fleet/store.db is damaged: file is not a database; "
-            "restore a backup, or move the file away and make a new store with "
-            "`fleet state init`: it will not know "
-            "pools that are no longer in fleet.yaml and still hold machines, nor which "
-            "stacks are lost (docs/how-to/restore-lost-state.md)\n"
-        ),
-    )
+    assert refused.returncode == 1
+    assert ".fleet/store.db is damaged: file is not a database; " in refused.stderr
+    assert "`fleet state init`" in refused.stderr
+    assert "docs/how-to/restore-lost-state.md" in refused.stderr
 
 
 def test_after_a_damaged_store_is_moved_away_a_new_one_finds_the_stacks_again(

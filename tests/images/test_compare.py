@@ -39,7 +39,7 @@ def test_what_nobody_knows_a_reason_for_is_worth_a_look(tmp_path: Path) -> None:
 
     (found,) = compare(listing(one), listing(two))
 
-    assert (found.what, found.why[:9]) == ("mode", "not known")
+    assert (found.what, found.why[:9]) == ("mode", "unknown: ")
 
 
 def test_a_file_of_one_root_only_is_named_with_which(tmp_path: Path) -> None:

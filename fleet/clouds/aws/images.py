@@ -332,7 +332,7 @@ class AwsPublisher:
             if _tags(each).get(f"{MARK}:sha256") != tags[f"{MARK}:sha256"]:
                 what = each.get("ImageId") or each["SnapshotId"]
                 raise PublicationRefused(
-                    f"{what} at AWS holds another disk of {tags[f'{MARK}:image']} "
+                    f"{what} at AWS has another disk of {tags[f'{MARK}:image']} "
                     f"{tags[f'{MARK}:version']}; delete it if nothing uses it"
                 )
         return found[0] if found else None

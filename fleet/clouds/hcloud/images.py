@@ -642,7 +642,7 @@ class HcloudPublisher:
         for each in found:
             if each.labels.get("sha256") != sha256[:SHORT]:
                 raise PublicationRefused(
-                    f"snapshot {each.id} at Hetzner holds another disk of {manifest.image} "
+                    f"snapshot {each.id} at Hetzner has another disk of {manifest.image} "
                     f"{manifest.version}, {each.description}; delete it if nothing uses it"
                 )
         return found[0] if found else None
