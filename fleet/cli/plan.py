@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fleet.apply.config import Config
 from fleet.apply.decide import Decision, decide, load_base, plan_for, priced
+from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_file, add_world
 from fleet.explain.changes import (
     Comparison,
@@ -20,6 +21,7 @@ from fleet.model.digests import config_digest
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
 from fleet.ports import Console
+from fleet.report import words
 from fleet.report.json import plan_to_json, plan_to_terraform_report
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
@@ -64,7 +66,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         LocalFiles().write_text(args.out, plan_to_json(plan))
     if args.gitlab_terraform_report:
         LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
-    console.out(_rendered(args, console, plan, change))
+    now, cadence = SystemClock().now(), decision.config.fleet.cadence
+    age = words.age(plan.time, now, cadence) if args.world else ""
+    console.out(_rendered(args, console, plan, change, age))
     if plan.is_refused:
         return 4
     if plan.unknown:
@@ -108,10 +112,10 @@ def _with_config(plan: Plan, fleet: Fleet) -> Plan:
 
 
 def _rendered(
-    args: argparse.Namespace, console: Console, plan: Plan, change: Comparison | None
+    args: argparse.Namespace, console: Console, plan: Plan, change: Comparison | None, age: str
 ) -> str:
     if args.json:
         return plan_to_json(plan, change)
     if args.markdown:
-        return plan_to_markdown(plan, change)
-    return plan_to_text(plan, colour=console.colour, change=change)
+        return plan_to_markdown(plan, change, age)
+    return plan_to_text(plan, colour=console.colour, change=change, age=age)

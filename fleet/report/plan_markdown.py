@@ -24,10 +24,14 @@ _MOST_OPEN_ROWS = 15
 _MOST_ROWS = 200
 
 
-def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
-    """Return the plan as Markdown: headline, what a change does, tables, long ones folded."""
+def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = "") -> str:
+    """Return the plan as Markdown: headline, what a change does, tables, long ones folded.
+
+    `age` says how old a recorded world is.
+    """
     blocks = [
         *_headline(plan),
+        sentence(age),
         *comparison_blocks(change, plan.included),
         *_unsure(plan),
         *_unserved(plan),

@@ -67,10 +67,15 @@ _MOST_WARNINGS = 10
 _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
 
 
-def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None) -> str:
-    """Return the plan as text for a terminal or a log, above it what a change does."""
+def plan_to_text(
+    plan: Plan, *, colour: bool, change: "Comparison | None" = None, age: str = ""
+) -> str:
+    """Return the plan as text for a terminal or a log, above it what a change does.
+
+    `age` says how old a recorded world is.
+    """
     sections = (
-        _headline(plan),
+        _headline(plan, age),
         _compared(change, plan.included),
         *_notices(plan),
         _unserved(plan),
@@ -106,8 +111,10 @@ def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
         yield from section
 
 
-def _headline(plan: Plan) -> Iterator[Line]:
+def _headline(plan: Plan, age: str) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    if age:
+        yield line(age)
     yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
     if changed := [f"{pool.pool} {_change(pool)}" for pool in plan.pools if _change(pool)]:
         yield line(f"  {words.some_of(changed, shown=_MOST_CHANGED)}")

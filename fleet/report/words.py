@@ -19,7 +19,7 @@ from fleet.model.plan import (
     WorkerVerdict,
 )
 from fleet.model.prices import PriceSource
-from fleet.schema.units import write_count, write_time
+from fleet.schema.units import write_count, write_duration, write_time
 
 many, time = write_count, write_time
 
@@ -272,3 +272,20 @@ def _counts(actions: Sequence[Action], *, always: bool) -> str:
         for kind in ("create", "drain", "delete")
         if always or counted[kind]
     )
+
+
+_SKEW = 600
+"""Seconds that two clocks may differ."""
+
+
+def age(recorded: datetime, now: datetime, cadence: int) -> str:
+    """Return how old a recorded world is, and whether that is too old to judge a change by."""
+    seconds = int((now - recorded).total_seconds())
+    if seconds < -_SKEW:
+        return (
+            f"Observed {write_duration(-seconds)} in the future: a clock is wrong, here or there"
+        )
+    old = f"Observed {write_duration(max(0, seconds))} ago"
+    if seconds > 2 * cadence:
+        return f"{old}, more than twice `cadence` ({write_duration(cadence)}): machines may differ"
+    return old

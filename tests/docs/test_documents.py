@@ -54,6 +54,7 @@ VARIES = (
     (re.compile(r"\b\d+ s\b|\b(\d+ (?:seconds?|minutes?)|now) ago\b|\bnow(?=\s+\d)"), "N s"),
     (re.compile(r"\bserial \d+"), "serial N"),
     (re.compile(r"\b\d+ d old\b"), "N d old"),
+    (re.compile(r"^Observed .*", re.MULTILINE), "Observed N ago"),
     (re.compile(r" +"), " "),
 )
 
