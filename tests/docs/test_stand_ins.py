@@ -35,7 +35,8 @@ def recorded_worlds(*_: object) -> Instead:
 
     def instead(command: str) -> str | None:
         if command == "fleet plan":
-            return f"fleet plan --world {next(worlds)} | grep -v ^Observed"
+            kept = f"fleet plan --world {next(worlds)} | grep -v ^Observed"
+            return f"bash -o pipefail -c '{kept}'"
         return command if command.startswith((*PREPARES, "sed -i")) else None
 
     return instead
