@@ -211,7 +211,7 @@ def images_boot(session: nox.Session) -> None:
 def gitlab(session: nox.Session) -> None:
     """Run the jobs of .gitlab-ci.yml on this machine with gitlab-ci-local."""
     npm = shutil.which("npm")
-    missing = [name for name in ("node", "npm", "rsync") if shutil.which(name) is None]
+    missing = [name for name in ("node", "npm", "rsync", "curl") if shutil.which(name) is None]
     if npm is None or missing:
         skip(session, f"gitlab-ci-local needs {', '.join(missing)}")
         return

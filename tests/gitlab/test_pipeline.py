@@ -2,12 +2,18 @@
 
 import json
 import os
+import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Self
 
 import pytest
+import yaml
 
 from tests.images import mirrors
 from tests.rigs.process import ROOT, Completed, clean_environment, run_process
@@ -37,6 +43,47 @@ ORIGIN = "git@gitlab.example.org:debian/fleet.git"
 IGNORED = "CI_PIPELINE_SOURCE,CI_PROJECT_DIR"
 MERGE_REQUEST = ("--variable", "CI_PIPELINE_SOURCE=merge_request_event")
 SCHEDULE = ("--variable", "CI_PIPELINE_SOURCE=schedule")
+
+
+ARTIFACT = "/api/v4/projects/7/jobs/artifacts/main/raw/world.json.zst"
+TOKEN = "made-up-job-token"
+
+
+class Gitlab(AbstractContextManager["Gitlab"]):
+    """GitLab's API on loopback, as far as a job asks it for an artifact of the default branch."""
+
+    def __init__(self, observed: bytes | None) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        asked = self.asked
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append((self.path, self.headers["JOB-TOKEN"]))
+                self.send_response(404 if observed is None else 200)
+                self.end_headers()
+                self.wfile.write(observed or b"")
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        values = {
+            "CI_API_V4_URL": f"http://127.0.0.1:{self._server.server_port}/api/v4",
+            "CI_DEFAULT_BRANCH": "main",
+            "CI_JOB_TOKEN": TOKEN,
+            "CI_MERGE_REQUEST_PROJECT_ID": "7",
+        }
+        self.variables = [w for n, v in values.items() for w in ("--variable", f"{n}={v}")]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
 
 
 class Pipeline:
@@ -147,19 +194,21 @@ def test_a_merge_request_is_judged_and_changes_no_machine(pipeline: Pipeline) ->
 def test_the_default_branch_is_checked_applied_and_shown(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", "--variable", "CI_PIPELINE_SOURCE=push")
 
-    assert jobs(listed) == {"lint", "validate", "tests", "apply", "pages"}, listed.stderr
+    assert jobs(listed) == {"lint", "validate", "tests", "observe", "apply", "pages"}, (
+        listed.stderr
+    )
 
 
 def test_a_schedule_only_applies_and_shows(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *SCHEDULE)
 
-    assert jobs(listed) == {"apply", "pages"}, listed.stderr
+    assert jobs(listed) == {"observe", "apply", "pages"}, listed.stderr
 
 
 def test_another_schedule_also_asks_which_images_are_due(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *SCHEDULE, "--variable", "FLEET_IMAGES=due")
 
-    assert jobs(listed) == {"apply", "images due", "images", "pages"}, listed.stderr
+    assert jobs(listed) == {"observe", "apply", "images due", "images", "pages"}, listed.stderr
 
 
 def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
@@ -177,7 +226,7 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
             "images-boot",
             "vulnerabilities",
         )
-    } | {"apply", "pages"} == jobs(listed), listed.stderr
+    } | {"observe", "apply", "pages"} == jobs(listed), listed.stderr
 
 
 def test_the_validate_job_leaves_a_code_quality_report(kept: Pipeline) -> None:
@@ -197,22 +246,36 @@ def target_branch(address: str) -> tuple[str, ...]:
     )
 
 
-def test_the_plan_job_says_what_the_change_does(kept: Pipeline) -> None:
+@pytest.fixture
+def gitlab(kept: Pipeline) -> Iterator[Gitlab]:
+    """Return a GitLab that has what the default branch observed."""
+    ran = kept.run("observe", *SCHEDULE)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    observed = kept.checkout / "world.json.zst"
+    with Gitlab(observed.read_bytes()) as server:
+        observed.unlink()
+        yield server
+
+
+def test_the_plan_job_says_what_the_change_does(kept: Pipeline, gitlab: Gitlab) -> None:
     kept.change("max: 2, min: 1", "max: 2, min: 2")
     left = ("--variable", f"CI_MERGE_REQUEST_DIFF_BASE_SHA={kept.git('rev-parse', 'main')}")
+    target = target_branch(f"file://{kept.checkout}")
 
-    ran = kept.run("plan", *MERGE_REQUEST, *left, *target_branch(f"file://{kept.checkout}"))
+    ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *left, *target)
 
+    assert gitlab.asked == [(f"{ARTIFACT}?job=observe", TOKEN)]
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    assert re.search("^Observed .* ago$", plan, re.MULTILINE)
     assert "#### Effect of this change: " in plan
     assert "| pool `builders` | 1 more to create, 2 instead of 1, ccx33, " in plan
 
 
-def test_the_plan_job_plans_also_where_the_target_branch_cannot_be_had(kept: Pipeline) -> None:
+def test_the_plan_job_plans_also_without_the_target_branch(kept: Pipeline, gitlab: Gitlab) -> None:
     nowhere = f"file://{kept.checkout}/nowhere"
 
-    ran = kept.run("plan", *MERGE_REQUEST, *target_branch(nowhere))
+    ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target_branch(nowhere))
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "the target branch cannot be fetched" in ran.stdout
@@ -220,8 +283,12 @@ def test_the_plan_job_plans_also_where_the_target_branch_cannot_be_had(kept: Pip
     assert "#### Effect of this change: unknown" in plan
 
 
-def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> None:
-    ran = kept.run("plan", *MERGE_REQUEST, *target_branch(f"file://{kept.checkout}"))
+def test_the_plan_job_leaves_markdown_and_a_terraform_report(
+    kept: Pipeline, gitlab: Gitlab
+) -> None:
+    target = target_branch(f"file://{kept.checkout}")
+
+    ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
@@ -229,6 +296,37 @@ def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> 
     assert "#### No effect" in plan
     report = json.loads((kept.checkout / "terraform.json").read_text(encoding="utf-8"))
     assert report == {"create": 1, "update": 0, "delete": 0}
+
+
+def test_the_plan_job_runs_and_asks_nothing_that_a_merge_request_names(
+    kept: Pipeline, gitlab: Gitlab, tmp_path: Path
+) -> None:
+    canary = tmp_path / "canary"
+    token = f"{{command: [touch, {canary}]}}"
+    cloud = f"cloud: {{kind: hcloud, location: fsn1, token: {token}}}"
+    kept.change("desk: {kind: sim}", f"desk: {{kind: sim}}\n  {cloud}")
+    target = target_branch(f"file://{kept.checkout}")
+
+    ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert not canary.exists()
+
+
+def test_the_plan_job_fails_where_nothing_was_observed_yet(kept: Pipeline) -> None:
+    with Gitlab(None) as gitlab:
+        ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables)
+
+    assert ran.returncode != 0
+    assert "run a pipeline of main first" in ran.stdout
+
+
+def test_no_job_of_a_merge_request_has_an_environment(pipeline: Pipeline) -> None:
+    config = yaml.safe_load((pipeline.checkout / ".gitlab-ci.yml").read_text(encoding="utf-8"))
+
+    judging = jobs(pipeline.run("--list-csv", *MERGE_REQUEST))
+
+    assert [name for name in sorted(judging) if "environment" in config[name]] == []
 
 
 def test_the_apply_job_makes_the_machines_and_the_pages_job_shows_them(kept: Pipeline) -> None:
