@@ -225,7 +225,7 @@ def test_only_a_pool_that_makes_machines_takes_some(
     assert tells(refusal(fleet=a_sim_fleet(pools=pools)), *says)
 
 
-def test_after_the_adoption_nothing_is_made_anew() -> None:
+def test_after_the_adoption_nothing_is_replaced() -> None:
     (adopted,) = judged().machines
     machine = adopted.machine.model_copy(
         update={"pool": "builders", "digest": adopted.inputs.labels["digest"]}

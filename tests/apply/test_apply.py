@@ -303,7 +303,7 @@ def test_a_machine_that_is_let_pass_again_is_spent_once(bench: Bench) -> None:
     assert spent(bench) == 1
 
 
-def test_another_machine_of_the_same_name_is_spent_anew(bench: Bench) -> None:
+def test_another_machine_of_the_same_name_is_charged_again(bench: Bench) -> None:
     for _ in range(2):
         bench.apply(a_create(worker=FIRST), approvals=passing(FIRST))
         bench.apply(a_delete(worker=FIRST, registry="desk"))

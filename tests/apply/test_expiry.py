@@ -63,20 +63,20 @@ def due(fleet: Fleet, world: World) -> list[str]:
     ("expires", "is_due"),
     [(None, True), (PAST, True), (NOW + timedelta(hours=23), True), (COMING, False)],
 )
-def test_a_run_extends_what_it_has_not_vouched_for_long_enough(
+def test_a_run_extends_an_expiry_that_is_too_near(
     expires: datetime | None, *, is_due: bool
 ) -> None:
     assert due(DAILY, with_expiry(a_worker(), expires=expires)) == [FIRST] * is_due
 
 
-def test_what_a_run_vouches_for_holds_at_least_as_long_as_it_says_after_it() -> None:
+def test_an_expiry_lasts_at_least_as_long_as_it_says_after_the_run() -> None:
     until = extended(DAILY, NOW)
 
     assert until - NOW == timedelta(hours=30)
     assert due(DAILY, with_expiry(a_worker(), expires=until)) == []
 
 
-def test_a_machine_that_no_stack_holds_is_vouched_for_by_nobody() -> None:
+def test_a_machine_without_a_stack_gets_no_new_expiry() -> None:
     world = with_expiry(a_worker(), stacks={"builders": a_stack(provider="desk")})
 
     assert due(DAILY, world) == []

@@ -140,7 +140,7 @@ def test_what_machines_use_stays_without_its_key_and_that_is_said() -> None:
     assert said.endswith("in use")
 
 
-def test_what_machines_use_is_not_made_anew() -> None:
+def test_what_machines_use_is_not_replaced() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.anew = {"debian-ci-hetzner-network"}
 
@@ -151,7 +151,7 @@ def test_what_machines_use_is_not_made_anew() -> None:
     assert desk.engine.runs == 0
 
 
-def test_what_is_made_beside_a_part_that_machines_use_is_not_made_anew() -> None:
+def test_what_is_made_beside_a_used_part_is_not_replaced() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.besides = [Step(worker="debian-ci-hetzner-network-subnet", operation="replace")]
 
@@ -161,7 +161,7 @@ def test_what_is_made_beside_a_part_that_machines_use_is_not_made_anew() -> None
     assert tells(trouble.error, "replace", "debian-ci-hetzner-network-subnet")
 
 
-def test_what_instances_share_beside_their_template_is_not_made_anew() -> None:
+def test_what_instances_share_beside_their_template_is_not_replaced() -> None:
     fleet = a_fleet(providers={"hetzner": {"kind": "aws", "region": "eu-central-1"}})
     desk = TicketDesk(laid(fleet))
     (template,) = parts_of(fleet, "hetzner")
@@ -198,7 +198,7 @@ STRAY = a_machine(name="debian-ci-builders-0007", id="hcloud-7")
         (Unknown(unknown="it timed out"), "it timed out"),
     ],
 )
-def test_what_a_machine_may_use_that_no_stack_records_is_not_made_anew(
+def test_a_part_that_an_unrecorded_machine_may_use_is_not_replaced(
     listing: Listing | Unknown, because: str
 ) -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
@@ -221,7 +221,7 @@ def test_what_a_machine_may_use_that_no_stack_records_stays_without_its_key() ->
     assert "debian-ci-builders-0007" in said
 
 
-def test_what_nobody_uses_may_be_made_anew() -> None:
+def test_unused_parts_may_be_replaced() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.anew = {"debian-ci-hetzner-network"}
 
@@ -311,7 +311,7 @@ def under_saved(before: Fleet, after: Fleet, anew: str) -> tuple[int, tuple[str,
     return len(saved.actions), drift
 
 
-def test_a_saved_plan_that_names_what_was_made_anew_since_is_outdated() -> None:
+def test_a_saved_plan_that_names_a_replaced_part_is_outdated() -> None:
     before, after = (sharing.a_sharing_fleet(**each) for each in (ASKED, WIDER))
 
     planned, drift = under_saved(before, after, "debian-ci-hetzner-network")

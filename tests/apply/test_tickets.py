@@ -277,5 +277,5 @@ def test_what_is_told_is_not_filled_in_again() -> None:
     assert fill("{data}", TOLD | {"data": "{name}"}) == "{name}"
 
 
-def test_what_nothing_is_told_of_is_empty() -> None:
+def test_what_nothing_is_written_of_is_empty() -> None:
     assert fill("[{data}]", {"name": "m-1"}) == "[]"

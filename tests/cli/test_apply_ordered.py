@@ -171,7 +171,7 @@ def test_a_pool_that_is_no_longer_in_fleet_yaml_may_be_named(trial: Trial) -> No
     assert "~ drained 1: trial-big-0001" in said
 
 
-def test_a_pool_that_nobody_knows_is_refused_with_those_that_are_known(trial: Trial) -> None:
+def test_an_unknown_pool_is_refused_with_the_known_ones(trial: Trial) -> None:
     code, said = trial.do("apply", "--pool", "bgi")
 
     assert code == 2

@@ -93,7 +93,7 @@ def test_no_secret_of_our_environment_reaches_a_process(
         ({}, False),
     ],
 )
-def test_a_new_machine_is_vouched_for_and_names_the_commit_that_ci_says(
+def test_a_new_machine_has_an_expiry_and_the_commit_of_ci(
     environment: dict[str, str],
     commit: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:

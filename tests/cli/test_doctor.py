@@ -36,7 +36,7 @@ def looking(project: Path, server: Replay) -> Path:
 
 
 @pytest.mark.usefixtures("looking")
-def test_a_viewers_token_is_enough_to_learn_what_waits_in_vain_and_how_long(
+def test_a_viewers_token_shows_what_can_never_run_and_how_long_it_waits(
     run_fleet: RunFleet,
 ) -> None:
     said = run_fleet("doctor", env={"TOKEN": TOKEN})

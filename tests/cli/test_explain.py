@@ -122,7 +122,7 @@ def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet
     ("kind", "known"),
     [("request", "work/1, work/2"), ("pool", "big, builders"), ("worker", "trial-builders-0001")],
 )
-def test_a_name_that_nobody_knows_is_answered_with_those_that_are_known(
+def test_an_unknown_name_is_answered_with_the_known_ones(
     trial: Trial, run_fleet: RunFleet, kind: str, known: str
 ) -> None:
     trial.wait_for("1")

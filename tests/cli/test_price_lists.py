@@ -117,7 +117,7 @@ def test_a_type_that_only_hetzner_knows_is_bought(asked: Asked) -> None:
     }
 
 
-def test_a_type_that_nobody_knows_is_warned_of_and_not_bought(asked: Asked) -> None:
+def test_an_unknown_type_is_warned_of_and_not_bought(asked: Asked) -> None:
     write("ccx34")
 
     plan = asked.plan()

@@ -103,7 +103,7 @@ def test_what_could_not_be_read_is_said_and_is_not_no_orphans(used: Trial) -> No
 # rebuild
 
 
-def test_a_lost_store_and_lost_stacks_are_made_anew_and_no_machine_is_touched(
+def test_a_lost_store_and_stacks_are_rebuilt_and_no_machine_changes(
     used: Trial,
 ) -> None:
     machines = used.cloud.path.read_bytes()
@@ -153,7 +153,7 @@ def test_the_same_as_json(used: Trial) -> None:
     assert found["charged"] == "0"
 
 
-def test_stacks_that_were_lost_alone_are_forgotten_and_made_anew(used: Trial) -> None:
+def test_stacks_that_were_lost_alone_are_forgotten_and_rebuilt(used: Trial) -> None:
     lose(used, "embedded.db")
 
     code, said = used.do("state", "rebuild", "--apply")
@@ -252,7 +252,7 @@ def test_a_ledger_that_was_not_lost_is_not_charged_again(used: Trial) -> None:
     assert spent(used) == before
 
 
-def test_approvals_count_as_used_up_since_nobody_knows_how_far_they_are(used: Trial) -> None:
+def test_approvals_of_unknown_use_count_as_used_up(used: Trial) -> None:
     lose(used)
     approval = (
         "approvals: [{guard: delete, pool: builders, count: 3, reason: fair, expires: 2099-01-01}]"

@@ -104,7 +104,7 @@ def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
     assert [(each["pool"], each["drained"]) for each in done["stacks"]] == [("builders", [FIRST])]
 
 
-def test_an_apply_vouches_again_and_nothing_is_swept(dead: Trial) -> None:
+def test_an_apply_extends_the_expiry_and_nothing_is_swept(dead: Trial) -> None:
     dead.wait_for("1")
     dead.apply()
 

@@ -167,7 +167,7 @@ def test_arguments_that_do_not_go_together_are_wrong_usage(
 
 
 @pytest.mark.usefixtures("ruled")
-def test_a_request_that_nobody_knows_is_a_failure(run_fleet: RunFleet) -> None:
+def test_an_unknown_request_is_a_failure(run_fleet: RunFleet) -> None:
     failed = run_fleet("tags", "explain", "--request", "99")
 
     assert (failed.returncode, failed.stdout) == (1, "")

@@ -11,7 +11,7 @@ from tests.rigs.trial import Trial
 STRAY = "trial-powerful-0007"
 
 
-def test_a_machine_that_nobody_knows_goes_at_the_second_listing(project: Path) -> None:
+def test_an_unknown_machine_goes_at_the_second_listing(project: Path) -> None:
     trial = Trial(project)
     trial.write(ticket_yaml())
     trial.init()

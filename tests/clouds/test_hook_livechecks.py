@@ -43,12 +43,12 @@ def test_how_many_it_takes_is_said_in_fleet_yaml(folder: Path) -> None:
     assert states(folder, NOW, livecheck_failures=1)[0] is MachineState.FAILED
 
 
-def test_whoever_looks_often_counts_a_failure_once(folder: Path) -> None:
+def test_frequent_looks_count_a_failure_once(folder: Path) -> None:
     for _ in range(5):
         assert states(folder, NOW)[0] is MachineState.RUNNING
 
 
-def test_one_that_works_again_begins_anew(folder: Path) -> None:
+def test_one_that_works_again_starts_at_zero(folder: Path) -> None:
     states(folder, NOW, livecheck_failures=2)
     write_hooks(folder, livecheck="exit 0")
     states(folder, NOW + STEP, livecheck_failures=2)
@@ -78,7 +78,7 @@ def test_a_clock_that_was_set_back_does_not_stop_the_checks(folder: Path) -> Non
     assert states(folder, NOW, livecheck_failures=2)[0] is MachineState.FAILED
 
 
-def test_a_machine_of_the_same_id_that_was_gone_meanwhile_begins_anew(folder: Path) -> None:
+def test_a_machine_of_the_same_id_that_was_gone_begins_again(folder: Path) -> None:
     states(folder, NOW, livecheck_failures=2)
     cloud = hooks_over(folder)
     cloud.delete("debian-builders-0001")

@@ -99,6 +99,6 @@ def test_a_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> Non
     assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
 
 
-def test_a_worker_that_nobody_knows_is_named(cloud: LocalWorkers) -> None:
+def test_an_unknown_worker_is_named(cloud: LocalWorkers) -> None:
     with pytest.raises(SourceUnreachable, match="worker debian-builders-0009 is unreachable"):
         cloud.drain("debian-builders-0009")

@@ -275,7 +275,7 @@ def test_a_worker_that_is_withheld_names_the_guard() -> None:
     assert ("guards", "refuse", "delete") in [reason.path for reason in found.reasons]
 
 
-def test_nobody_knows_a_name_that_is_not_there() -> None:
+def test_a_name_that_is_not_there_is_unknown() -> None:
     fleet, world = a_sim_fleet(), a_sim_world()
     plan = planned(fleet, world)
 

@@ -38,7 +38,7 @@ def seen(
     )
 
 
-def test_of_a_machine_with_a_ticket_nobody_knows_when_its_client_closes_it() -> None:
+def test_the_end_of_a_ticket_with_a_machine_is_unknown() -> None:
     fleet = a_ticket_fleet()
     had = a_ticket(7, machine=NAME, state="ready", sandbox="s", heard_at=NOW)
     machine = a_machine(name=NAME, pool="powerful", type="ccx63", id="1")

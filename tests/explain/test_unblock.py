@@ -76,7 +76,7 @@ def test_a_served_request_needs_nothing() -> None:
     assert steps(a_sim_fleet(), ASKING) == []
 
 
-def test_a_request_that_nobody_knows_is_suggested_nothing() -> None:
+def test_an_unknown_request_gets_no_suggestion() -> None:
     assert steps(a_sim_fleet(), ASKING, "debian/9") == []
 
 

@@ -55,7 +55,7 @@ def test_a_machine_of_last_month_is_billed_for_both_months() -> None:
     assert told.cost_so_far == 40 * 24 * Decimal("0.2227")
 
 
-def test_what_nobody_knows_is_not_told() -> None:
+def test_unknown_facts_are_not_reported() -> None:
     world = a_building_world(a_worker(busy=True), type="ccx99")
 
     told = facts(a_fleet(), world)

@@ -100,7 +100,7 @@ def test_what_is_late_is_unknown_and_what_is_not_is_told(silent: _Silent) -> Non
     assert "0.1 s" in late.demand.unknown
 
 
-def test_whoever_is_asked_after_the_deadline_says_which_source_used_it_up(
+def test_a_source_after_the_deadline_names_the_one_that_used_it_up(
     silent: _Silent,
 ) -> None:
     prices = FakePriceReader(None)

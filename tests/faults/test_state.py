@@ -66,7 +66,7 @@ def test_a_plan_without_a_store_says_that_nothing_is_known(
     assert tells(planned.stdout, "stacks", "unknown", "store", ".fleet/store.db")
 
 
-def test_a_store_made_anew_over_old_stacks_changes_nothing(trial: Trial) -> None:
+def test_a_new_store_over_old_stacks_changes_nothing(trial: Trial) -> None:
     (trial.folder / ".fleet/store.db").unlink()
     trial.init()
 

@@ -32,7 +32,7 @@ def test_a_file_that_differs_is_explained(tmp_path: Path) -> None:
     assert tells(found.why, "useradd")
 
 
-def test_what_nobody_knows_a_reason_for_is_worth_a_look(tmp_path: Path) -> None:
+def test_a_difference_of_unknown_reason_has_to_be_checked(tmp_path: Path) -> None:
     one = a_root(tmp_path / "one", {"etc/strange": "1"})
     two = a_root(tmp_path / "two", {"etc/strange": "1"})
     (two / "etc/strange").chmod(0o755)

@@ -59,7 +59,7 @@ def test_the_key_of_a_killed_run_goes_with_the_next_and_one_in_use_stays(place: 
         assert sorted(place.iterdir()) == sorted([first.folder, second.folder])
 
 
-def test_a_folder_that_another_run_takes_for_left_at_once_is_made_anew(
+def test_a_folder_that_another_run_removes_at_once_is_made_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, made = tempfile.mkdtemp, list[Path]()

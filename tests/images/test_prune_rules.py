@@ -147,7 +147,7 @@ def test_nothing_goes_because_a_listing_failed(world: dict[str, object], said: s
     assert tells(reasons[V1], said, "unknown")
 
 
-def test_where_a_provider_left_fleet_yaml_nobody_knows_who_boots_it() -> None:
+def test_users_of_an_image_are_unknown_if_a_provider_left_fleet_yaml() -> None:
     elsewhere = {"gone": Publication(id="id-1", at=NOW, verified=True)}
 
     reasons = kept(quiet(), version(V1, publications=elsewhere), *OLD[1:])

@@ -141,5 +141,5 @@ def test_a_source_without_suites_is_known_by_its_release_file(mirror: Loopback) 
     assert state_of(source) is not None
 
 
-def test_nobody_knows_the_state_of_a_source_that_only_the_image_reaches() -> None:
+def test_a_source_that_only_the_image_reaches_has_an_unknown_state() -> None:
     assert state_of("Types: deb\nURIs: file:/srv/debs\nSuites: trixie\nComponents: main") is None

@@ -41,7 +41,7 @@ def test_a_machine_pays_no_more_in_a_month_than_its_cap() -> None:
     assert bill(capped, 31 * 86400) == 624
 
 
-def test_the_cap_begins_anew_with_each_month() -> None:
+def test_the_cap_begins_again_with_each_month() -> None:
     capped = Tariff(price=Decimal(1), increment=3600, cap=Decimal(10))
     month = NOW + timedelta(hours=50)
     life = Life(capped, created_at=NOW, month=month)

@@ -79,7 +79,7 @@ def test_whom_a_machine_is_for_and_how_much_waits_make_no_difference() -> None:
     assert find_drift(saved, now) == ()
 
 
-def test_labels_that_each_run_writes_anew_make_no_difference() -> None:
+def test_labels_that_each_run_rewrites_make_no_difference() -> None:
     saved = a_create(inputs=some_inputs(labels={"digest": "a", "expires": "1", "commit": "1"}))
     now = a_create(inputs=some_inputs(labels={"digest": "a", "expires": "2", "commit": "2"}))
 

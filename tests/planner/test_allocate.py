@@ -264,7 +264,7 @@ def test_a_closed_place_is_as_if_a_request_did_not_fit_it() -> None:
     assert served(allocation) == {CHEAP: ["b1"]}
 
 
-def test_whoever_is_served_at_a_place_is_listed_in_the_order_of_ranks() -> None:
+def test_requests_served_at_a_place_are_listed_in_the_order_of_ranks() -> None:
     allocation = solved(
         [a_place(CHEAP)], [a_group("a", 1, CHEAP, rank=2), a_group("b", 1, CHEAP, rank=1)]
     )

@@ -83,7 +83,7 @@ def test_of_one_rank_those_who_came_first_are_served() -> None:
     assert sorted(allocation.unserved) == [f"g{number:04}" for number in range(300, SIZE)]
 
 
-def test_whoever_is_left_is_told_every_limit_that_stops_it_at_each_place() -> None:
+def test_a_request_left_over_names_every_limit_at_each_place() -> None:
     cheap, dear = a_limit(100, CHEAP), a_limit(50, DEAR)
 
     allocation = solved(many(1.0, CHEAP, DEAR, FREE), cheap, dear)

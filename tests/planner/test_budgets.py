@@ -182,7 +182,7 @@ def test_machines_of_a_silent_provider_reserve_as_their_stack_records_them() -> 
     assert these(today.reserved, tomorrow.reserved) == (16, 24)
 
 
-def test_nothing_is_left_where_nobody_knows_what_a_pool_holds() -> None:
+def test_nothing_is_left_where_a_pool_s_machines_are_unknown() -> None:
     silent = Unknown(unknown="no answer")
     world = a_spent_world(providers={"desk": silent}, stacks={"builders": silent})
 

@@ -48,7 +48,7 @@ def test_only_the_latest_runs_count() -> None:
     assert warned(500, 400, 300, 200, 40, 30, 20, 10) == []
 
 
-def test_runs_that_nobody_knows_of_are_no_warning() -> None:
+def test_unknown_runs_are_no_warning() -> None:
     world = a_sim_world(runs=Unknown(unknown="the store does not answer"))
 
     assert reconcile(TENTH, world).warnings == ()

@@ -43,7 +43,7 @@ def test_a_machine_for_a_request_costs_boot_idle_time_two_runs_and_work() -> Non
     )
 
 
-def test_work_of_which_nobody_knows_how_long_it_runs_is_weighed_as_an_hour() -> None:
+def test_work_of_unknown_duration_is_weighed_as_an_hour() -> None:
     assert cost_of(a_budgeted_fleet(), waiting(a_request())) == cents(TAIL + 1)
 
 
@@ -149,7 +149,7 @@ def test_a_busy_worker_counts_with_the_part_of_target_wait_in_which_it_is_free(
     assert len(plan.actions) == machines
 
 
-def test_a_busy_worker_is_not_counted_on_where_nobody_knows_when_it_is_free() -> None:
+def test_a_busy_worker_of_unknown_end_is_not_counted_on() -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
     request = a_request(expected_seconds=1)
 

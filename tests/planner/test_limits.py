@@ -79,7 +79,7 @@ def test_each_of_somebody_has_a_limit_of_its_own(key: str, field: str) -> None:
     assert {path for _, path in why_not(plan)} == {("tags", POWER, "limits", "per", key)}
 
 
-def test_those_of_whom_nobody_knows_who_they_are_count_together() -> None:
+def test_requests_of_unknown_people_count_together() -> None:
     plan = reconcile(
         powerful(limits={"per": {"submitter": 2}}), a_sim_world(requests=asking(5, requester=None))
     )
@@ -162,7 +162,7 @@ def test_a_tag_that_cannot_be_had_is_dropped_after_its_time() -> None:
     assert made(waiting(fleet, 2.1), "builders") == 1
 
 
-def test_a_dropped_tag_is_told_of() -> None:
+def test_a_dropped_tag_is_reported() -> None:
     signature, *_ = waiting(powerful(max=0, **OTHERWISE), 2.1).signatures
 
     assert (signature.required, signature.dropped) == ((POWER,), (POWER,))
@@ -255,7 +255,7 @@ def budgeted(**durations: str) -> Fleet:
     return a_sim_fleet(pools={"builders": pool}, durations=durations)
 
 
-def test_what_runs_for_nobody_knows_how_long_is_told_of_where_it_costs_a_budget() -> None:
+def test_work_of_unknown_duration_is_reported_if_it_costs_a_budget() -> None:
     plan = reconcile(budgeted(), five())
 
     (warning,) = plan.warnings
@@ -268,7 +268,7 @@ def test_what_runs_for_a_known_time_is_not_told_of() -> None:
     assert reconcile(patient(None), five()).warnings == ()
 
 
-def test_a_target_wait_that_nothing_rests_on_is_told_of() -> None:
+def test_a_target_wait_that_has_no_effect_is_reported() -> None:
     (warning,) = reconcile(patient("1h"), five()).warnings
 
     assert warning.rule == "unknown-duration"
@@ -328,13 +328,13 @@ def test_a_limit_in_all_is_nobody_s() -> None:
     assert plan.limits[0].path == (*PATH, "total")
 
 
-def test_who_has_machines_and_asks_for_no_more_is_told_of_too() -> None:
+def test_who_has_machines_and_asks_for_no_more_is_reported_too() -> None:
     plan = decided(busy(1, requester="eve"), busy(2, requester="eve"), per={"submitter": 2})
 
     assert figures(plan) == [("eve", 2, 0, 0)]
 
 
-def test_work_of_which_nobody_knows_whose_it_is_counts_for_each() -> None:
+def test_work_of_unknown_owner_counts_for_each() -> None:
     plan = decided(
         busy(1), busy(2, task="sbuild"), requests=(asked(1, "ada"),), per={"submitter": 3}
     )

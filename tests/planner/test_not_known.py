@@ -50,7 +50,7 @@ def test_a_queue_that_was_not_read_is_named() -> None:
     assert reconcile(a_fleet(), world).unread == ("debian",)
 
 
-def test_without_a_registry_nobody_knows_what_the_workers_do() -> None:
+def test_without_a_registry_the_work_of_workers_is_unknown() -> None:
     silent = a_reading().model_copy(update={"workers": SILENT})
     absent = a_reading().model_copy(update={"workers": None})
 

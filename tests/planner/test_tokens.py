@@ -274,7 +274,7 @@ def test_a_drain_needs_no_machine_s_token() -> None:
     assert isinstance(action, Drain)
 
 
-def test_a_queue_that_makes_machines_by_itself_too_is_told_of() -> None:
+def test_a_queue_that_makes_machines_by_itself_too_is_reported() -> None:
     world = a_debusine_world(machines=(), rivals=("own-amd64",))
 
     plan = planned(a_debusine_fleet(), world)

@@ -243,7 +243,7 @@ def test_a_program_younger_than_the_lock_only_has_its_owner_s_number(
 
 
 @pytest.mark.parametrize("owner", [("elsewhere", 1), (socket.gethostname(), None)])
-def test_of_an_owner_that_nobody_here_can_see_nobody_knows(
+def test_an_owner_that_cannot_be_seen_here_is_unknown(
     tmp_path: Path, owner: tuple[str, int | None]
 ) -> None:
     objects = opened(f"file://{tmp_path}")

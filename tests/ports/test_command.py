@@ -179,7 +179,7 @@ def test_a_secret_is_masked_in_every_form(tmp_path: Path, form: str) -> None:
     assert form[4:-4] not in said
 
 
-def test_whoever_interrupts_ends_it_too(tmp_path: Path) -> None:
+def test_an_interrupt_ends_it_too(tmp_path: Path) -> None:
     def interrupt() -> None:
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         os.kill(os.getpid(), signal.SIGINT)
@@ -217,7 +217,7 @@ def test_a_command_is_ended_when_fleet_ends_and_none_is_begun_then(tmp_path: Pat
     assert not new.value.started
 
 
-def test_whoever_interrupts_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupt_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 

@@ -92,7 +92,7 @@ def test_an_open_ticket_is_demand(place: tuple[TicketDesk, Client]) -> None:
     assert workers_of(desk) == ()
 
 
-def test_what_is_told_of_a_ticket_comes_back_whole(place: tuple[TicketDesk, Client]) -> None:
+def test_what_is_written_of_a_ticket_comes_back_whole(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     asked = a_ticket(
         1,

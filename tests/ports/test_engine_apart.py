@@ -185,7 +185,7 @@ def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apar
     asking.join()
 
 
-def test_helpers_end_with_whoever_started_them(apart: Apart) -> None:
+def test_helpers_end_with_their_parent(apart: Apart) -> None:
     with pytest.raises(StackFailed) as failed:
         apart.up("secret", text="x")
     helper = int(failed.value.failed["secret"])

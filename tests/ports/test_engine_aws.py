@@ -168,7 +168,7 @@ def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: Aws
     assert group["GroupName"] == part.name
 
 
-def test_what_was_made_of_a_template_and_is_in_no_state_is_made_anew(rig: AwsRig) -> None:
+def test_what_was_made_of_a_template_without_a_state_is_made_again(rig: AwsRig) -> None:
     (part,) = parts_of(FLEET, "amazon")
     rig.base().up(BASE, [], quiet)
     mark = {"ResourceType": "security-group", "Tags": tag_list({"fleet": "debian"})}

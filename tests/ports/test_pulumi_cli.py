@@ -40,7 +40,7 @@ def test_a_built_one_is_found_in_the_cache(tmp_path: Path, environment: dict[str
     assert find_cli(environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}) == kept
 
 
-def test_one_is_found_where_nobody_knows_a_home(tmp_path: Path) -> None:
+def test_one_is_found_where_the_home_is_unknown(tmp_path: Path) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
 
     assert find_cli({"PATH": str(tmp_path / "bin"), "HOME": "~no-such-user"}) == cli
@@ -89,7 +89,7 @@ def test_one_that_was_asked_today_is_not_started_again(
     assert (tmp_path / "asked").read_text() == "once\n"
 
 
-def test_one_that_was_replaced_is_asked_anew(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_one_that_was_replaced_is_asked_again(tmp_path: Path, environment: dict[str, str]) -> None:
     a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
     find_cli(environment)
     a_cli(tmp_path / "bin" / "pulumi", "v4.0.0")
@@ -116,7 +116,7 @@ def test_a_pulumi_that_did_not_fit_is_asked_again_once_it_was_replaced(
     "note",
     [b"[not a note", b"[1]", b'{"day": 1}', b'{"day": 1, "fit": null}', b"\xff\xfe"],
 )
-def test_a_note_that_nobody_can_read_is_written_anew(
+def test_an_unreadable_note_is_written_again(
     tmp_path: Path, environment: dict[str, str], note: bytes
 ) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")

@@ -155,7 +155,7 @@ def test_a_change_that_failed_is_not_laid_until_it_succeeds(
 
 
 @pytest.mark.engine
-def test_what_cannot_change_in_place_is_made_anew_under_the_same_name(
+def test_what_cannot_change_in_place_is_replaced_under_its_name(
     tmp_path: Path, api: SimulatedHetzner
 ) -> None:
     skip_without_plugin()

@@ -80,9 +80,7 @@ def test_a_new_store_knows_no_stack(store: Store) -> None:
     assert store.stacks() == ()
 
 
-def test_stacks_are_remembered_sorted_by_name_for_whoever_opens_it_next(
-    store: Store, opener: Opener
-) -> None:
+def test_stacks_are_remembered_sorted_by_name(store: Store, opener: Opener) -> None:
     store.record_stack(a_record(name="debian-b"))
     store.record_stack(a_record(name="debian-a"))
 
@@ -280,9 +278,7 @@ def test_a_new_store_remembers_no_try(store: Store) -> None:
     assert store.attempts(10) == ()
 
 
-def test_tries_are_remembered_in_their_order_for_whoever_opens_it_next(
-    store: Store, opener: Opener
-) -> None:
+def test_tries_are_remembered_in_their_order(store: Store, opener: Opener) -> None:
     late, early = an_attempt(at=NOW), an_attempt(at=NOW - timedelta(minutes=3))
     store.record_attempts([late, early])
 

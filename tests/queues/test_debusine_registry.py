@@ -228,7 +228,7 @@ def test_a_drain_that_something_always_undoes_is_an_error(at_work: DebusinePlace
         at_work.registry.drain(WORKER)
 
 
-def test_a_request_that_is_given_back_begins_anew(at_work: DebusinePlace) -> None:
+def test_a_request_that_is_given_back_begins_again(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 90)
     at_work.vanish(WORKER)
 

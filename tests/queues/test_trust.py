@@ -42,7 +42,7 @@ def test_another_setting_is_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(trusted().get_ca_certs()) > few
 
 
-def test_a_file_that_was_replaced_is_read_anew(bundle: Path) -> None:
+def test_a_file_that_was_replaced_is_read_again(bundle: Path) -> None:
     before = len(trusted().get_ca_certs())
 
     one, _, _ = bundle.read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")

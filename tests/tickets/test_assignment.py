@@ -187,7 +187,7 @@ def test_tickets_without_a_sandbox_are_each_in_one_of_their_own() -> None:
     assert served(handed([a_ticket(1), a_ticket(2)], 2, suiting(limits=limits))) == [1, 2]
 
 
-def test_whoever_is_not_known_is_counted_together_and_said_so() -> None:
+def test_unknown_requesters_are_counted_together_and_reported() -> None:
     tickets = [a_ticket(number, team="") for number in (1, 2)]
 
     assignment = handed(tickets, 2, suiting(limits=(Limit(("x",), 1, "team"),)))
