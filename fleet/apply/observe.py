@@ -1,10 +1,15 @@
 """Observe the world: ask every source that fleet.yaml names, and read the store."""
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from math import inf
+from threading import Thread
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -523,3 +528,74 @@ def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
         return used_so_far(store.spent(), world.stacks, readings)
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
+
+
+T = TypeVar("T")
+_ASK_SECONDS = 0.2
+_SHARE = 4
+"""What is done meanwhile takes at most one part in so many of the time."""
+
+
+class Concurrently:
+    """The time that all sources of one observation share: two slow ones do not wait in turn.
+
+    A late source goes on in a thread that does not hold the process up; its answer is ignored.
+    """
+
+    def __init__(
+        self, seconds: float = 600, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """`meanwhile` is called again and again while a source is awaited."""
+        self._meanwhile = meanwhile
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._took: dict[str, float] = {}
+
+    def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
+        """Return what each source tells, by name, or why it failed or is late."""
+        began = time.monotonic()
+        answers = {name: self._begin(f"{kind} {name}", asked[name]) for name in sorted(asked)}
+        self._await(answers.values())
+        told: dict[str, T | Unknown] = {}
+        for name, answer in answers.items():
+            try:
+                told[name] = (
+                    answer.result() if answer.done() else self._late(f"{kind} {name}", began)
+                )
+            except FleetError as error:
+                told[name] = Unknown(unknown=str(error))
+        return told
+
+    def _await(self, answers: Collection[Future[T]]) -> None:
+        pause = inf if self._meanwhile is None else _ASK_SECONDS
+        while (left := self._until - time.monotonic()) > 0:
+            if not wait(answers, min(left, pause)).not_done or self._meanwhile is None:
+                return
+            began = time.monotonic()
+            self._meanwhile()
+            pause = max(_ASK_SECONDS, _SHARE * (time.monotonic() - began))
+
+    def _begin(self, source: str, ask: Callable[[], T]) -> Future[T]:
+        answer: Future[T] = Future()
+        began = time.monotonic()
+        if began >= self._until:
+            return answer
+
+        def run() -> None:
+            try:
+                answer.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 - reported to the caller
+                answer.set_exception(error)
+            self._took[source] = time.monotonic() - began
+
+        Thread(target=run, name=f"asking {source}", daemon=True).start()
+        return answer
+
+    def _late(self, source: str, began: float) -> Unknown:
+        self._took.setdefault(source, time.monotonic() - began)
+        took = dict(self._took)
+        longest = max(took, key=took.__getitem__)
+        return Unknown(
+            unknown=f"{source} timed out: all sources together have {self._seconds:g} s, and "
+            f"{longest} took {took[longest]:.0f} s"
+        )

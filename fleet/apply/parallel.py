@@ -1,4 +1,4 @@
-"""Change several pools at once, also beside later runs, and ask several sources at once.
+"""Change several pools at once, also beside later runs.
 
 Threads take turns: store, registries and console are used by one at a time, and the others go on
 only while it waits for the engine or for a person's own commands. The runs of a loop hold the
@@ -7,15 +7,13 @@ fleet's lock together with what earlier runs began, until nothing is under way a
 
 import os
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from math import inf
-from threading import Thread
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fleet.apply.observe import Sources
 from fleet.apply.tickets import Seen
@@ -27,8 +25,6 @@ from fleet.engines.parallel import (
     LenderAside,
     Turns,
 )
-from fleet.errors import FleetError
-from fleet.model.facts import Unknown
 from fleet.model.outcome import StackOutcome
 from fleet.ports import Engine, SupportsConcurrency, Task
 from fleet.schema.model import Fleet
@@ -301,74 +297,3 @@ class Background:
         if self._is_locked and not self._is_running and not self._going:
             self._is_locked = False
             self._lock.close()
-
-
-T = TypeVar("T")
-_ASK_SECONDS = 0.2
-_SHARE = 4
-"""What is done meanwhile takes at most one part in so many of the time."""
-
-
-class Concurrently:
-    """The time that all sources of one observation share: two slow ones do not wait in turn.
-
-    A late source goes on in a thread that does not hold the process up; its answer is ignored.
-    """
-
-    def __init__(
-        self, seconds: float = 600, meanwhile: Callable[[], object] | None = None
-    ) -> None:
-        """`meanwhile` is called again and again while a source is awaited."""
-        self._meanwhile = meanwhile
-        self._seconds = seconds
-        self._until = time.monotonic() + seconds
-        self._took: dict[str, float] = {}
-
-    def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Return what each source tells, by name, or why it failed or is late."""
-        began = time.monotonic()
-        answers = {name: self._begin(f"{kind} {name}", asked[name]) for name in sorted(asked)}
-        self._await(answers.values())
-        told: dict[str, T | Unknown] = {}
-        for name, answer in answers.items():
-            try:
-                told[name] = (
-                    answer.result() if answer.done() else self._late(f"{kind} {name}", began)
-                )
-            except FleetError as error:
-                told[name] = Unknown(unknown=str(error))
-        return told
-
-    def _await(self, answers: Collection[Future[T]]) -> None:
-        pause = inf if self._meanwhile is None else _ASK_SECONDS
-        while (left := self._until - time.monotonic()) > 0:
-            if not wait(answers, min(left, pause)).not_done or self._meanwhile is None:
-                return
-            began = time.monotonic()
-            self._meanwhile()
-            pause = max(_ASK_SECONDS, _SHARE * (time.monotonic() - began))
-
-    def _begin(self, source: str, ask: Callable[[], T]) -> Future[T]:
-        answer: Future[T] = Future()
-        began = time.monotonic()
-        if began >= self._until:
-            return answer
-
-        def run() -> None:
-            try:
-                answer.set_result(ask())
-            except BaseException as error:  # noqa: BLE001 - reported to the caller
-                answer.set_exception(error)
-            self._took[source] = time.monotonic() - began
-
-        Thread(target=run, name=f"asking {source}", daemon=True).start()
-        return answer
-
-    def _late(self, source: str, began: float) -> Unknown:
-        self._took.setdefault(source, time.monotonic() - began)
-        took = dict(self._took)
-        longest = max(took, key=took.__getitem__)
-        return Unknown(
-            unknown=f"{source} timed out: all sources together have {self._seconds:g} s, and "
-            f"{longest} took {took[longest]:.0f} s"
-        )

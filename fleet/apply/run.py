@@ -12,8 +12,8 @@ from functools import partial
 from fleet.apply.config import Config
 from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.journal import journalled
-from fleet.apply.observe import Sources, remember_rules, stack_ref
-from fleet.apply.parallel import Concurrently, Parallelism, pool_executor
+from fleet.apply.observe import Concurrently, Sources, remember_rules, stack_ref
+from fleet.apply.parallel import Parallelism, pool_executor
 from fleet.apply.pool import (
     Enrolling,
     PoolRun,
@@ -81,7 +81,13 @@ def apply_once(
     """Apply the plan that is made under the lock; `show` gets it before any machine changes."""
     started = SystemClock().now()
     background, signals = options.pace.background, options.signals
-    wired = wire(config.fleet, file, looks=True, beside=background)
+    wired = wire(
+        config.fleet,
+        file,
+        looks=True,
+        slots=background.slots if background else None,
+        store=background.store if background else None,
+    )
     wired = replace(wired, is_ending=signals.is_ending)
     lock = wired.store.lock(lock_owner(), started)
     executor = pool_executor(config.fleet, file, wired, options.pace, console.note)

@@ -9,8 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import assert_never
 
-from fleet.apply.observe import Sources, with_rules
-from fleet.apply.parallel import Background, Concurrently
+from fleet.apply.observe import Concurrently, Sources, with_rules
 from fleet.apply.timer import SystemClock
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.hcloud.machines import write_moment
@@ -59,21 +58,24 @@ from fleet.tickets.tables import DatabaseTickets
 
 
 def wire(
-    fleet: Fleet, config: str, *, looks: bool = False, beside: Background | None = None
+    fleet: Fleet,
+    config: str,
+    *,
+    looks: bool = False,
+    slots: Slots | None = None,
+    store: DatabaseStore | None = None,
 ) -> Sources:
     """Return the edges that this configuration names.
 
-    With `looks`, livechecks are run and ports tried, as `apply` does; who only reads goes by what
-    the last looks found. What goes on `beside` shares its store and its bounds.
+    With `looks`, livechecks are run and ports tried, as `apply` does; what only reads goes by what
+    the last looks found. Runs of a loop share their `slots` and `store`.
     """
     base = Path(config).resolve().parent
     secrets = HostSecrets(os.environ, base)
     places = find_places(fleet, config)
-    slots = (beside.slots if beside else Slots()) if looks else None
-    clouds = clouds_of(fleet, config, SystemClock(), slots)
+    clouds = clouds_of(fleet, config, SystemClock(), (slots or Slots()) if looks else None)
     enrollers = registries_of(fleet, secrets)
-    shared = beside.store if beside else None
-    store = shared or DatabaseStore(places.store, fleet.fleet)
+    store = store or DatabaseStore(places.store, fleet.fleet)
     made = partial(_made_of, store)
     desks = {
         name: StoredTicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.apply.observe import Sources, observe
-from fleet.apply.parallel import Concurrently
+from fleet.apply.observe import Concurrently, Sources, observe
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
 from fleet.model.outcome import Outcome, StackOutcome

@@ -11,8 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from fleet.apply.observe import Sources, observe
-from fleet.apply.parallel import Concurrently
+from fleet.apply.observe import Concurrently, Sources, observe
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Unknown
 from tests.builders import NOW, a_fleet
@@ -148,7 +147,7 @@ def test_rules_that_are_late_are_unknown_at_each_place(silent: _Silent) -> None:
 def test_a_source_that_is_late_does_not_hold_the_process_up() -> None:
     late = (
         "import threading\n"
-        "from fleet.apply.parallel import Concurrently\n"
+        "from fleet.apply.observe import Concurrently\n"
         "print(Concurrently(0.1)('queue', {'far': threading.Event().wait})['far'].unknown)\n"
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.apply.parallel import Concurrently
+from fleet.apply.observe import Concurrently
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Unknown
 from fleet.ports import Asking
