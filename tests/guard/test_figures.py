@@ -99,7 +99,7 @@ def test_what_is_only_shown_is_said_with_its_line() -> None:
     guarded = guard(a_sim_fleet(), a_plan(actions=creates(2), pools=(pool,)))
 
     (result,) = guarded.guards
-    assert tells(result.because, "builders", "mode", "observe", "2")
+    assert tells(result.because, "builders", "mode", "observe", "2 actions", "applied")
     assert result.path == ("pools", "builders", "mode")
     assert (result.count, result.of, result.withheld) == (2, 3, 2)
 

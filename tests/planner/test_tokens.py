@@ -262,7 +262,7 @@ def test_machines_in_a_cloud_that_no_queue_gives_a_token_are_not_bought() -> Non
     assert (refused.guard, refused.result) == ("unappliable", "refused")
     assert tells(refused.because, "1 creation")
     assert refused.path == ("pools", "builders", "provider")
-    assert tells(refused.way_out, "tickets", "mode: observe")
+    assert tells(refused.way_out, "let", "tickets", "`mode: observe`", "on it")
     assert plan.actions == ()
 
 
