@@ -122,7 +122,7 @@ def test_while_the_base_cannot_be_made_no_machine_is_bought(operator: Operator) 
 
     outcome = operator.apply(1, network=NETWORK)
 
-    assert tells(outcome.stacks[0].pool, "hetzner")
+    assert tells(outcome.stacks[0].pool, "base", "hetzner")
     assert outcome.exit_code == 1
     assert operator.servers() == []
 

@@ -195,7 +195,7 @@ def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
     farm.run(listed(), at=LATER)
     assert farm.desk.all[carol].machine == ""
     assert farm.said[-1].startswith(f"powerful: {NAME} ")
-    assert tells(farm.said[-1], "release")
+    assert tells(farm.said[-1], "release", "started")
 
     farm.lender.untried.clear()
     farm.run(listed(), at=LATER)

@@ -212,7 +212,7 @@ def test_nothing_is_said_of_a_busy_worker_that_was_heard_lately() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(last_seen=ago(hours=1))))
 
     assert plan.attention == ()
-    assert tells(plan.workers[0].because, "request 90")
+    assert tells(plan.workers[0].because, "request 90", "not connected")
 
 
 def test_a_drained_worker_that_is_away_goes_like_any_other() -> None:

@@ -106,7 +106,7 @@ def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -
     assert actions_of(plan) == []
     assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED
     assert tells(sentence_of(plan, FIRST), "no queue", "busy")
-    assert tells(plan.attention[0], "failed")
+    assert tells(plan.attention[0], FIRST, "failed")
 
 
 def test_a_paused_pool_keeps_it() -> None:

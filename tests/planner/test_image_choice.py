@@ -138,7 +138,7 @@ def test_nothing_takes_the_place_of_a_pinned_version_that_does_not_come_up() -> 
     chosen = choice(a_fleet_with(version=NEW), a_sim_world(images=images, attempts=failed(NEW)))
 
     assert chosen.id == f"id-{NEW}"
-    assert tells(chosen.closed, "pinned")
+    assert tells(chosen.closed, "pinned", "pinned", "no replacement")
 
 
 # images that were baked elsewhere

@@ -114,7 +114,7 @@ def test_a_machine_with_copied_labels_is_left_to_a_person(result: str) -> None:
 
     assert not plan.actions
     (said,) = plan.attention
-    assert tells(said, "billed")
+    assert tells(said, "provider", "billed", "no stack")
 
 
 @pytest.mark.parametrize("result", ["starting", "gone", "error"])

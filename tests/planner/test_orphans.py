@@ -60,7 +60,7 @@ def test_the_first_listing_keeps_tickets_from_an_orphan() -> None:
 
     assert actions_of(plan) == [("drain", ORPHAN)]
     assert reason_of(plan, ORPHAN) is Reason.ORPHAN
-    assert tells(sentence_of(plan, ORPHAN), "10m")
+    assert tells(sentence_of(plan, ORPHAN), "no stack", "10m")
 
 
 def test_a_listing_soon_after_it_confirms_nothing() -> None:
@@ -78,7 +78,7 @@ def test_a_later_listing_lets_it_go() -> None:
     (action,) = plan.actions
     assert isinstance(action, Delete)
     assert (action.worker, action.registry, action.reason) == (ORPHAN, "tickets", Reason.ORPHAN)
-    assert tells(action.because, "10m")
+    assert tells(action.because, "no stack", "10m")
 
 
 KNOWN = {

@@ -365,7 +365,7 @@ def test_requests_of_a_queue_that_a_pool_does_not_serve_get_nothing() -> None:
 
     plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
 
-    assert tells(plan.unserved[0].because, "queue debian")
+    assert tells(plan.unserved[0].because, "no pool", "queue debian")
 
 
 def test_the_plan_is_stamped_with_the_time_of_the_world() -> None:

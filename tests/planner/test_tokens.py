@@ -163,7 +163,7 @@ def test_the_request_of_a_worker_that_vanished_goes_back_to_its_queue() -> None:
 
     (release,) = reconcile(a_debusine_fleet(), a_debusine_world(vanished, machines=())).releases
 
-    assert tells(release.because, "request 90")
+    assert tells(release.because, "gone", "request 90")
 
 
 def test_what_is_over_is_left_as_history() -> None:
