@@ -47,7 +47,7 @@ def settled(text: str) -> str:
     hour ends that is paid for, or at which runs began.
     """
     text = re.sub(r"\b127\.18\.\d+\.\d+\b", "ADDRESS", steady(text))
-    times = r"(?<=paid for )[\dhms ]+(?= more)|[\dhms ]+(?= apart)|(?<=came for )[\dhms ]+"
+    times = r"(?<=paid for)\s+[\dhms ]+(?=\s+more)|[\dhms ]+(?=\s+apart)|(?<=came for)\s+[\dhms ]+"
     text = re.sub(times, "TIME", text)
     return re.sub(
         r"(?:base of .*\n)+", lambda made: "".join(sorted(made[0].splitlines(True))), text

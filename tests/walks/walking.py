@@ -34,9 +34,11 @@ with open(os.environ["WALK_CLOCK"], "r+") as clock:
 
 def roughly(text: str) -> str:
     """Return a page with money and hours to one place, without how far apart runs were."""
-    text = re.sub(r"the last \d+ runs were .+? apart", "the last runs were apart", steady(text))
-    text = re.sub(r"was last charged .+? ago", "was last charged long ago", text)
-    text = re.sub(r"(no ticket of its sandbox came for) [\dhms ]+", r"\1 long", text)
+    text = re.sub(
+        r"(?s)the last \d+\s+runs\s+were.{1,20}?apart", "the last runs were apart", steady(text)
+    )
+    text = re.sub(r"(?s)was last\s+charged.{1,20}?ago", "was last charged long ago", text)
+    text = re.sub(r"(no ticket of its sandbox came for)\s+[\dhms ]+", r"\1 long", text)
     return re.sub(r"\b\d+\.\d\d\b", lambda found: f"{float(found[0]):.1f}", text)
 
 
