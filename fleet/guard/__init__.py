@@ -1,6 +1,6 @@
 """Which actions of a plan may happen now, by the guards of fleet.yaml.
 
-What demand causes is throttled: the first N now, the rest next run. What a change of config, an
+What demand causes is throttled: N now, the rest in later runs. What a change of config, an
 image or lost knowledge causes is refused above its limit, unless an approval lets it pass. Every
 limit counts per pool and for the whole fleet, by share and by count; a refusal withholds that
 pool's actions only, and all of it is decided before the first change.

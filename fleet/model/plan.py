@@ -238,7 +238,7 @@ class RulesVerdict(Value):
 class Cause(StrEnum):
     """What made an action necessary; guards treat each cause in its own way."""
 
-    DEMAND = "demand"  # throttled: the first N now, the rest next run
+    DEMAND = "demand"  # throttled: N now, the rest in later runs
     CONFIG = "config"  # refused above the limit
     KNOWLEDGE = "knowledge"  # something is lost or unseen; refused above the limit
 
