@@ -9,6 +9,7 @@ from tests.live.debusine import Server as LiveServer
 from tests.live.project import Project
 from tests.live.workspace import Workspace, make_workspace
 from tests.ports.task_rules_suite import Server, TaskRulesSuite
+from tests.rigs.process import unwrapped
 
 POWERFUL = "worker:class:powerful"
 TASK_RULES = "debusine:task-configuration"
@@ -64,12 +65,12 @@ def test_a_delivered_rule_gives_later_requests_their_tags(
     said = project.fleet("explain", "request", str(later))
     unchanged = project.fleet("export", "debusine", "--diff")
 
-    assert f"{place}: differs: 1 of 1 rule missing" in differs
+    assert f"{place}: differs: 1 of 1 rule missing" in unwrapped(differs)
     assert f"Delivered to {place}: 1 added, 0 deleted" in applied
     assert POWERFUL not in tags_of(workspace.server, before)
     assert POWERFUL in tags_of(workspace.server, later)
-    assert f"{place}: 1 rule in force since 20" in plan
-    assert f"rules of debian, {place}: 1 rule in force since 20" in said
+    assert f"{place}: 1 rule in force since 20" in unwrapped(plan)
+    assert f"rules of debian, {place}: 1 rule in force since 20" in unwrapped(said)
     assert unchanged == f"{place}: no change, 1 rule delivered\n"
     for number in (before, later):
         path = f"work-request/{number}/abort/"
