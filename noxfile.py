@@ -62,7 +62,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Everything that needs no server, no Go, no browser."""
+    """Everything that needs no server, no Go, no browser, and is not slow."""
     session.run("pytest", *session.posargs)
 
 
