@@ -189,7 +189,7 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
             )
             yield _held(_refused("unappliable", because, path, way_out), verdict, without)
         for queue in sorted({action.registry for action in own if action.registry}):
-            if not _is_told(fleet, queue):
+            if not _has_admin(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
                 because = (
                     f"queue {queue} has no `admin`, so workers of pool {verdict.pool} get no "
@@ -199,8 +199,8 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
                 yield _held(refused, verdict, lacking)
 
 
-def _is_told(fleet: Fleet, queue: str) -> bool:
-    """Say whether a queue can be told of new workers."""
+def _has_admin(fleet: Fleet, queue: str) -> bool:
+    """Say whether fleet can register workers at a queue."""
     declared = fleet.queues.get(queue)
     return isinstance(declared, DebusineQueue) and declared.admin is not None
 
