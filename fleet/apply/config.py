@@ -9,6 +9,7 @@ from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING
 
+from fleet.apply.untrusted import is_untrusted, refuse_untrusted
 from fleet.checks import check_all
 from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
 from fleet.report.findings import to_summary, to_text
@@ -94,12 +95,19 @@ class Config:
 
 
 def load_config(args: argparse.Namespace, console: "Console") -> Config:
-    """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
+    """Return the fleet.yaml named; says all that is wrong and raises when it is invalid.
+
+    Raises PlanRefused in a merge request's pipeline for what is not approved yet.
+    """
     checked = check_file(args.file, datetime.now(UTC).date())
     config = to_config(checked)
     if config is None:
         console.note(to_text(checked.findings, checked.document))
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
+    if is_untrusted() and not getattr(args, "world", None):
+        base = getattr(args, "base", None)
+        approved = check_file(base, datetime.now(UTC).date()).fleet if base else None
+        refuse_untrusted(config.fleet, approved, Path(args.file).parent)
     return config
 
 

@@ -6,7 +6,7 @@ pools) and limits.py (budgets, guards). docs/reference/fleet-yaml.md is made fro
 
 from collections.abc import Collection, Iterator
 from itertools import chain, count
-from typing import Annotated, Self
+from typing import Annotated, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -76,6 +76,7 @@ from fleet.schema.sources import (
     WorldQueue,
 )
 from fleet.schema.units import (
+    RUNS,
     Command,
     CommandSecret,
     Count,
@@ -363,6 +364,30 @@ def static_names(fleet: Fleet) -> frozenset[str]:
 
 
 Secret = EnvSecret | FileSecret | CommandSecret
+
+
+def commands_in(value: object, path: str = "") -> Iterator[str]:
+    """Yield the path of every key whose value is a program to run."""
+    match value:
+        case Section():
+            for name, field in type(value).model_fields.items():
+                part, at = getattr(value, name), f"{path}.{name}".lstrip(".")
+                is_list = isinstance(part, list)
+                if is_list and (RUNS in field.metadata or _runs(field.annotation)):
+                    yield at
+                else:
+                    yield from commands_in(part, at)
+        case dict():
+            for name, part in value.items():
+                yield from commands_in(part, f"{path}.{name}")
+        case list():
+            for number, part in enumerate(value):
+                yield from commands_in(part, f"{path}[{number}]")
+
+
+def _runs(annotation: object) -> bool:
+    """Say whether a key may hold a program, among other things."""
+    return RUNS in getattr(annotation, "__metadata__", ()) or any(map(_runs, get_args(annotation)))
 
 
 def secrets_in(value: object, path: str = "") -> Iterator[tuple[str, Secret]]:

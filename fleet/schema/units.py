@@ -238,8 +238,10 @@ EnvName = Annotated[str, Field(pattern=ENV_PATTERN)]
 EnvNames = list[EnvName]
 LONGEST_WORD = 65_536
 """Characters of one word of a command; long ones are scripts for `sh -c`."""
+RUNS = "a program and its arguments"
+"""Marks a key whose value is run."""
 Command = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=LONGEST_WORD)]], Field(min_length=1)
+    list[Annotated[str, Field(min_length=1, max_length=LONGEST_WORD)]], Field(min_length=1), RUNS
 ]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Cores = Annotated[int, Field(ge=1, le=10_000)]

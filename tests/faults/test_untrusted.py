@@ -1,0 +1,158 @@
+"""A merge request's job runs, reads and sends nothing that its target branch does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fleet.apply.untrusted import refuse_untrusted
+from fleet.errors import PlanRefused
+from fleet.schema.model import Fleet, commands_in
+from tests.rigs.process import Completed, clean_environment, fleet_command, run_process
+
+PLAIN = """\
+fleet: team
+providers:
+  desk: {kind: sim}
+queues:
+  debian: {kind: debusine, url: "https://debusine.example.org", token: {env: TOKEN}, scopes: [a]}
+images:
+  trixie: {existing: {desk: trixie}}
+pools:
+  builders: {provider: desk, machine: ccx33, image: trixie, workers: {max: 2, min: 1}}
+"""
+MERGE_REQUEST = {"CI_MERGE_REQUEST_IID": "7"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with a fleet.yaml, and that of the target branch."""
+    for name in ("head", "base"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "fleet.yaml").write_text(PLAIN, encoding="utf-8")
+    return tmp_path / "head"
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    path = folder / "fleet.yaml"
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def fleet(folder: Path, *arguments: str, **variables: str) -> Completed:
+    environment = clean_environment(folder, {**MERGE_REQUEST, **variables})
+    return run_process(*fleet_command(), *arguments, cwd=folder, env=environment)
+
+
+COMMANDS = [
+    ("plan",),
+    ("plan", "--base", "../base/fleet.yaml"),
+    ("apply",),
+    ("status",),
+    ("observe",),
+    ("doctor",),
+    ("explain", "pool", "builders"),
+    ("sweep", "--expired"),
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_merge_request_that_names_a_program_has_it_not_run(
+    folder: Path, arguments: tuple[str, ...]
+) -> None:
+    canary = folder / "canary"
+    change(folder, "{env: TOKEN}", json.dumps({"command": ["touch", str(canary)]}))
+
+    done = fleet(folder, *arguments)
+
+    assert done.returncode == 4, done.stderr
+    assert "queues.debian.token.command" in done.stderr
+    assert not canary.exists()
+
+
+EDITS = {
+    "url": ("https://debusine.example.org", "https://evil.example.org", "queues.debian.token"),
+    "variable": ("{env: TOKEN}", "{env: OTHER}", "queues.debian.token"),
+    "file": ("{env: TOKEN}", "{file: /etc/passwd}", "queues.debian.token"),
+    "store": ("fleet: team\n", "fleet: team\nstate: {store: 'postgresql://evil/x'}\n", "state"),
+    "new": (
+        "desk: {kind: sim}",
+        "desk: {kind: sim}\n  more: {kind: hcloud, location: fsn1, token: {env: TOKEN}}",
+        "providers.more.token",
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_merge_request_sends_no_secret_where_its_target_does_not(
+    folder: Path, edit: str
+) -> None:
+    old, new, path = EDITS[edit]
+    change(folder, old, new)
+
+    done = fleet(folder, "plan", "--base", "../base/fleet.yaml")
+
+    assert done.returncode == 4, done.stderr
+    assert any(line.split()[0] == path for line in done.stderr.splitlines()[1:])
+
+
+def test_a_merge_request_plans_with_what_its_target_branch_names(folder: Path) -> None:
+    change(folder, "max: 2", "max: 3")
+
+    with_base = fleet(folder, "plan", "--base", "../base/fleet.yaml")
+    without = fleet(folder, "plan")
+
+    # The queue cannot be read: there is no such server.
+    assert with_base.returncode == 1, with_base.stderr
+    assert "builders" in with_base.stdout
+    assert without.returncode == 4
+
+
+def test_elsewhere_a_fleet_yaml_is_trusted(folder: Path) -> None:
+    done = fleet(folder, "plan", CI_MERGE_REQUEST_IID="")
+
+    assert done.returncode == 1, done.stderr
+
+
+def test_every_command_that_fleet_yaml_may_name_is_found() -> None:
+    run = ["touch", "canary"]
+    value = {
+        "fleet": "team",
+        "state": {"passphrase": {"command": run}},
+        "providers": {
+            "own": {"kind": "hooks", "new": run, "delete": run, "list": run, "release": run},
+            "here": {"kind": "local", "run": run},
+        },
+        "queues": {
+            "debian": {
+                "kind": "debusine",
+                "url": "https://debusine.example.org",
+                "scopes": ["a"],
+                "admin": run,
+                "read": {"command": run},
+            }
+        },
+    }
+
+    fleet = Fleet.model_validate(value)
+
+    assert sorted(commands_in(fleet)) == [
+        "providers.here.run",
+        "providers.own.delete",
+        "providers.own.list",
+        "providers.own.new",
+        "providers.own.release",
+        "queues.debian.admin",
+        "queues.debian.read.command",
+        "state.passphrase.command",
+    ]
+
+
+def test_a_program_is_refused_also_where_the_target_branch_has_it(tmp_path: Path) -> None:
+    """The program itself may be a file of the merge request."""
+    value = {"fleet": "team", "providers": {"here": {"kind": "local", "run": ["./worker"]}}}
+    fleet = Fleet.model_validate(value)
+
+    with pytest.raises(PlanRefused, match=r"providers\.here\.run "):
+        refuse_untrusted(fleet, fleet, tmp_path)
