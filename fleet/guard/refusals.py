@@ -150,7 +150,7 @@ def _held(
     result = blank.model_copy(
         update={
             "pool": pool,
-            "because": f"{count} to {kind} in {where} (holds {of}): "
+            "because": f"{count} to {kind} in {where} ({write_count(of, 'machine')}): "
             f"{count - len(later)} now, {len(later)} in later runs",
             "count": count,
             "of": of,

@@ -219,9 +219,9 @@ def new_machines(plan: Plan) -> Iterator[str]:
         yield cost
     assumed = []
     if optimum.assumed:
-        assumed.append(f"{many(optimum.assumed, 'request')} of unknown duration take 1h each")
+        assumed.append(f"1h for {many(optimum.assumed, 'request')} of unknown duration")
     if optimum.unpriced:
-        assumed.append(f"{many(optimum.unpriced, 'machine')} of unknown price cost 0")
+        assumed.append(f"price 0 for {many(optimum.unpriced, 'machine')} of unknown price")
     if assumed:
         yield f"Assumed: {'; '.join(assumed)}"
     if optimum.withheld:

@@ -318,7 +318,7 @@ def test_the_plan_job_fails_where_nothing_was_observed_yet(kept: Pipeline) -> No
         ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables)
 
     assert ran.returncode != 0
-    assert "run a pipeline of main first" in ran.stdout
+    assert "no observation that this job may read" in ran.stdout
 
 
 def test_no_job_of_a_merge_request_has_an_environment(pipeline: Pipeline) -> None:

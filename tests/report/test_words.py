@@ -151,7 +151,7 @@ def test_what_a_cost_assumes_and_leaves_out_has_its_own_lines() -> None:
 
     assert [figures(each) for each in (cost, assumed, excluded)] == [
         ["2.00"],
-        ["3", "1", "1", "0"],
+        ["1", "3", "0", "1"],
         ["12"],
     ]
 
