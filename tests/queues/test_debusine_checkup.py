@@ -12,7 +12,8 @@ from tests.rigs.debusine import NOW
 def test_a_role_with_the_rights_it_needs_is_fine(debusine: Debusine) -> None:
     version, clock, rights = check_database("db", debusine.reader)
 
-    assert (version.result, version.said) == ("ok", "its tables are those of Debusine 0.16.2")
+    assert version.result == "ok"
+    assert tells(version.said, "Debusine 0.16.2")
     assert clock.result == "ok"
     assert rights.result == "ok"
     assert "role fleet_ro " in rights.said
@@ -53,5 +54,5 @@ def test_a_database_whose_clock_differs_is_wrong(debusine: Debusine) -> None:
 def test_tables_of_another_version_are_an_error(debusine: Debusine) -> None:
     debusine.tables.connection.execute("ALTER TABLE db_scope ADD COLUMN fresh integer")
 
-    with pytest.raises(SourceUnreachable, match=r"its tables are [0-9a-f]{12}"):
+    with pytest.raises(SourceUnreachable, match=r"\b(?!539c41736018)[0-9a-f]{12}\b"):
         check_database("db", debusine.reader)

@@ -87,7 +87,7 @@ def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
     )
     registry = DebusineRegistry("debian", "debian", CommandChannel([sys.executable, str(script)]))
 
-    with pytest.raises(SourceUnreachable, match="debian-builders-0001 was enrolled, but"):
+    with pytest.raises(SourceUnreachable, match=r"debian-builders-0001 .*enrolled"):
         registry.enrol(an_enrolment())
 
     assert "digest" in heard.read_text(encoding="utf-8")

@@ -54,20 +54,19 @@ def test_a_redirect_is_not_followed_and_the_token_is_not_sent_there(server: Repl
 
     assert other.received == []
     assert tells(unknown, "redirects", "127.0.0.1")
-    assert "sent no token" in unknown
     assert "canary" not in unknown
 
 
 def test_a_redirect_within_the_server_is_an_error_too(server: Replay) -> None:
     server.faults.instead[LIST] = redirect("/login")
 
-    assert "redirects to another path of the same host" in why_unknown(server.url)
+    assert tells(why_unknown(server.url), LIST, "redirects", "another path")
 
 
 def test_a_redirect_to_nonsense_is_an_error_too(server: Replay) -> None:
     server.faults.instead[LIST] = redirect("http://[nonsense")
 
-    assert "redirects to another path" in why_unknown(server.url)
+    assert tells(why_unknown(server.url), LIST, "redirects", "another path")
 
 
 def test_questions_that_need_no_token_get_none() -> None:
@@ -109,7 +108,9 @@ def test_a_wrong_token_is_unknown_and_says_how_to_make_another(server: Replay) -
 def test_a_workers_token_is_unknown(server: Replay) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-worker-token").answer
 
-    assert "or not a user's" in why_unknown(server.url)
+    assert tells(
+        why_unknown(server.url), LIST, "token", "user's", "debusine-admin create_token USER"
+    )
 
 
 def test_a_missing_token_is_unknown_and_says_where_to_write_it(server: Replay) -> None:
@@ -167,7 +168,7 @@ def test_a_server_that_is_down_is_unknown() -> None:
     with Loopback(lambda _: one_page()) as server:
         pass
 
-    assert "could not be reached" in why_unknown(server.url)
+    assert tells(why_unknown(server.url), server.url, "Connection refused")
 
 
 def test_a_server_that_says_nothing_is_unknown(server: Replay) -> None:
@@ -191,24 +192,24 @@ def test_a_list_that_leads_in_a_circle_is_unknown() -> None:
     circle = one_page(row(), next_page="http://elsewhere.example/?cursor=again")
 
     with Loopback(lambda _: circle) as server:
-        assert "loops (after 2 pages" in why_unknown(server.url)
+        assert tells(why_unknown(server.url), "loops", "2 pages")
 
 
 def test_a_link_to_the_next_page_without_a_cursor_is_unknown() -> None:
     with Loopback(lambda _: one_page(row(), next_page="/?page=2")) as server:
-        assert "has no cursor" in why_unknown(server.url)
+        assert tells(why_unknown(server.url), "next page", "cursor")
 
 
 def test_a_link_to_the_next_page_that_is_no_address_is_unknown() -> None:
     with Loopback(lambda _: one_page(row(), next_page="http://[nonsense")) as server:
-        assert "has no cursor" in why_unknown(server.url)
+        assert tells(why_unknown(server.url), "next page", "cursor")
 
 
 def test_a_server_that_is_no_debusine_is_unknown() -> None:
     with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
         server.faults.instead[STATUS] = html(404)
 
-        assert "is it a Debusine server?" in why_unknown(server.url)
+        assert tells(why_unknown(server.url), STATUS, "404", "Debusine")
 
 
 @pytest.mark.parametrize(

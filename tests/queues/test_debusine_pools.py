@@ -140,10 +140,7 @@ def test_a_database_also_tells_tags_architectures_and_scopes(imported: Imported)
 def test_what_fleet_decides_otherwise_is_told(imported: Imported) -> None:
     (changed,) = said(imported, "changed")
     assert tells(changed, "1", "pool arm", "worker:class:big")
-    assert any(
-        each.startswith("1: only for the scopes debian: ")
-        for each in said(imported, "no-equivalent")
-    )
+    assert any(tells(each, "1", "scopes debian") for each in said(imported, "no-equivalent"))
 
 
 def test_a_pool_that_never_had_a_worker_keeps_its_architecture_and_is_to_do(
@@ -154,7 +151,7 @@ def test_a_pool_that_never_had_a_worker_keeps_its_architecture_and_is_to_do(
 
     assert isinstance(shared, Pool)
     assert fleet.images[shared.image].architecture == "riscv64"
-    assert any("image dummy: the listing has no tags" in each for each in said(imported, "to-do"))
+    assert any(tells(each, "image dummy", "`provides`") for each in said(imported, "to-do"))
 
 
 def test_a_role_without_rights_is_told_which_it_needs(server: tuple[str, Tables]) -> None:
@@ -178,7 +175,7 @@ def test_a_role_that_may_read_those_tables_needs_no_other(server: tuple[str, Tab
 
 
 def test_another_database_is_not_taken_for_debusine_s(postgres_server: str) -> None:
-    with pytest.raises(SourceUnreachable, match="not that of a supported Debusine") as refused:
+    with pytest.raises(SourceUnreachable, match=r"Debusine \(0\.16\)") as refused:
         list_by_sql(postgres_server, limit=LIMIT)
 
     assert tells(str(refused.value), 'relation "db_workerpool"')

@@ -144,7 +144,7 @@ def test_what_an_administrator_wrote_beside_ours_is_kept(at_work: DebusinePlace)
 def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace) -> None:
     place.ask("ALTER TABLE db_worker ADD COLUMN mood text")
 
-    with pytest.raises(PlanRefused, match=r"its tables are [0-9a-f]{12}"):
+    with pytest.raises(PlanRefused, match=r"\b(?!539c41736018)[0-9a-f]{12}\b"):
         place.registry.enrol(an_enrolment())
 
     assert place.ask("SELECT id FROM db_worker") == []
@@ -224,7 +224,7 @@ def test_a_drain_that_something_always_undoes_is_an_error(at_work: DebusinePlace
         " CREATE TRIGGER undo BEFORE UPDATE ON db_worker FOR EACH ROW EXECUTE FUNCTION undo()"
     )
 
-    with pytest.raises(SourceUnreachable, match=f"queue debian: worker {WORKER} was drained, but"):
+    with pytest.raises(SourceUnreachable, match=f"{WORKER} .*drained"):
         at_work.registry.drain(WORKER)
 
 
@@ -251,7 +251,7 @@ def test_what_had_ended_is_left_alone_when_a_worker_is_released(at_work: Debusin
 def test_what_a_connected_worker_runs_is_not_given_back(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 90)
 
-    with pytest.raises(WorkerBusy, match="its machine is at work somewhere"):
+    with pytest.raises(WorkerBusy, match=f"{WORKER} .*connected"):
         at_work.registry.release(WORKER)
 
     assert at_work.holder_of(90) == WORKER
