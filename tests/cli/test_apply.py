@@ -3,13 +3,12 @@
 import json
 import os
 import pty
-import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet, clean_environment
+from tests.rigs.process import RunFleet, clean_environment, unwrapped
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
@@ -147,7 +146,7 @@ def test_a_pool_that_is_removed_is_kept_where_the_guard_refuses(
     refused = run_fleet("apply")
 
     assert refused.returncode == 4
-    assert re.search(r"1 of 1 machine of pool big .*100%.*30%\s+and at most 10", refused.stdout)
+    assert tells(unwrapped(refused.stdout), "1 of 1 machine", "pool big", "100%", "30%", "10")
     assert trial.machines() == ["trial-big-0001"]
 
 

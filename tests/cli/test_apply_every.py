@@ -190,7 +190,8 @@ def test_another_fleets_name_is_not_taken_up(trial: Trial) -> None:
         ),
     )
 
-    assert said.count("fleet.yaml: `fleet` or `state` ") == 1
+    told = [line for line in said.splitlines() if tells(line, "fleet.yaml", "`fleet`", "`state`")]
+    assert len(told) == 1
     assert trial.machines() == ["trial-builders-0001"]
 
 
@@ -211,7 +212,7 @@ def test_state_that_a_ci_job_would_lose_is_refused_at_the_start(
     code, said = trial.do("apply", "--every", "60s")
 
     assert code == 4
-    assert "would be lost with it" in said
+    assert tells(said, trial.folder / ".fleet", "state.backend", "state.store")
 
 
 # signals, locks, kills

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 
 CONFIG = """\
@@ -45,7 +46,7 @@ def test_without_a_role_in_fleet_yaml_there_is_nothing_to_check(
     done = run_fleet("debusine", "grants", "--check")
 
     assert done.returncode == 1
-    assert "no queue of kind debusine has `read`" in done.stderr
+    assert tells(done.stderr, "fleet.yaml", "debusine", "`read`")
 
 
 def test_a_database_that_does_not_answer_is_an_error_without_its_password(
@@ -57,7 +58,7 @@ def test_a_database_that_does_not_answer_is_an_error_without_its_password(
     done = run_fleet("debusine", "grants", "--check")
 
     assert done.returncode == 1
-    assert "the database does not answer" in done.stderr
+    assert tells(done.stderr, "127.0.0.1", "port 1", "DSN")
     assert "s3cret" not in done.stderr
 
 

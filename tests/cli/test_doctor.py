@@ -44,7 +44,7 @@ def test_a_viewers_token_shows_what_can_never_run_and_how_long_it_waits(
     assert (said.returncode, said.stderr) == (0, "")
     assert "+ queue debian, token: token of user fleet\n" in said.stdout
     assert re.search(r"! queue debian, .* debian/5 .*\s+worker:build-arch:riscv64", said.stdout)
-    assert "? queue debian, version: " in said.stdout
+    assert tells(said.stdout, "? queue debian", "version")
     assert [line.split()[:3] for line in said.stdout.splitlines()[-6:]] == [
         ["debian", "amd64", "0"],
         ["debian", "any", "24"],
@@ -64,7 +64,7 @@ def test_what_is_wrong_ends_with_1_and_the_command_that_mends_it(
     said = run_fleet("doctor", env={"TOKEN": TOKEN})
 
     assert said.returncode == 1
-    assert tells(said.stdout, "x queue debian, demand", "scope debian", "0")
+    assert tells(said.stdout, "x queue debian", "demand", "scope debian", "0")
     assert (
         "      fix: debusine-admin workspace grant_role debian/WORKSPACE viewer GROUP\n"
         in said.stdout
@@ -76,10 +76,10 @@ def test_as_json_it_says_the_same(run_fleet: RunFleet) -> None:
     said = run_fleet("doctor", "--json", env={"TOKEN": TOKEN})
 
     diagnosis = json.loads(said.stdout)
-    results = {finding["about"]: finding["result"] for finding in diagnosis["findings"]}
+    results = {tuple(f["about"].split(", ")): f["result"] for f in diagnosis["findings"]}
     assert diagnosis["format"] == "fleet-doctor-1"
-    assert results["queue debian, second witness"] == "ok"
-    assert results["queue debian, riscv64"] == "notice"
+    assert results["queue debian", "second witness"] == "ok"
+    assert results["queue debian", "riscv64"] == "notice"
     assert [wait["waiting"] for wait in diagnosis["waits"]] == [0, 24, 2, 0, 0, 1]
 
 
@@ -116,7 +116,7 @@ def test_a_fleet_of_simulated_machines_is_well(trial: Trial, run_fleet: RunFleet
     said = run_fleet("doctor")
 
     assert said.returncode == 0
-    assert tells(said.stdout, "+ provider desk, machines", "1")
+    assert tells(said.stdout, "+ provider desk", "machines", "1")
     assert "+ provider desk, engine: embedded\n" in said.stdout
     assert tells(said.stdout, "+ state, lock", "free")
 
@@ -131,8 +131,8 @@ def test_what_hetzner_does_not_tell_is_not_checked(trial: Trial, run_fleet: RunF
 
     assert said.returncode == 1
     assert "x secret providers.cloud.token: " in said.stdout
-    assert "? provider cloud, quotas: its API does not show a project's limits" in said.stdout
-    assert "? provider cloud, rights: " in said.stdout
+    assert tells(said.stdout, "? provider cloud", "quotas")
+    assert tells(said.stdout, "? provider cloud", "rights")
 
 
 def test_a_fleet_yaml_with_errors_is_told_before_anything_is_asked(

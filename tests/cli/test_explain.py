@@ -22,10 +22,12 @@ def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
     explained = run_fleet("explain", "request", "7")
 
     assert (explained.returncode, explained.stderr) == (0, "")
-    assert explained.stdout.startswith("request work/7 waits: no worker of this fleet can ever ")
-    assert "  - pool big does not provide gpu\n    see fleet.yaml:" in explained.stdout
+    lines = explained.stdout.splitlines()
+    assert tells(lines[0], "request work/7")
+    lacks = next(n for n, line in enumerate(lines) if tells(line, "  - pool big", "gpu"))
+    assert lines[lacks + 1].startswith("    see fleet.yaml:")
     assert ": pools.big.provides\n" in explained.stdout
-    assert "  - add gpu to pools.big.provides" in explained.stdout
+    assert tells(explained.stdout, "  - add gpu", "pools.big.provides")
 
 
 def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
@@ -38,7 +40,7 @@ def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "raise pools.builders.workers.max from 4 to 5\n" in explained.stdout
     assert "      pools: {builders: {workers: {max: 5}}}\n    see fleet.yaml:" in explained.stdout
-    assert "by capacity only" in explained.stdout
+    assert tells(explained.stdout, "capacity")
     assert "  - expected start: " in explained.stdout
 
 
@@ -132,8 +134,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(
     failed = run_fleet("explain", kind, "nope")
 
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.startswith("fleet: error: no ")
-    assert f"{kind} nope" in failed.stderr
+    assert tells(failed.stderr, "fleet: error", f"{kind} nope")
     assert f"; known: {known}" in failed.stderr
     assert failed.stderr.count("\n") == 1
 

@@ -1,7 +1,6 @@
 """Every guard and approval through the program, with real files: the plan, the refusal, exit 4."""
 
 import json
-import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -64,7 +63,7 @@ def test_the_line_to_paste_lets_it_pass(big: Trial, run_fleet: RunFleet) -> None
     passed = run_fleet("plan")
 
     assert passed.returncode == 0
-    assert re.search(r"passed: .* 3 of 3 machines of pool big ", passed.stdout)
+    assert tells(passed.stdout, "passed", "3 of 3 machines", "pool big")
     assert "\nApprovals\n  delete, pool big: used 0 of 3, 3 more in this plan" in passed.stdout
 
 

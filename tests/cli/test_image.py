@@ -7,6 +7,7 @@ import pytest
 
 from fleet.model.images import Publication
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -121,4 +122,4 @@ def test_a_missing_store_is_not_a_fleet_without_versions(project_trial: Trial) -
     code, said = project_trial.do("image", "list")
 
     assert code == 4
-    assert "there is no store" in said
+    assert tells(said, ".fleet/store.db", "`fleet state init`")

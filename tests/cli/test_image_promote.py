@@ -71,7 +71,7 @@ def test_a_dry_run_moves_nothing(baked: Trial) -> None:
     code, said = baked.do("image", "promote", "trixie", "--dry-run")
 
     assert code == 0
-    assert tells(said, "nothing was changed", "--dry-run")
+    assert tells(said, "(--dry-run)")
     assert baked.versions() == {OLD: "current", NEW: "tested"}
 
 
@@ -120,7 +120,8 @@ def test_an_untested_version_is_refused(baked: Trial) -> None:
 
     code, said = baked.do("image", "promote", "trixie", "20261122T060000Z")
 
-    assert (code, "only a version that passed its test is promoted" in said) == (4, True)
+    assert code == 4
+    assert tells(said, "image trixie 20261122T060000Z", "built", "fleet image test trixie")
 
 
 @pytest.mark.parametrize(
