@@ -15,6 +15,7 @@ from fleet.state.store import DatabaseStore
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.desk import FakeDesk
 from tests.fakes.engine import FixedClock
@@ -225,7 +226,8 @@ def test_a_machine_of_another_sandbox_is_refused(place: tuple[TicketDesk, Client
 
     leased = desk.lease([given(second)], LATER)
 
-    assert leased == Leased((), {second: "machine m1 is in sandbox s"})
+    assert (leased.tickets, list(leased.refused)) == ((), [second])
+    assert tells(leased.refused[second], "m1", "sandbox s")
     assert waiting(desk) == [str(second)]
 
 
@@ -239,7 +241,8 @@ def test_a_machine_that_is_refused_keeps_no_other_from_being_given(
 
     leased = desk.lease([given(second), given(third, "m2")], NOW)
 
-    assert leased == Leased((third,), {second: f"machine m1 has ticket {first}"})
+    assert (leased.tickets, list(leased.refused)) == ((third,), [second])
+    assert tells(leased.refused[second], "m1", f"ticket {first}")
     assert waiting(desk) == [str(second)]
     assert [(w.name, w.uses) for w in workers_of(desk)] == [("m1", 1), ("m2", 1)]
 
@@ -268,7 +271,8 @@ def test_a_machine_keeps_its_sandbox_where_its_provider_s_clock_is_ahead(
 
     leased = desk.lease([given(second, created_at=ahead)], LATER)
 
-    assert leased == Leased((), {second: "machine m1 is in sandbox s"})
+    assert (leased.tickets, list(leased.refused)) == ((), [second])
+    assert tells(leased.refused[second], "m1", "sandbox s")
 
 
 def test_a_silent_client_loses_ticket_and_machine(place: tuple[TicketDesk, Client]) -> None:

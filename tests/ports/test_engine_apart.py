@@ -145,7 +145,7 @@ def test_where_no_process_can_be_started_the_stack_fails() -> None:
     engine = EngineApart(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turns)
 
     with (
-        pytest.raises(StackFailed, match="the engine's process cannot be started"),
+        pytest.raises(StackFailed, match="/nowhere/python"),
         turns.mine(),
     ):
         engine.preview(REF, [a_sim_worker("a")])

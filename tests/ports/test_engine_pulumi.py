@@ -145,7 +145,7 @@ def test_a_damaged_checkpoint_is_unknown_and_never_empty(rig: PulumiRig) -> None
 
 
 def test_a_provider_that_nobody_declared_is_refused(rig: PulumiRig) -> None:
-    with pytest.raises(PlanRefused, match="no provider 'attic'"):
+    with pytest.raises(PlanRefused, match=f"{REF.name}.*'attic'"):
         rig.engine.preview(REF.model_copy(update={"provider": "attic"}), [ONE])
 
 
@@ -181,7 +181,7 @@ def test_in_a_stack_that_another_run_changes_nothing_is_forgotten(rig: PulumiRig
     }
     write(rig.folder / LOCKS / "1.json", json.dumps(lock))
 
-    with pytest.raises(Locked, match="being changed by ana"):
+    with pytest.raises(Locked, match=rf"ana.*{socket.gethostname()}"):
         rig.engine.forget(REF, ONE.name)
 
     assert read(rig.engine).workers == (ONE,)
@@ -191,7 +191,7 @@ def test_while_a_killed_run_is_unfinished_nothing_is_forgotten(rig: PulumiRig) -
     write(rig.folder / CHECKPOINT, a_checkpoint(ONE, TWO))
     begin_deletion(rig.folder / CHECKPOINT, TWO.name)
 
-    with pytest.raises(PlanRefused, match="an earlier apply did not finish"):
+    with pytest.raises(PlanRefused, match=f"{REF.name}.*`fleet apply`"):
         rig.engine.forget(REF, ONE.name)
 
     assert sorted(read(rig.engine).ids) == [ONE.name, TWO.name]

@@ -1,6 +1,7 @@
 """The port `Files`: the written fake and the real files of this computer behave alike."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,7 +49,7 @@ def test_a_longer_file_than_the_limit_is_refused_with_its_name(make: Make) -> No
 def test_a_missing_file_is_refused_with_its_name(make: Make) -> None:
     files = make({})
 
-    with pytest.raises(FileUnreadable, match=r"^a: cannot be read: there is no such file"):
+    with pytest.raises(FileUnreadable, match=r"^a: "):
         files.read("a", 3)
 
 
@@ -65,12 +66,14 @@ def test_nothing_matches_nothing(make: Make) -> None:
 
 
 def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(FileUnreadable, match=r"this is a directory, not a file$"):
+    with pytest.raises(FileUnreadable, match=re.escape(str(tmp_path))) as failed:
         LocalFiles().read(str(tmp_path), 10)
+
+    assert isinstance(failed.value.__cause__, IsADirectoryError)
 
 
 def test_a_name_no_file_can_have_is_refused() -> None:
-    with pytest.raises(FileUnreadable, match="cannot be read"):
+    with pytest.raises(FileUnreadable, match=r"^a\0b: "):
         LocalFiles().read("a\0b", 10)
 
 
@@ -80,7 +83,7 @@ def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret", encoding="utf-8")
     (inside / "link").symlink_to("../secret")
 
-    with pytest.raises(FileUnreadable, match="leads out of"):
+    with pytest.raises(FileUnreadable, match=f"{re.escape(str(inside))}$"):
         LocalFiles(within=str(inside)).glob(f"{inside}/*")
 
 
@@ -113,7 +116,7 @@ def test_nothing_is_written_through_a_link_out_of_its_directory(
     link = tmp_path / "inside" / "link"
     link.symlink_to(target)
 
-    with pytest.raises(FileUnreadable, match="leads out of"):
+    with pytest.raises(FileUnreadable, match=re.escape(f" {link.parent};")):
         LocalFiles().write_text(str(link), "new")
 
     assert (tmp_path / "secret").read_text() == "old"
@@ -191,15 +194,17 @@ def test_a_disk_that_is_full_half_way_is_told_with_the_file_s_name(tmp_path: Pat
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileUnreadable, match="cannot be written: there is no such"):
+    with pytest.raises(FileUnreadable, match=r"none/plan\.json") as failed:
         LocalFiles().write_text(str(tmp_path / "none" / "plan.json"), "new")
+
+    assert isinstance(failed.value.__cause__, FileNotFoundError)
 
 
 def test_a_draft_that_cannot_take_its_place_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.mkdir()
 
-    with pytest.raises(FileUnreadable, match="cannot be written"):
+    with pytest.raises(FileUnreadable, match=re.escape(str(target))):
         LocalFiles().write_text(str(target), "new")
 
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]

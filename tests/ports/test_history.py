@@ -1,6 +1,7 @@
 """That a history outlives whoever is killed while adding to it."""
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -133,7 +134,7 @@ def test_a_file_of_another_tool_is_neither_read_nor_changed(path: str) -> None:
     before = Path(path).read_bytes()
 
     for use in (lambda: add(path, 1), lambda: read_moment(path)):
-        with pytest.raises(FileUnreadable, match="is no history"):
+        with pytest.raises(FileUnreadable, match="`fleet observe --append`"):
             use()
     assert Path(path).read_bytes() == before
 
@@ -144,8 +145,10 @@ def test_a_damaged_moment_is_an_error_and_no_traceback(path: str) -> None:
         file.seek(whole.size - MARK_BYTES - 6)
         file.write(b"\xff\xff")
 
-    with pytest.raises(FileUnreadable, match="a moment in it is damaged"):
+    with pytest.raises(FileUnreadable, match=re.escape(path)) as failed:
         read_moment(path)
+
+    assert isinstance(failed.value.__cause__, zstandard.ZstdError)
 
 
 def test_two_that_add_at_once_wait_for_each_other(path: str) -> None:
@@ -166,7 +169,7 @@ def test_a_time_is_written_behind_the_name_of_the_history(path: str) -> None:
 
     assert json.loads(files.read(f"{path}@2026-11-21T12:15", 100)) == {"number": 10}
     assert json.loads(files.read(f"{path}@2026-11-21T13:25:00+01:00", 100)) == {"number": 20}
-    with pytest.raises(FileUnreadable, match="yesterday is no time; write it like"):
+    with pytest.raises(FileUnreadable, match=r"yesterday .*2026-11-21T08:00"):
         files.read(f"{path}@yesterday", 100)
 
 

@@ -11,7 +11,12 @@ import zstandard
 
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_backends import FileObjects
-from fleet.engines.pulumi_state import drop_init_errors, read_checkpoint, read_deployment
+from fleet.engines.pulumi_state import (
+    NotACheckpoint,
+    drop_init_errors,
+    read_checkpoint,
+    read_deployment,
+)
 from fleet.errors import EngineMismatch, StoreFailed
 from fleet.model.facts import Stack
 from tests.ports.engines import REF, a_sim_worker
@@ -50,7 +55,7 @@ def test_a_stack_without_a_file_does_not_exist(tmp_path: Path) -> None:
 def test_a_damaged_file_is_an_error_and_not_an_empty_stack(tmp_path: Path, text: bytes) -> None:
     write(tmp_path, text)
 
-    with pytest.raises(StoreFailed, match="not a Pulumi checkpoint"):
+    with pytest.raises(NotACheckpoint, match=r"/s\.json"):
         read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 

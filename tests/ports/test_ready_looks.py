@@ -17,6 +17,7 @@ from fleet.schema.model import Fleet, HcloudProvider
 from fleet.state.store import DatabaseStore
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_listing, a_machine, a_pool
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.aws import PROVIDER, Amazon
 from tests.fakes.engine import FixedClock
@@ -152,8 +153,7 @@ def test_where_no_attempt_can_be_made_the_machines_are_unknown(looking: Looking)
     found = looking.look()
 
     assert isinstance(found, Unknown)
-    assert "could not be tried" in found.unknown
-    assert "too many open files" in found.unknown
+    assert tells(found.unknown, "machines of cloud", "too many open files")
 
 
 def test_nothing_is_tried_at_a_pool_without_ready(

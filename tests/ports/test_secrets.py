@@ -1,5 +1,6 @@
 """How a secret is read by its reference, and what is said without one."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -64,10 +65,9 @@ def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
-    assert _why_missing(EnvSecret(env="TOKEN"), tmp_path) == (
-        "secret {env: TOKEN}: the environment variable TOKEN is not set; export it, or set it as "
-        "a masked variable of the CI job"
-    )
+    why = _why_missing(EnvSecret(env="TOKEN"), tmp_path)
+
+    assert tells(why, "{env: TOKEN}", "TOKEN", "not set", "export")
 
 
 def test_a_variable_that_is_empty_is_missing(tmp_path: Path) -> None:
@@ -87,14 +87,16 @@ def test_a_secret_comes_from_a_file_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert _why_missing(FileSecret(file="token"), tmp_path) == (
-        f"secret {{file: token}}: {tmp_path}/token cannot be read (No such file or directory); "
-        "relative paths begin at the folder of fleet.yaml"
-    )
+    why = _why_missing(FileSecret(file="token"), tmp_path)
+
+    missing = os.strerror(errno.ENOENT)
+    assert tells(why, "{file: token}", f"{tmp_path}/token", missing, "fleet.yaml")
 
 
 def test_a_folder_is_no_secret(tmp_path: Path) -> None:
-    assert "cannot be read (Is a directory)" in _why_missing(FileSecret(file="."), tmp_path)
+    why = _why_missing(FileSecret(file="."), tmp_path)
+
+    assert tells(why, "{file: .}", os.strerror(errno.EISDIR))
 
 
 def test_an_empty_file_is_missing(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_a_command_runs_in_the_folder_of_fleet_yaml_with_what_it_names(tmp_path:
     reference = CommandSecret(command=_python(code).command, environment=["WHO"])
 
     assert _read(reference, tmp_path, WHO="me", CLOUD_TOKEN="other") == f"{tmp_path} me None"
-    assert "the environment variable WHO is not set" in _why_missing(reference, tmp_path)
+    assert tells(_why_missing(reference, tmp_path), "WHO", "not set")
 
 
 def test_a_command_that_is_not_installed_is_named(tmp_path: Path) -> None:
@@ -146,8 +148,7 @@ def test_a_command_that_is_not_installed_is_named(tmp_path: Path) -> None:
 
     why = _why_missing(reference, tmp_path)
 
-    assert why.startswith("secret {command: no-such-program show 'a b'}: no-such-program cannot")
-    assert tells(why, "PATH")
+    assert tells(why, "{command: no-such-program show 'a b'}", "no-such-program", "PATH")
 
 
 def test_a_command_that_prints_without_end_is_ended(tmp_path: Path) -> None:
@@ -182,5 +183,5 @@ def test_a_command_gets_nothing_to_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_reference_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="not a reference to a secret: str"):
+    with pytest.raises(TypeError, match=r": str$"):
         _read("canary", tmp_path)

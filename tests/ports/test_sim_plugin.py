@@ -117,7 +117,7 @@ def test_a_change_in_place_is_shown_and_never_done(plugin: SimProvider) -> None:
         return asyncio.run(plugin.update(request))
 
     assert update(preview=True).properties == properties()
-    with pytest.raises(SourceUnreachable, match="changed in place"):
+    with pytest.raises(SourceUnreachable, match=f"^{ONE.name}: "):
         update(preview=False)
 
 
