@@ -54,7 +54,7 @@ def test_a_pool_that_there_is_none_of_is_told(two: Trial) -> None:
     code, said = two.do("machine", "list", "--pool", "bilders")
 
     assert code == 1
-    assert "no pool bilders; did you mean builders?" in said
+    assert tells(said, "pool bilders", "builders")
 
 
 def test_a_deletion_is_only_shown_without_apply(two: Trial) -> None:
@@ -63,7 +63,7 @@ def test_a_deletion_is_only_shown_without_apply(two: Trial) -> None:
     code, said = two.do("machine", "delete", TWO)
 
     assert code == 0
-    assert "1 to drain, 0 to delete (dry run" in said
+    assert tells(said, "1 to drain", "0 to delete", "dry run")
     assert "[requested]" in said
     assert two.files() == before
 
@@ -151,7 +151,7 @@ def test_a_machine_that_its_provider_lost_is_for_forget(two: Trial) -> None:
     code, said = two.do("machine", "delete", TWO, "--apply")
 
     assert code == 4
-    assert f"`fleet machine forget {TWO}`" in said
+    assert tells(said, f"fleet machine forget {TWO}")
     assert two.do("machine", "forget", TWO)[0] == 0
     assert two.recorded() == [ONE]
 

@@ -26,8 +26,8 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
 
     assert (planned.returncode, planned.stderr) == (0, "")
     first, headline, pools, cost, assumed, waiting, *_ = planned.stdout.splitlines()
-    assert first.startswith("Fleet trial at ")
-    assert headline.endswith("1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h")
+    assert tells(first, "Fleet trial", "UTC")
+    assert tells(headline, "1 to create", "0 to drain", "0 to delete", "0.0000 -> 0.0777 EUR/h")
     assert pools == "  builders +1"
     assert (" 0.1185 EUR " in cost, "1 request " in assumed, waiting[:9]) == (
         True,
@@ -127,12 +127,10 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     headline, at_rest, *lines = change.splitlines()
     assert headline.endswith("-0.4620 EUR/h (0.5397 without, 0.0777 with)")
     assert "(0.00 EUR/h)" in at_rest
-    assert lines[:4] == [
-        "  pool big",
-        "    * is removed",
-        "    * 1 fewer to create, ccx63, -0.4620 EUR/h",
-        "        request work/2 waits and no free worker fits it [requests-wait]",
-    ]
+    assert lines[0] == "  pool big"
+    assert tells(lines[1], "    * ", "removed")
+    assert tells(lines[2], "    * 1 fewer", "ccx63", "-0.4620 EUR/h")
+    assert tells(lines[3], "request work/2", "[requests-wait]")
     assert lines[4] == "  queue work"
     assert lines[5].endswith(": work/2")
     assert "; see pools.builders.provides" in lines[6]
@@ -208,13 +206,13 @@ def test_the_json_of_a_plan_with_a_base_holds_the_change_too(
 @pytest.mark.parametrize(
     ("base", "because"),
     [
-        (None, "base/fleet.yaml: cannot be read: there is no such file or directory"),
-        ("fleet: trial\npols: {}\n", "base/fleet.yaml:2:1: unknown key 'pols'"),
-        ("fleet: other\n", "base/fleet.yaml is of fleet other, not of fleet trial"),
+        (None, ("base/fleet.yaml", "no such file")),
+        ("fleet: trial\npols: {}\n", ("base/fleet.yaml:2:1", "'pols'")),
+        ("fleet: other\n", ("base/fleet.yaml", "fleet other", "fleet trial")),
     ],
 )
 def test_a_base_that_cannot_be_used_stops_no_merge_request(
-    trial: Trial, run_fleet: RunFleet, base: str | None, because: str
+    trial: Trial, run_fleet: RunFleet, base: str | None, because: tuple[str, ...]
 ) -> None:
     trial.wait_for("1")
     changed(trial, fleet_yaml())
@@ -225,8 +223,9 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
     planned = run_fleet("plan", "--base", "base/fleet.yaml")
 
     assert planned.returncode == 0
-    assert planned.stderr == f"fleet: warning: cannot compare with the base: {because}\n"
-    assert f"\n  ? {because}\n" in planned.stdout
+    assert planned.stderr.count("\n") == 1
+    assert tells(planned.stderr, "fleet: warning", "base", *because)
+    assert tells(planned.stdout, "  ? ", *because)
     assert "+ create  trial-builders-0001" in planned.stdout
 
 
@@ -381,7 +380,7 @@ def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial, warm: War
 
     _, wiped, rest = said.rpartition("\r\x1b[K")
     assert wiped
-    assert rest.startswith(("Fleet trial at ", ESCAPE))
+    assert rest.startswith(("Fleet trial ", ESCAPE))
     assert ESCAPE in rest
 
 

@@ -1,5 +1,6 @@
 """`fleet serve`: clients of Resalloc are answered, and what they ask for is ordered at once."""
 
+import errno
 import os
 import signal
 import threading
@@ -234,7 +235,7 @@ def test_a_port_that_is_taken_is_told(counter: Trial) -> None:
     ((code, said),) = taken
     assert code == 1
     assert "127.0.0.1:" in said
-    assert "Address already in use" in said
+    assert os.strerror(errno.EADDRINUSE) in said
 
 
 def test_a_store_that_was_never_made_is_told_before_anybody_is_answered(project: Path) -> None:
@@ -304,7 +305,7 @@ def test_what_is_no_certificate_is_told(counter: Trial) -> None:
 
     assert [code for code, _ in codes] == [1, 1]
     assert "server.pem: " in codes[0][1]
-    assert "missing.pem: No such file or directory" in codes[1][1]
+    assert tells(codes[1][1], "missing.pem", os.strerror(errno.ENOENT))
 
 
 def test_a_ticket_for_a_tag_that_no_pool_provides_waits_and_is_told(counter: Trial) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.cli.test_serve import Heard, served
 from tests.rigs.process import Completed, RunFleet
 from tests.rigs.resalloc_client import OldClient
@@ -206,7 +207,7 @@ def test_another_apply_is_refused_while_something_goes_on(
     served(slow.trial, script)
 
     assert told[0].returncode == 1, told[0].stderr
-    assert "holds the lock" in told[0].stderr
+    assert tells(told[0].stderr, "lock", "fleet trial")
 
 
 @pytest.mark.slow

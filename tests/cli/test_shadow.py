@@ -65,7 +65,7 @@ def test_a_log_of_something_else_is_told(project: Path, run_fleet: RunFleet) -> 
     reported = run_fleet("shadow", "report", "log")
 
     assert (reported.returncode, reported.stdout) == (1, "")
-    assert "log is not a log of `fleet shadow run`: Field required" in reported.stderr
+    assert tells(reported.stderr, "log", "fleet shadow run", "required")
 
 
 def test_a_log_goes_on_after_a_line_that_a_kill_tore(project: Path, run_fleet: RunFleet) -> None:
