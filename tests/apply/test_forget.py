@@ -138,7 +138,7 @@ def test_what_a_killed_apply_was_making_is_left_to_the_next_apply(engine: FakeEn
     stack = engine.stacks[REF.name]
     begun = stack.model_copy(update={"ids": {TWO: stack.ids[TWO]}, "interrupted": True})
 
-    with pytest.raises(PlanRefused, match="was creating or deleting"):
+    with pytest.raises(PlanRefused, match=f"{ONE}.*`fleet apply`"):
         forget(engine, a_world_of(engine, stacks={"builders": begun}))
 
 

@@ -20,6 +20,7 @@ from tests.builders.deciding import (
     sentence_of,
     with_machines,
 )
+from tests.builders.sentences import tells
 
 
 def retiring(**retire: object) -> Fleet:
@@ -33,7 +34,8 @@ def test_a_machine_older_than_max_age_is_drained_when_idle() -> None:
 
     assert actions_of(plan) == [("drain", FIRST)]
     assert [a.cause for a in plan.actions] == [Cause.DEMAND]
-    assert sentence_of(plan, FIRST) == "machine is 7d old, retire.max_age is 7d"
+    assert reason_of(plan, FIRST) is Reason.MAX_AGE
+    assert tells(sentence_of(plan, FIRST), "7d", "retire.max_age", "7d")
 
 
 def test_a_machine_younger_than_max_age_stays() -> None:
@@ -65,7 +67,7 @@ def test_a_worker_that_was_used_up_says_so() -> None:
     plan = reconcile(retiring(max_uses=50), a_sim_world(*idle(FIRST, uses=51)))
 
     assert reason_of(plan, FIRST) is Reason.MAX_USES
-    assert sentence_of(plan, FIRST) == "finished 51 requests, retire.max_uses is 50"
+    assert tells(sentence_of(plan, FIRST), "51", "retire.max_uses", "50")
 
 
 def test_what_is_outdated_and_too_old_is_outdated() -> None:
