@@ -169,7 +169,7 @@ def test_pages_that_do_not_end_are_unknown() -> None:
 def test_half_a_listing_is_unknown() -> None:
     answers = (page("i-1", following="two"), refusal("InternalError", 500))
 
-    assert "was refused (InternalError): " in _why_unknown(*answers)
+    assert tells(_why_unknown(*answers), "EC2", "(InternalError)")
 
 
 def test_a_listing_that_takes_too_long_is_unknown() -> None:
@@ -229,7 +229,7 @@ def test_an_address_where_nobody_listens_is_unknown(monkeypatch: pytest.MonkeyPa
         unknown = _read()
 
     assert isinstance(unknown, Unknown)
-    assert "is that a region of AWS" in unknown.unknown
+    assert tells(unknown.unknown, "EC2", "no connection", "AWS")
 
 
 def test_without_credentials_the_listing_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_a_region_that_is_none_is_unknown(region: str) -> None:
         unknown = AwsMachines(provider).list("demo")
 
     assert isinstance(unknown, Unknown)
-    assert "not the name of a region" in unknown.unknown
+    assert tells(unknown.unknown, f"EC2 in {region}", "not", "region")
 
 
 def test_an_expiry_that_cannot_be_noted_says_why() -> None:

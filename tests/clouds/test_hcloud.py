@@ -134,7 +134,7 @@ def test_a_server_of_this_fleet_without_a_pool_makes_the_listing_unknown(
 ) -> None:
     a_server(api, labels={"fleet": "demo"})
 
-    assert tells(_why_unknown(api.endpoint), "label fleet", "no label pool")
+    assert tells(_why_unknown(api.endpoint), "label fleet", "label pool")
 
 
 def test_all_pages_are_read(api: SimulatedHetzner) -> None:

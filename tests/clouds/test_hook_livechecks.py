@@ -94,7 +94,7 @@ def test_a_memory_that_is_damaged_is_named(folder: Path) -> None:
     listing = hooks_over(folder).list("debian")
 
     assert isinstance(listing, Unknown)
-    assert tells(listing.unknown, "state/livechecks.json", "not a record")
+    assert tells(listing.unknown, "state/livechecks.json", "fleet-livechecks-1")
 
 
 def test_without_a_livecheck_none_has_failed_and_nothing_is_noted(folder: Path) -> None:

@@ -131,7 +131,7 @@ def test_what_new_says_nothing_of_is_known_by_its_name(tmp_path: Path) -> None:
 
 
 def test_an_id_of_several_words_is_none_and_the_machine_is_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(SourceUnreachable, match="an id of one word"):
+    with pytest.raises(SourceUnreachable, match=rf"^{NAME}: .*\bid\b"):
         a_hook_cloud(tmp_path, new="echo made it").create(ONE)
 
 
@@ -172,8 +172,7 @@ def test_a_delete_that_took_too_long_says_what_ran_and_how_to_let_it_run_longer(
     with pytest.raises(SourceUnreachable, match=rf"{NAME}.*delete.*1s") as failed:
         slow.delete(machine.id)
 
-    assert tells(str(failed.value), "delete.sh")
-    assert "`timeouts: {delete: …}` of the hooks of desk" in str(failed.value)
+    assert tells(str(failed.value), "delete.sh", "`timeouts: {delete: …}`", "desk")
 
 
 def test_a_creation_that_failed_while_nothing_can_be_listed_is_not_known(tmp_path: Path) -> None:
@@ -202,7 +201,7 @@ def test_the_lock_that_an_old_new_holds_outlives_its_machine(tmp_path: Path) -> 
         fcntl.flock(lock, fcntl.LOCK_EX)
         cloud.delete(NAME)
 
-        with pytest.raises(SourceUnreachable, match="of an earlier run still runs"):
+        with pytest.raises(SourceUnreachable, match=f"^{NAME}: `new` "):
             cloud.create(ONE)
 
     cloud.delete(NAME)
@@ -218,7 +217,7 @@ def test_new_holds_its_machines_lock_as_long_as_it_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "-x", "a b"])
 def test_a_name_that_might_lead_astray_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CreationRefused, match="not a name for a machine"):
+    with pytest.raises(CreationRefused, match="invalid_input"):
         a_hook_cloud(tmp_path).create(ONE.model_copy(update={"name": name}))
 
 

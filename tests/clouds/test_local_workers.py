@@ -100,5 +100,5 @@ def test_a_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> Non
 
 
 def test_an_unknown_worker_is_named(cloud: LocalWorkers) -> None:
-    with pytest.raises(SourceUnreachable, match="worker debian-builders-0009 is unreachable"):
+    with pytest.raises(SourceUnreachable, match="debian-builders-0009"):
         cloud.drain("debian-builders-0009")

@@ -82,7 +82,7 @@ def test_a_pool_says_how_many_of_what_waits_its_workers_and_new_machines_serve()
     world = a_sim_world(a_worker(), requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
     assert any(
-        each.startswith("queue debian: 5 requests ")
+        tells(each, "queue debian", "5")
         and re.findall(r"\d+", each.rpartition(": ")[2]) == ["1", "2"]
         for each in of_pool(a_sim_fleet(), world)
     )

@@ -27,6 +27,7 @@ from tests.builders import (
     ago,
     an_unserved,
 )
+from tests.builders.sentences import tells
 
 KEY = "debian/101"
 
@@ -415,7 +416,7 @@ def considered(fleet: Fleet) -> list[str]:
 
 
 def test_what_a_guard_refuses_may_be_approved() -> None:
-    assert any(said.startswith("add an approval: {guard:") for said in considered(a_sim_fleet()))
+    assert any("{guard: " in said for said in considered(a_sim_fleet()))
 
 
 def test_an_approval_that_has_expired_may_be_given_another_day_or_let_more_pass() -> None:
@@ -429,5 +430,5 @@ def test_an_approval_that_has_expired_may_be_given_another_day_or_let_more_pass(
 
     found = considered(a_sim_fleet(approvals=[approval]))
 
-    assert "move approvals[0].expires from 2026-11-01 to 2026-11-21 or later" in found
-    assert "raise approvals[0].count from 3 to 100000" in found
+    for figures in (("expires", "2026-11-01", "2026-11-21"), ("count", "3", "100000")):
+        assert any(tells(each, "approvals[0]", *figures) for each in found)

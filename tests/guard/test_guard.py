@@ -323,4 +323,4 @@ def test_new_machines_that_nothing_waits_for_are_only_kept_back() -> None:
 
     (pool,) = guard(a_sim_fleet(), a_plan(actions=(warm,), pools=pools)).pools
 
-    assert pool.because == "workers.spare is 1; a guard withholds 1 new machine"
+    assert tells(pool.because, "workers.spare", "guard", "1")

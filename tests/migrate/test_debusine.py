@@ -5,6 +5,7 @@ import pytest
 from fleet.migrate.from_debusine import import_debusine
 from fleet.migrate.writing import Imported
 from fleet.schema.model import ExistingImage, HcloudProvider, Machine, Pool
+from tests.builders.sentences import tells
 from tests.migrate.reading import fleet_of, said, wrong
 from tests.rigs.process import ROOT
 
@@ -77,7 +78,7 @@ def test_a_machine_of_no_known_type_is_only_planned() -> None:
     found = of_text("{provider_type: hetzner, server_type: xx1, image_name: i}")
 
     assert a_pool_of(found, "p").mode == "observe"
-    assert any("machine of pool p" in each for each in said(found, "to-do"))
+    assert any(tells(each, "pool p", "`mode: observe`") for each in said(found, "to-do"))
 
 
 def test_requirements_without_a_price_on_demand_are_only_observed() -> None:

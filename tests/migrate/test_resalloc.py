@@ -7,6 +7,7 @@ import pytest
 from fleet.migrate.from_resalloc import OPTIONS, import_resalloc
 from fleet.migrate.writing import Imported
 from fleet.schema.model import Fleet, HooksProvider, Pool
+from tests.builders.sentences import tells
 from tests.migrate.production import pools_yaml
 from tests.migrate.reading import fleet_of, said, wrong
 
@@ -123,7 +124,7 @@ def test_on_demand_tags_are_declared_once_for_every_pool() -> None:
     for pool in fleet.pools.values():
         assert isinstance(pool, Pool)
         assert pool.workers.spare == 0
-    assert any("tag x of pool q" in change for change in said(found, "changed"))
+    assert any(tells(change, "tag x", "pool q") for change in said(found, "changed"))
 
 
 def test_a_reused_machine_keeps_its_times_and_counts() -> None:

@@ -18,6 +18,7 @@ from fleet.tickets.assignment import (
     assign,
 )
 from tests.builders import NOW, ago
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, suiting
 
 TERMS = Terms()
@@ -158,7 +159,8 @@ def test_a_limit_holds_and_is_named() -> None:
 
     assert served(assignment) == [1, 2]
     assert assignment.waits[3].path == PER_SUBMITTER.path
-    assert assignment.waits[3].because == "tags.big.limits.per.submitter is 2 for ada: 2 in use"
+    limit = "tags.big.limits.per.submitter"
+    assert tells(assignment.waits[3].because, limit, "2", "ada", "2")
 
 
 def test_machines_in_use_count_to_a_limit() -> None:

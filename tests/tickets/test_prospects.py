@@ -56,7 +56,7 @@ def test_of_one_architecture_each_owner_has_as_many_as_its_tag_says() -> None:
 
     said = told(fleet, {"tags": ("arch_x86_64",)}, {"tags": ("arch_x86_64",)})
 
-    assert said[1].startswith("tags.arch_x86_64.limits.per.owner is 1 for ada: 0 in use, 1 wait")
+    assert tells(said[1], "tags.arch_x86_64.limits.per.owner", "1", "ada", "0", "1")
 
 
 def test_a_limit_of_the_queue_counts_whatever_the_tags() -> None:

@@ -250,7 +250,7 @@ def test_a_client_that_opens_tickets_without_end_is_refused_with_a_reason(
         for _ in range(2):
             service.client.take("extra_powerful", sandbox="ada/ping--ada")
 
-        with pytest.raises(Fault, match=r"ada has 2 .* tickets \(most_open_per_submitter: 2\)"):
+        with pytest.raises(Fault, match=r"\bada .*\b2 .*\(most_open_per_submitter: 2\)"):
             service.client.take("extra_powerful", sandbox="ada/pong--ada")
 
         assert service.client.take("extra_powerful", sandbox="ben/ping--ben") == 3
@@ -376,5 +376,5 @@ def test_a_client_that_waits_is_told_which_budget_holds_its_ticket_back(
         until_somebody_waits(service)
         service.calls.end()
 
-        with pytest.raises(Fault, match=rf"ticket {number} waits: budgets.blue.per_day is 2.00 E"):
+        with pytest.raises(Fault, match=rf"ticket {number} .*budgets\.blue\.per_day .*2\.00 E"):
             waiting.result(10)
