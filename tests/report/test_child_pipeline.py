@@ -56,7 +56,8 @@ def test_what_is_left_of_a_version_is_done_with_that_version() -> None:
 def test_where_nothing_is_due_a_job_says_so() -> None:
     jobs = yaml.safe_load(pipeline(NOTHING, NOT_NOW))
 
-    assert jobs["nothing is due"]["script"] == ["echo no image is due"]
+    (job,) = jobs.keys() - {"stages", "default"}
+    assert [command.split()[0] for command in jobs[job]["script"]] == ["echo"]
 
 
 @pytest.mark.parametrize("images", [(BUILD, PUBLISH, NOT_NOW), ()], ids=["due", "nothing"])

@@ -1,7 +1,10 @@
 """How the runs of a store read."""
 
+import re
+
 from fleet.report.outcome import format_begun, run_to_text, run_to_value
 from tests.builders import a_stack_outcome, an_outcome
+from tests.builders.sentences import tells
 
 _TIMES = {"started": "2026-11-21T08:00:00+00:00", "ended": "2026-11-21T08:00:07+00:00"}
 
@@ -19,31 +22,36 @@ def test_a_run_counts_the_results_of_its_pools_worst_first() -> None:
         refused=("guard delete: 9 of 9",),
     )
 
-    assert run_to_text(a_run(outcome.model_dump_json()), running=False) == (
-        "run      2026-11-21T08:00:00+00:00 to 2026-11-21T08:00:07+00:00, plan 0123456789ab: "
-        "1 failed, 1 refused, 1 applied, 1 unchanged, 1 refused by guards"
-    )
+    text = run_to_text(a_run(outcome.model_dump_json()), running=False)
+
+    counts = ("1 failed", "1 refused", "1 applied", "1 unchanged", "1", "guards")
+    assert tells(text, *_TIMES.values(), "plan 0123456789ab", *counts)
 
 
 def test_a_run_over_no_pool_had_nothing_to_do() -> None:
     text = run_to_text(a_run(an_outcome().model_dump_json()), running=False)
 
-    assert text.endswith(", plan 0123456789ab: nothing to do")
+    before, plan, counts = text.partition("plan 0123456789ab: ")
+    assert plan
+    assert tells(before, *_TIMES.values())
+    assert counts
+    assert not re.search(r"\d", counts)
 
 
 def test_a_machine_that_was_forgotten_is_named_and_has_no_plan() -> None:
     outcome = an_outcome(a_stack_outcome(created=(), forgotten=("ci-builders-0001",)))
     run = a_run(outcome.model_dump_json()) | {"plan": ""}
 
-    assert run_to_text(run, running=False) == (
-        "run      2026-11-21T08:00:00+00:00 to 2026-11-21T08:00:07+00:00: forgot ci-builders-0001"
-    )
+    text = run_to_text(run, running=False)
+
+    assert tells(text, *_TIMES.values(), "ci-builders-0001")
+    assert "plan" not in text
 
 
 def test_an_outcome_of_another_version_is_shown_as_json() -> None:
     run = a_run('{"format": "x"}')
 
-    assert run_to_text(run, running=False).endswith("plan 0123456789ab: outcome unknown")
+    assert tells(run_to_text(run, running=False), "plan 0123456789ab", "unknown")
     assert run_to_value(run)["outcome"] == {"format": "x"}
     assert run_to_value(run)["results"] is None
     assert run_to_value(a_run("not JSON"))["outcome"] is None
@@ -52,13 +60,13 @@ def test_an_outcome_of_another_version_is_shown_as_json() -> None:
 def test_a_run_without_an_end_runs_while_its_lock_is_held() -> None:
     run = {**_TIMES, "ended": "", "plan": "", "outcome": ""}
 
-    assert run_to_text(run, running=True) == "run      2026-11-21T08:00:00+00:00, still running"
+    assert tells(run_to_text(run, running=True), _TIMES["started"], "running")
 
 
 def test_a_run_that_died_names_its_last_step() -> None:
     died = a_run("queue q: drain a\nstack s: delete a\n") | {"ended": ""}
 
-    assert format_begun([died]) == "; its last of 2 steps: stack s: delete a"
+    assert tells(format_begun([died]), "2", "stack s: delete a")
 
 
 def test_a_run_that_ended_or_did_nothing_names_no_step() -> None:

@@ -2,6 +2,7 @@
 
 from fleet.report.outcome import outcome_to_text
 from tests.builders import a_create, a_guard_result, a_plan, a_stack_outcome, an_outcome
+from tests.builders.sentences import tells
 from tests.report.conftest import Golden
 
 
@@ -35,7 +36,7 @@ def test_a_quiet_outcome_is_one_line() -> None:
 def test_what_was_throttled_goes_on_next_time() -> None:
     text = outcome_to_text(an_outcome(), a_plan(withheld=(a_create(),)), colour=False)
 
-    assert "1 to create; the next `fleet apply`" in text
+    assert tells(text, "1 to create", "`fleet apply`")
 
 
 def test_many_names_are_counted() -> None:

@@ -8,6 +8,7 @@ import pytest
 from fleet.model.facts import PriceList, Quote
 from fleet.report.prices import PriceCheck, PriceReport, compare_prices, used_types
 from tests.builders import NOW, a_fleet, a_pool
+from tests.builders.sentences import tells
 
 TODAY = date(2026, 11, 21)
 QUOTE = Quote(
@@ -83,7 +84,10 @@ def test_a_monthly_price_is_rounded(month: str) -> None:
 
 
 def test_a_type_that_is_not_sold_there_differs() -> None:
-    assert differences(PRICES.model_copy(update={"quotes": {}})) == {"ccx33": "not sold there"}
+    found = differences(PRICES.model_copy(update={"quotes": {}}))
+
+    assert list(found) == ["ccx33"]
+    assert tells(found["ccx33"], "not sold")
 
 
 @pytest.mark.parametrize(
