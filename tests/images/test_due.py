@@ -85,7 +85,7 @@ def test_it_is_due_when_it_is_as_old_as_rebuild_every() -> None:
     image = due(built(built_at=ago(days=7)))
 
     assert reasons(image) == ["too-old"]
-    assert image.causes[0].because == "20261121T060000Z is 7d old, rebuild.every is 7d"
+    assert tells(image.causes[0].because, "20261121T060000Z", "7d", "rebuild.every", "7d")
 
 
 def test_without_rebuild_every_no_age_makes_it_due() -> None:
@@ -185,7 +185,8 @@ def test_what_is_being_built_is_not_built_again_until_that_has_died() -> None:
 
     image = due(building)
 
-    assert (image.is_due, image.waits) == (False, f"{building.version} is being built")
+    assert not image.is_due
+    assert tells(image.waits, building.version, "built")
     assert due(failed(6, state="building")).is_due
 
 

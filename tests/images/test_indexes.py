@@ -69,9 +69,9 @@ def test_a_suite_that_the_archive_does_not_have_holds_nothing(serve: Serve, cach
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"<html>sign in</html>", "is no list of packages"),
-        (lzma.compress(LIST)[:60], "is no list of packages"),
-        (html(503), "answers 503"),
+        (b"<html>sign in</html>", r"Packages\.xz.*list"),
+        (lzma.compress(LIST)[:60], r"Packages\.xz.*list"),
+        (html(503), "503"),
     ],
 )
 def test_garbage_and_refusals_are_no_answer(
@@ -82,7 +82,7 @@ def test_garbage_and_refusals_are_no_answer(
 
 
 def test_an_archive_that_is_not_there_is_no_answer(cache: Path) -> None:
-    with pytest.raises(SourceUnreachable, match="does not answer"):
+    with pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1:9/.*Connection refused"):
         read_index(Source("http://127.0.0.1:9", "trixie", "main", "amd64"), cache)
 
 

@@ -1,6 +1,7 @@
 """Builds at a Debusine server: what is posted, how it is followed, what is taken or refused."""
 
 import hashlib
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -286,14 +287,14 @@ def test_a_request_says_which_build_it_is_for(site: Site) -> None:
 def test_a_request_that_a_person_aborted_is_not_looked_for(site: Site) -> None:
     site.debusine.again, site.debusine.aborted_by = True, 3
 
-    with pytest.raises(BuildFailed, match=r"work request 7 at .* is aborted"):
+    with pytest.raises(BuildFailed, match=r"request 7 at .*aborted"):
         site.build()
 
 
 def test_a_server_that_stays_silent_is_given_up(site: Site) -> None:
     site.server.faults.drop = range(2, 100)
 
-    with pytest.raises(BuildFailed, match="does not answer any more"):
+    with pytest.raises(BuildFailed, match=re.escape(site.server.url)):
         site.build()
 
     assert len(site.waits) == 9

@@ -92,14 +92,14 @@ def test_an_unknown_suite_is_told_with_what_to_correct(mirror: Loopback) -> None
 def test_a_mirror_that_answers_a_web_page_is_no_archive(mirror: Loopback) -> None:
     mirror.faults.instead["/debian/dists/trixie/InRelease"] = html()
 
-    with pytest.raises(SourceUnreachable, match=r"Debian archive: .* Release"):
+    with pytest.raises(SourceUnreachable, match=r"Debian archive.*dists/trixie/InRelease"):
         ask(mirror)
 
 
 def test_a_mirror_that_fails_is_not_taken_for_one_without_updates(mirror: Loopback) -> None:
     mirror.faults.instead["/debian/dists/trixie-updates/InRelease"] = html(503)
 
-    with pytest.raises(SourceUnreachable, match="trixie-updates/InRelease answers 503; name a"):
+    with pytest.raises(SourceUnreachable, match=r"trixie-updates/InRelease.* 503.*--mirror"):
         ask(mirror)
 
 
