@@ -113,20 +113,16 @@ def test_a_fleet_that_runs_is_alive(trial: Trial, run_fleet: RunFleet) -> None:
     beat = run_fleet("status", "--heartbeat")
 
     assert (beat.returncode, beat.stderr) == (0, "")
-    assert re.fullmatch(
-        r"fleet trial is alive: the last finished run started \ds ago; cadence is 10m\n",
-        beat.stdout,
-    )
+    assert re.fullmatch(r"fleet trial .*\balive\b.* \ds .*\bcadence .*\b10m\n", beat.stdout)
 
 
 def test_a_fleet_that_nobody_runs_is_dead_for_monitoring(trial: Trial) -> None:
     code, said = trial.do("status", "--heartbeat", "--json")
 
     assert code == 1
-    assert json.loads(said) == {
-        "alive": False,
-        "because": "`fleet apply` has not finished a run yet; cadence is 10m",
-    }
+    beat = json.loads(said)
+    assert beat == {"alive": False, "because": beat["because"]}
+    assert tells(beat["because"], "`fleet apply`", "cadence", "10m")
 
 
 def test_a_heartbeat_asks_neither_queue_nor_provider(trial: Trial) -> None:

@@ -38,7 +38,7 @@ def test_explain_shows_rule_line_and_pools_of_a_name(run_fleet: RunFleet) -> Non
     names = ("'praiskup/ping/.*/chromium'", CHROMIUM, "@chromium")
     assert all(name in rule for name in names)
     _, fits, its_place, lacks, other_place = pools.splitlines()
-    assert fits == "  - pool big fits"
+    assert tells(fits, "  - pool big", "fits")
     assert tells(lacks, "pool builders", "not", "big")
     assert (its_place, other_place) == ("    see fleet.yaml:9:8", "    see fleet.yaml:10:13")
 
@@ -70,11 +70,12 @@ def test_a_waiting_request_is_explained_by_its_id(ruled: Trial, run_fleet: RunFl
 
     said = json.loads(explained.stdout)
     assert said["name"] == "work/7"
+    because = said["tags"][0]["reasons"][0].pop("because")
+    assert tells(because, "task")
     assert said["tags"] == [
         {
             "reasons": [
                 {
-                    "because": "the task asked for it",
                     "by": None,
                     "path": [],
                     "place": "",
@@ -171,7 +172,7 @@ def test_an_unknown_request_is_a_failure(run_fleet: RunFleet) -> None:
     failed = run_fleet("tags", "explain", "--request", "99")
 
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.startswith("fleet: error: no waiting request 99")
+    assert tells(failed.stderr, "fleet: error", "request 99")
 
 
 PATTERN = "praiskup/ping/.*/chromium"
@@ -231,4 +232,4 @@ def test_a_stored_request_says_whether_its_queue_has_the_newer_rule(
     (tag,) = json.loads(explained.stdout)["tags"]
     assert tag["verdict"] == "not-stored"
     assert "copr.conf" in tag["reasons"][0]["because"]
-    assert "`fleet export copr --patch copr.conf`" in tag["reasons"][0]["because"]
+    assert tells(tag["reasons"][0]["because"], "fleet export copr --patch copr.conf")

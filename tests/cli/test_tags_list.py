@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet, unwrapped
 
 TAG = "worker:class:powerful"
@@ -31,10 +32,6 @@ WORLD = {
     "providers": {"desk": {"read_at": TIME}},
     "stacks": {},
 }
-ALONE = (
-    "worker:class:powerful: exclusive, enforced by capacity only at debian: "
-    "its workers require no tags, so Debusine assigns them whatever fits first"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -47,14 +44,13 @@ def test_every_tag_is_listed_with_who_enforces_it(run_fleet: RunFleet) -> None:
     listed = run_fleet("tags", "list")
 
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert [line.partition(" (")[0] for line in listed.stdout.splitlines()] == [
-        "weight  number, provided by powerful",
-        "  tag at debian: enforced by capacity only",
-        "worker:class:powerful  exclusive, provided by powerful",
-        "  tag at debian: enforced by the scheduler",
-        "  exclusive at debian: enforced by capacity only",
-        "      see fleet.yaml:11:29",
-    ]
+    weight, its_tag, powerful, tag, exclusive, place = listed.stdout.splitlines()
+    assert tells(weight, "weight", "number", "powerful")
+    assert tells(its_tag, "  tag", "debian", "capacity")
+    assert tells(powerful, TAG, "exclusive", "powerful")
+    assert tells(tag, "  tag", "debian", "scheduler")
+    assert tells(exclusive, "  exclusive", "debian", "capacity")
+    assert place == "      see fleet.yaml:11:29"
 
 
 def test_the_list_as_json_holds_the_same(run_fleet: RunFleet) -> None:
@@ -79,7 +75,7 @@ def test_an_explanation_says_who_enforces(run_fleet: RunFleet, what: list[str]) 
     explained = run_fleet("explain", *what, "--world", "world.json")
 
     assert explained.returncode == 0
-    assert f"  - {ALONE}\n" in unwrapped(explained.stdout)
+    assert tells(unwrapped(explained.stdout), f"  - {TAG}", "exclusive", "capacity", "debian")
 
 
 def test_a_plan_warns_of_what_only_capacity_enforces(run_fleet: RunFleet) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.cli.main import build_parser
 from fleet.cli.ticket import run
-from fleet.errors import FleetError, WrongUsage
+from fleet.errors import FleetError, SourceUnreachable, WrongUsage
 from tests.builders import NOW
 from tests.cli.test_serve import Heard
 from tests.fakes.engine import FixedClock
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_netrc_is_told_without_what_it_holds(client: Client) -
 
 
 def test_a_server_that_is_not_there_is_an_error_and_not_a_traceback(client: Client) -> None:
-    with pytest.raises(FleetError, match="cannot be reached"):
+    with pytest.raises(SourceUnreachable, match=r"http://127\.0\.0\.1:1\b"):
         client.do("check", "1", server="http://127.0.0.1:1")
 
 
