@@ -92,7 +92,7 @@ def test_a_pool_says_how_many_of_what_waits_its_workers_and_new_machines_serve()
     ("workers", "steps"),
     [
         ((), ()),
-        ((a_worker(),), ("`fleet explain worker NAME` explains each worker",)),
+        ((a_worker(),), ("`fleet explain worker NAME`",)),
     ],
 )
 def test_only_a_pool_with_workers_leads_to_why_each_of_them_stays_or_goes(
@@ -102,7 +102,8 @@ def test_only_a_pool_with_workers_leads_to_why_each_of_them_stays_or_goes(
 
     found = explained(fleet, world)
 
-    assert found.next_steps == steps
+    assert len(found.next_steps) == len(steps)
+    assert all(map(tells, found.next_steps, steps))
 
 
 def test_a_pool_says_that_one_machine_more_would_be_idle_and_what_it_costs() -> None:

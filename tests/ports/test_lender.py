@@ -10,6 +10,7 @@ from fleet.engines.parallel import LenderAside, Turns
 from fleet.model.facts import Listing, Machine
 from fleet.ports import Cleaned, MachineCleaner
 from tests.builders import a_machine
+from tests.builders.sentences import tells
 from tests.fakes.lender import FakeLender
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_over, write_hooks
@@ -82,10 +83,9 @@ def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lent]:
 def test_each_machine_is_cleaned_and_of_the_bad_one_it_is_said_why(lent: Lent) -> None:
     cleaned = {each.name: lent.lender.clean(each) for each in lent.machines}
 
-    trouble = "release ended with status 1: no room"
     assert cleaned[GOOD] == Cleaned()
     assert cleaned[BAD].begun
-    assert cleaned[BAD].trouble.partition("; log: ")[0] == trouble
+    assert tells(cleaned[BAD].trouble, "release", "1", "no room")
 
 
 def test_a_machine_whose_latest_livecheck_failed_is_doubted(lent: Lent) -> None:
