@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.faults.cloud_trial import BUSY, THREE, TWO, Beginning, CloudTrial, begin, host_of
 from tests.faults.clouds import Hetzner
 from tests.faults.gateway import Gateway
@@ -234,7 +235,7 @@ def test_of_two_applies_begun_at_once_one_does_it_and_the_other_is_told_to_wait(
         seen = follow(trial, min(codes), len(trial.machines()) - 1, busy)
 
     assert sorted(codes) == [0, 1], said
-    assert "holds the lock" in said[codes.index(1)]
+    assert tells(said[codes.index(1)], "lock", "fleet")
     assert seen.is_healed(machines=3), seen
     fault = "two applies begun at the same time"
     struck = "one: exit code 0, 2 of 2 made; the other: 1, told to wait"

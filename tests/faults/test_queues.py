@@ -47,7 +47,7 @@ def plan_and_apply(run_fleet: RunFleet) -> tuple[Completed, Completed]:
 
 def assert_unknown(trial: Trial, because: str, planned: Completed, applied: Completed) -> None:
     assert (planned.returncode, applied.returncode) == (1, 1)
-    assert "Plan: nothing to change" in planned.stdout
+    assert tells(planned.stdout, "Plan", "nothing")
     assert tells(unwrapped(planned.stdout), "queue work", "unknown", because)
     assert tells(unwrapped(applied.stdout), "queue work", "unknown", because)
     assert "Traceback" not in planned.stderr + applied.stderr
@@ -137,5 +137,5 @@ def test_a_token_that_is_not_set_is_unknown_and_names_the_variable(
 ) -> None:
     planned = run_fleet("plan")
 
-    assert "secret {env: TOKEN}: the environment variable TOKEN is not set" in planned.stdout
+    assert tells(planned.stdout, "secret {env: TOKEN}", "variable TOKEN", "not set")
     assert trial.machines() == ["trial-builders-0001"]
