@@ -35,9 +35,9 @@ def first_line(ran: Completed) -> str:
         (b"fleet: x\n\x00", "2:1: error[not-text] "),
         (b'fleet: x\nstate: {images: "a\\0b"}\n', "2:17: error[not-text] "),
         (b"fleet: caf\xe9\n", "1:11: error[not-text] the byte 0xE9 "),
-        (b"[" * 100_000, "1:51: error[too-complex] nested more than 50 "),
-        (b"{a: " * 100_000, "1:201: error[too-complex] nested more than 50 "),
-        (BOMB.encode(), "6:4: error[too-complex] more than 200000 values"),
+        (b"[" * 100_000, "1:51: error[too-complex] "),
+        (b"{a: " * 100_000, "1:201: error[too-complex] "),
+        (BOMB.encode(), "6:4: error[too-complex] "),
         (b"fleet: x\nfleet: y\n", "2:1: error[duplicate-key] "),
         (b"fleet: x\npols: {}\n", "2:1: error[unknown-key] "),
         (b"fleet: x\ncadence: 10\n", "2:10: error[wrong-type] "),
@@ -50,7 +50,7 @@ def first_line(ran: Completed) -> str:
         ),
         (
             f"{HEAD}pools: {{a: {{{POOL}, workers: {{max: 1, min: 2}}}}}}\n".encode(),
-            "4:75: error[min-above-max] min is 2, but max is 1",
+            "4:75: error[min-above-max] ",
         ),
         (
             b"fleet: x\nstate: {passphrase: hunter2}\n",
@@ -136,19 +136,25 @@ def test_many_mistakes_are_told_in_reasonable_time(run_fleet: RunFleet, project:
 @pytest.mark.parametrize(
     ("special", "said"),
     [
-        ("ln -s loop.yaml loop.yaml", "loop.yaml:1:1: error[unreadable-file] cannot be read: too"),
-        ("mkfifo pipe.yaml", "pipe.yaml:1:1: error[unreadable-file] this is no regular file"),
-        ("ln -s /etc/hostname out.yaml", "leads out of ."),
-        ("mkdir dir.yaml", "no file matches"),
+        (
+            "ln -s loop.yaml loop.yaml",
+            ("loop.yaml:1:1", "error[unreadable-file]", "links"),
+        ),
+        ("mkfifo pipe.yaml", ("pipe.yaml:1:1", "error[unreadable-file]", "regular file")),
+        (
+            "ln -s /etc/hostname out.yaml",
+            ("fleet.yaml:1:11", "error[invalid-include]", "out.yaml", "out of ."),
+        ),
+        ("mkdir dir.yaml", ("fleet.yaml:1:11", "error[invalid-include]", "no file")),
     ],
 )
 def test_an_included_special_is_a_finding(
-    run_fleet: RunFleet, project: Path, special: str, said: str
+    run_fleet: RunFleet, project: Path, special: str, said: tuple[str, ...]
 ) -> None:
     (project / "fleet.yaml").write_text("include: ['[!f]*.yaml']\nfleet: x\n", encoding="utf-8")
     subprocess.run(special.split(), cwd=project, check=True)
 
-    assert said in first_line(run_fleet("validate"))
+    assert tells(first_line(run_fleet("validate")), *said)
 
 
 def test_a_fleet_yaml_that_leads_out_of_its_folder_is_not_read(

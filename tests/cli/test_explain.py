@@ -149,11 +149,11 @@ def test_where_there_is_none_of_its_kind_that_is_said(run_fleet: RunFleet) -> No
 @pytest.mark.parametrize(
     ("kind", "name", "meant"),
     [
-        ("pool", "bilders", "; did you mean 'builders'? known: big, builders"),
+        ("pool", "bilders", "'builders'? known: big, builders"),
         (
             "worker",
             "trial-bilders-0001",
-            "; did you mean 'trial-builders-0001'? known: trial-b",
+            "'trial-builders-0001'? known: trial-b",
         ),
         ("request", "work/9", "; known: work/1"),
     ],

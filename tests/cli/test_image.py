@@ -98,15 +98,18 @@ def test_an_image_without_versions_says_so(baked: Trial) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["sid"], "no image sid; known: buster, golden, trixie"),
-        (["trixie", "1"], f"image trixie has no version 1; it has: {OLD}, {NEW}"),
-        (["golden", "1"], "image golden has no version 1; it has: none"),
+        (["sid"], ("image sid", "buster, golden, trixie")),
+        (["trixie", "1"], ("image trixie", "version 1", f"{OLD}, {NEW}")),
+        (["golden", "1"], ("image golden", "version 1", "none")),
     ],
 )
 def test_what_nobody_remembers_is_told_with_what_there_is(
-    baked: Trial, names: list[str], said: str
+    baked: Trial, names: list[str], said: tuple[str, ...]
 ) -> None:
-    assert baked.do("image", "show", *names) == (1, f"fleet: error: {said}\n")
+    code, told = baked.do("image", "show", *names)
+
+    assert (code, told.count("\n")) == (1, 1)
+    assert tells(told, "fleet: error", *said)
 
 
 def test_what_fleet_yaml_pins_is_marked(baked: Trial) -> None:

@@ -164,29 +164,30 @@ def test_a_version_without_a_disk_says_so(trial: Trial, tests: list[object], ins
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (["sid"], 1, "no image sid; known: golden, trixie"),
-        (["golden"], 1, "image golden is built elsewhere"),
+        (["sid"], 1, ("image sid", "golden, trixie")),
+        (["golden"], 1, ("image golden", "elsewhere")),
         (
             ["trixie"],
             1,
-            "images/trixie has no version; build one: `fleet image build trixie`",
+            ("images/trixie", "fleet image build trixie"),
         ),
-        (["trixie", "1"], 1, "has no version 1; it has: none"),
+        (["trixie", "1"], 1, ("images/trixie", "version 1", "none")),
         (
             ["trixie", "--queue", "work"],
             2,
-            "--queue needs --boot",
+            ("--queue", "--boot"),
         ),
     ],
 )
 def test_what_cannot_be_tested_is_told_with_what_to_do(
-    trial: Trial, args: list[str], code: int, said: str
+    trial: Trial, args: list[str], code: int, said: tuple[str, ...]
 ) -> None:
     trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
 
     found, told = trial.do("image", "test", *args)
 
-    assert (found, said in told) == (code, True), told
+    assert found == code
+    assert tells(told, *said)
 
 
 @pytest.fixture
@@ -239,26 +240,24 @@ def test_an_image_that_does_not_boot_has_failed(
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (["--limit", "soon"], 2, "--limit soon: expected a duration like 60s or 14m"),
+        (["--limit", "soon"], 2, ("--limit soon", "60s", "14m")),
         (
             ["--queue", "work"],
             2,
-            (
-                "--queue work: not a Debusine queue with `admin`, which creates the worker's "
-                "token; known: none"
-            ),
+            ("--queue work", "`admin`", "none"),
         ),
     ],
 )
 @pytest.mark.usefixtures("idle_qemu")
 def test_what_cannot_be_booted_is_told_with_what_to_do(
-    trial: Trial, fit: Path, args: list[str], code: int, said: str
+    trial: Trial, fit: Path, args: list[str], code: int, said: tuple[str, ...]
 ) -> None:
     build(trial, fit)
 
     found, told = trial.do("image", "test", "trixie", "--boot", *args)
 
-    assert (found, said in told) == (code, True), told
+    assert found == code
+    assert tells(told, *said)
     assert trial.versions() == {VERSION: "built"}
 
 

