@@ -182,18 +182,20 @@ def test_money_in_two_currencies_is_shown_side_by_side() -> None:
 def test_fewer_actions_are_counted_from_both_sides() -> None:
     fewer = CREATES.model_copy(update={"before": 5, "after": 3, "cost": Decimal("-0.1554")})
 
-    assert "    * 2 fewer to create, 3 instead of 5, ccx33, -0.1554 EUR/h\n" in in_text(
-        a_change(actions=(fewer,))
-    )
+    text = in_text(a_change(actions=(fewer,)))
+
+    assert tells(text, "    * ", "2 fewer", "create", "3", "5", "ccx33", "-0.1554 EUR/h")
 
 
 def test_machines_that_are_no_longer_outdated_are_said() -> None:
     back = OUTDATES.model_copy(update={"outdated": False})
 
-    assert (
-        "  pool builders\n"
-        "    * 2 machines no longer outdated: debian-ci-builders-0001, debian-ci-builders-0002\n"
-    ) in in_text(a_change(outdated=(back,)))
+    before, pool, after = in_text(a_change(outdated=(back,))).partition("  pool builders\n")
+
+    names = ("debian-ci-builders-0001", "debian-ci-builders-0002")
+    assert pool
+    assert tells(after.splitlines()[0], "    * ", "2", "no longer outdated", *names)
+    assert not tells(before, names[0])
 
 
 def test_a_guard_that_falls_silent_is_said() -> None:
@@ -201,9 +203,11 @@ def test_a_guard_that_falls_silent_is_said() -> None:
         guard="delete", pool=None, before="refused", after="passed", because="2 of 2 would go"
     )
 
-    assert "  guard of the whole fleet\n    ! no longer refuses\n" in in_text(
-        a_change(guards=(guard,))
-    )
+    (line,) = [
+        each for each in in_text(a_change(guards=(guard,))).splitlines() if "    ! " in each
+    ]
+
+    assert tells(line, "no longer refuses")
 
 
 def test_a_long_comparison_is_cut_with_its_count() -> None:

@@ -180,7 +180,8 @@ def test_two_findings_of_one_kind_have_two_fingerprints() -> None:
 def test_a_finding_about_no_line_shows_none() -> None:
     document = read_document("fleet.yaml", FakeFiles({}))
 
-    assert to_text(document.findings, document) == (
-        "fleet.yaml:1:1: error[unreadable-file] cannot be read: there is no such file\n"
-        "  = hint: name another file with --file\n"
-    )
+    first, hint = to_text(document.findings, document).splitlines()
+
+    assert first.startswith("fleet.yaml:1:1: error[unreadable-file] ")
+    assert hint.startswith("  = hint: ")
+    assert tells(hint, "--file")

@@ -15,6 +15,7 @@ from tests.builders import (
     a_warning,
     an_unserved,
 )
+from tests.builders.sentences import tells
 from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
 from tests.report.conftest import Golden
 
@@ -106,7 +107,7 @@ def test_many_pools_that_hold_nothing_are_a_count() -> None:
     text = plan_to_text(a_plan(pools=(a_pool_verdict(), *quiet)), colour=False)
 
     assert "quiet-" not in text
-    assert "  … and 30 pools without machines or changes\n" in text
+    assert tells(text, "  … ", "30 pools")
 
 
 def test_what_was_not_read_is_unknown_and_never_zero() -> None:
@@ -142,8 +143,8 @@ def test_many_kinds_of_unserved_requests_are_a_count() -> None:
 
     text = plan_to_text(a_plan(unserved=unserved), colour=False)
 
-    assert "Not served in this run: 30 requests\n" in text
-    assert "  … and 20 requests for 10 other reasons\n" in text
+    assert tells(text, "Not served", "30 requests")
+    assert tells(text, "  … ", "20 requests", "10")
 
 
 def test_many_warnings_are_a_count() -> None:
