@@ -19,7 +19,7 @@ Nothing outside this folder was touched; the simulated machines live in .fleet/.
   .venv/bin/fleet plan                     nothing to do: the fleet is what fleet.yaml says
   edit fleet.yaml (a pool's max, say)      then: .venv/bin/fleet validate
   .venv/bin/fleet plan                     what your edit would change, what it costs, and why
-  .venv/bin/fleet apply                    make it so
+  .venv/bin/fleet apply                    create, drain and delete what the plan says
   .venv/bin/fleet status --site site       status pages: open site/index.html
   rm -r .fleet                             forget the demo and start again
 """
