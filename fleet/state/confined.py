@@ -9,7 +9,7 @@ import sys
 import zoneinfo
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
 
 from fleet.errors import Confined
 
@@ -44,8 +44,9 @@ class _Bounds:
 
     def __init__(self, readable: Iterable[str], named: Iterable[str]) -> None:
         self._named = {os.path.realpath(name) for name in named}
-        self._readable = tuple(os.path.realpath(folder) for folder in (*readable, *_own()))
-        self._writable = tuple(os.path.dirname(name) for name in self._named)  # noqa: PTH120 - as realpath gives it
+        below = _below(self._named)
+        self._readable = (*_below(map(os.path.realpath, (*readable, *_own()))), *below)
+        self._writable = (*_below(map(os.path.dirname, self._named)), *below)
 
     def check(self, event: str, arguments: tuple[object, ...]) -> None:
         if event in _STARTS:
@@ -55,16 +56,15 @@ class _Bounds:
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             path, flags = os.fsdecode(arguments[0]), arguments[2]
             writes = isinstance(flags, int) and bool(flags & _WRITES)
-            if not self._has(os.path.realpath(path), writes=writes):
+            real = os.path.realpath(path)
+            allowed = self._writable if writes else self._readable
+            if real not in self._named and not f"{real}/".startswith(allowed):
                 raise Confined(f"refused: {path} would be opened, and is outside this folder")
 
-    def _has(self, path: str, *, writes: bool) -> bool:
-        folders = self._writable if writes else self._readable
-        return (
-            path in self._named
-            or any(Path(path).is_relative_to(folder) for folder in folders)
-            or any(Path(path).is_relative_to(name) for name in self._named)
-        )
+
+def _below(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return how the paths of folders and of what is in them begin."""
+    return tuple(folder.rstrip("/") + "/" for folder in folders)
 
 
 def _own() -> Iterator[str]:
@@ -74,12 +74,17 @@ def _own() -> Iterator[str]:
 
 
 _bounds: _Bounds | None = None
-_is_hooked = False
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
     if _bounds is not None:
         _bounds.check(event, arguments)
+
+
+@cache
+def _add_hook() -> None:
+    """Add the hook, which stays for as long as the process."""
+    sys.addaudithook(_hook)
 
 
 @contextmanager
@@ -88,10 +93,8 @@ def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
 
     Raises Confined from within what would have started, connected or opened something.
     """
-    global _bounds, _is_hooked  # noqa: PLW0603 - an audit hook is the process's, and for good
-    if not _is_hooked:
-        sys.addaudithook(_hook)
-        _is_hooked = True
+    global _bounds  # noqa: PLW0603 - an audit hook is the process's
+    _add_hook()
     before, _bounds = _bounds, _Bounds(folders, named)
     try:
         yield
