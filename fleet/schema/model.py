@@ -9,6 +9,7 @@ from itertools import chain, count
 from typing import Annotated, Self, get_args
 
 from pydantic import Field, model_validator
+from pydantic.fields import FieldInfo
 
 from fleet.schema.limits import (
     Approval,
@@ -366,23 +367,13 @@ def static_names(fleet: Fleet) -> frozenset[str]:
 Secret = EnvSecret | FileSecret | CommandSecret
 
 
-def commands_in(value: object, path: str = "") -> Iterator[str]:
+def commands_in(fleet: Fleet) -> Iterator[str]:
     """Yield the path of every key whose value is a program to run."""
-    match value:
-        case Section():
-            for name, field in type(value).model_fields.items():
-                part, at = getattr(value, name), f"{path}.{name}".lstrip(".")
-                is_list = isinstance(part, list)
-                if is_list and (RUNS in field.metadata or _runs(field.annotation)):
-                    yield at
-                else:
-                    yield from commands_in(part, at)
-        case dict():
-            for name, part in value.items():
-                yield from commands_in(part, f"{path}.{name}")
-        case list():
-            for number, part in enumerate(value):
-                yield from commands_in(part, f"{path}[{number}]")
+    for path, value, field in _keys_in(fleet):
+        if field is None or not isinstance(value, list):
+            continue
+        if RUNS in field.metadata or _runs(field.annotation):
+            yield path
 
 
 def _runs(annotation: object) -> bool:
@@ -390,14 +381,26 @@ def _runs(annotation: object) -> bool:
     return RUNS in getattr(annotation, "__metadata__", ()) or any(map(_runs, get_args(annotation)))
 
 
-def secrets_in(value: object, path: str = "") -> Iterator[tuple[str, Secret]]:
+def secrets_in(fleet: Fleet) -> Iterator[tuple[str, Secret]]:
     """Yield every reference to a secret, with the path of its key."""
-    match value:
-        case EnvSecret() | FileSecret() | CommandSecret():
+    for path, value, _ in _keys_in(fleet):
+        if isinstance(value, Secret):
             yield path, value
+
+
+def _keys_in(value: object, path: str = "") -> Iterator[tuple[str, object, FieldInfo | None]]:
+    """Yield path and value of every key, and what the schema says of it; None: it is a name."""
+    parts: list[tuple[str, object, FieldInfo | None]] = []
+    match value:
         case Section():
-            for name in type(value).model_fields:
-                yield from secrets_in(getattr(value, name), f"{path}.{name}".lstrip("."))
+            parts = [
+                (f"{path}.{name}".lstrip("."), getattr(value, name), field)
+                for name, field in type(value).model_fields.items()
+            ]
         case dict():
-            for name, part in value.items():
-                yield from secrets_in(part, f"{path}.{name}")
+            parts = [(f"{path}.{name}", part, None) for name, part in value.items()]
+        case list():
+            parts = [(f"{path}[{number}]", part, None) for number, part in enumerate(value)]
+    for at, part, field in parts:
+        yield at, part, field
+        yield from _keys_in(part, at)
