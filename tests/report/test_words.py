@@ -173,3 +173,20 @@ def figures(text: str) -> list[str]:
 def an_optimum(**overrides: object) -> Optimum:
     defaults = {"cost": "2", "model": "2", "bound": "2", "relaxed": "1.5", "gap": 0.0}
     return Optimum.model_validate(defaults | overrides)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"),
+    [
+        (0, ("Observed", "0s")),
+        (20, ("Observed", "20m")),
+        (21, ("Observed", "21m", "cadence", "10m")),
+        (-10, ("Observed", "0s")),
+        (-11, ("Observed", "11m", "future")),
+    ],
+)
+def test_a_recorded_world_says_how_old_it_is(minutes: int, said: tuple[str, ...]) -> None:
+    age = words.age(NOW, NOW + timedelta(minutes=minutes), 600)
+
+    assert tells(age, *said)
+    assert ("cadence" in age, "future" in age) == ("cadence" in said, "future" in said)
