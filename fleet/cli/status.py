@@ -44,9 +44,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     plan = decision.plan
     facts = facts_of_workers(decision.config.fleet, decision.world)
     if args.site:
-        from fleet.report.site import site
+        from fleet.report.site import Shown, site
 
-        pages = site(plan, facts)
+        pages = site(Shown(plan, facts))
         _write_site(Path(args.site), pages)
         console.note(f"wrote {len(pages)} files to {args.site}; open {args.site}/index.html")
     if args.json:

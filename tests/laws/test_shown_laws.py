@@ -13,7 +13,7 @@ from fleet.model.plan import Plan
 from fleet.report.json import plan_to_json, plan_to_terraform_report, status_to_json
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
-from fleet.report.site import site
+from fleet.report.site import Shown, site
 from fleet.report.status import status_to_text
 from tests.rigs.golden_plans import FOLDERS, plan_of
 
@@ -25,7 +25,7 @@ RENDERERS: Mapping[str, Callable[[Plan], str]] = {
     "json": plan_to_json,
     "status as json": status_to_json,
     "terraform": plan_to_terraform_report,
-    "pages": lambda plan: "\n".join(site(plan).values()),
+    "pages": lambda plan: "\n".join(site(Shown(plan)).values()),
 }
 HOSTILE = st.text(
     st.sampled_from("\x1b\x07\x9b\u200b\u202e\u2060\u2066\u2028\x85\r\n\x00"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.queues.http import BackgroundServer
-from fleet.report.site import site
+from fleet.report.site import Shown, site
 from tests.builders.telling import a_lively_plan
 
 pytestmark = pytest.mark.pages
@@ -76,7 +76,7 @@ def browser(tmp_path: Path) -> Browser:
 def folder(tmp_path: Path) -> Path:
     """Write the site of an ordinary day and return where it is."""
     root = tmp_path / "served" / "group" / "project"
-    for path, text in site(a_lively_plan()).items():
+    for path, text in site(Shown(a_lively_plan())).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
     return root

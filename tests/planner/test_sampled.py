@@ -10,7 +10,7 @@ from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
-from fleet.report.site import site
+from fleet.report.site import Shown, site
 from fleet.report.status import status_of, status_to_text
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -163,7 +163,7 @@ def test_a_pool_is_not_explained_by_what_was_not_listed() -> None:
 def test_the_pages_say_that_a_queue_was_only_sampled() -> None:
     plan = planned(a_sampled_world(demand=sampled()))
 
-    page = site(plan)["index.html"]
+    page = site(Shown(plan))["index.html"]
 
     assert re.search(r"</strong> queue debian: 1,400\b[^<]* 100,000\b", page)
     assert re.search(r'<p class="not-known">[^<]*queue debian', page)

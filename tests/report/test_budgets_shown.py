@@ -8,7 +8,7 @@ from fleet.model.plan import BudgetVerdict, Plan
 from fleet.report.json import plan_to_json, status_to_json
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
-from fleet.report.site import site
+from fleet.report.site import Shown, site
 from fleet.report.status import shown_budgets, status_to_text
 from tests.builders import a_plan
 from tests.builders.budgeting import a_budget_verdict
@@ -48,7 +48,7 @@ def test_the_text_of_a_plan_shows_what_is_spent_and_left() -> None:
 def test_a_plan_without_budgets_shows_none() -> None:
     assert "Budgets" not in plan_to_text(plan_with(), colour=False)
     assert "Budgets" not in plan_to_markdown(plan_with())
-    assert "Budgets" not in site(plan_with())["index.html"]
+    assert "Budgets" not in site(Shown(plan_with()))["index.html"]
 
 
 def test_the_next_period_is_shown_where_its_limit_is_exceeded() -> None:
@@ -75,7 +75,7 @@ def test_unknown_spending_is_zero_in_no_form() -> None:
         plan_to_text(plan, colour=False),
         status_to_text(plan, colour=False),
         plan_to_markdown(plan),
-        site(plan)["index.html"],
+        site(Shown(plan))["index.html"],
     ):
         assert text.count("unknown") >= 3
         assert shown_budgets([SILENT])[0][0].note in text
@@ -113,7 +113,7 @@ def test_status_and_site_show_budgets_too() -> None:
     plan = plan_with(a_budget_verdict())
 
     assert "pools.builders.budget.per_day  today" in status_to_text(plan, colour=False)
-    page = site(plan)["index.html"]
+    page = site(Shown(plan))["index.html"]
     assert '<th scope="row">pools.builders.budget.per_day</th>' in page
     assert '<td data-label="Left" class="number">4.00</td>' in page
 

@@ -15,7 +15,7 @@ from fleet.model.facts import BaseChange, Work
 from fleet.model.plan import RefusedTag
 from fleet.reconcile import reconcile
 from fleet.report.json import status_to_json
-from fleet.report.site import site
+from fleet.report.site import Shown, site
 from tests.builders import (
     a_create,
     a_fleet,
@@ -64,7 +64,7 @@ class _Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
-    return site(a_lively_plan())
+    return site(Shown(a_lively_plan()))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_what_a_machine_is_made_from_is_not_shown() -> None:
         pools=(a_pool_verdict(),), actions=(create.model_copy(update={"inputs": secret}),)
     )
 
-    assert not any("s3cret" in text for text in site(plan).values())
+    assert not any("s3cret" in text for text in site(Shown(plan)).values())
 
 
 def test_hostile_names_are_shown_and_do_nothing() -> None:
@@ -180,7 +180,7 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
         unknown=(_HOSTILE,),
     )
 
-    pages = {path: text for path, text in site(plan).items() if path.endswith(".html")}
+    pages = {path: text for path, text in site(Shown(plan)).items() if path.endswith(".html")}
 
     assert not any("<script" in text for text in pages.values())
     assert not any("\x1b" in text or "\u202e" in text for text in pages.values())
@@ -191,11 +191,11 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
 def test_hostile_names_stay_inside_the_site() -> None:
     plan = a_plan(workers=(a_worker_verdict(worker="../../../../x"),))
 
-    assert "-/status/workers/..%2F..%2F..%2F..%2Fx/index.html" in site(plan)
+    assert "-/status/workers/..%2F..%2F..%2F..%2Fx/index.html" in site(Shown(plan))
 
 
 def test_a_worker_of_a_pool_that_is_gone_still_has_its_page() -> None:
-    files = site(a_plan(workers=(a_worker_verdict(pool="gone"),)))
+    files = site(Shown(a_plan(workers=(a_worker_verdict(pool="gone"),))))
 
     page = files["-/status/workers/debian-ci-builders-0001/index.html"]
 
@@ -203,7 +203,7 @@ def test_a_worker_of_a_pool_that_is_gone_still_has_its_page() -> None:
 
 
 def test_an_empty_fleet_has_its_pages() -> None:
-    files = site(a_plan())
+    files = site(Shown(a_plan()))
 
     assert re.search(r"Pools</h2>\s*<p>[^<]+</p>\s*</section>", files["index.html"])
     assert "<table" not in files["-/status/queue/index.html"]
@@ -211,7 +211,7 @@ def test_an_empty_fleet_has_its_pages() -> None:
 
 
 def test_what_could_not_be_read_is_unknown_on_every_page() -> None:
-    files = site(a_blind_plan())
+    files = site(Shown(a_blind_plan()))
 
     overview = files["index.html"]
     figure = '<strong class="words">unknown</strong> <span>'
@@ -229,7 +229,7 @@ def test_what_could_not_be_read_is_unknown_on_every_page() -> None:
 
 
 def test_the_row_of_an_unread_pool_has_only_its_max() -> None:
-    overview = site(a_blind_plan())["index.html"]
+    overview = site(Shown(a_blind_plan()))["index.html"]
 
     row = overview[overview.index(">builders</a>") : overview.index(">legacy</a>")]
     assert re.findall(r">([^<>\n]*\d[^<>\n]*)</td>", row) == ["3"]
@@ -237,7 +237,7 @@ def test_the_row_of_an_unread_pool_has_only_its_max() -> None:
 
 
 def test_what_was_read_is_shown_beside_what_was_not() -> None:
-    files = site(a_half_blind_plan())
+    files = site(Shown(a_half_blind_plan()))
 
     overview = files["index.html"]
     assert '<strong class="words">at least 8</strong>' in overview
@@ -249,7 +249,7 @@ def test_what_was_read_is_shown_beside_what_was_not() -> None:
 
 
 def test_a_worker_without_a_registry_has_an_unknown_state() -> None:
-    page = site(a_half_blind_plan())["-/status/workers/debian-ci-rest-0001/index.html"]
+    page = site(Shown(a_half_blind_plan()))["-/status/workers/debian-ci-rest-0001/index.html"]
 
     assert '<span class="state state-plain">unknown</span></dd>' in page
     assert "<dt>Runs</dt><dd>unknown</dd>" in page
@@ -259,7 +259,7 @@ def test_a_worker_without_a_registry_has_an_unknown_state() -> None:
 
 
 def test_status_json_holds_null_where_nothing_is_known() -> None:
-    status = json.loads(site(a_blind_plan())["status.json"])
+    status = json.loads(site(Shown(a_blind_plan()))["status.json"])
 
     pool, static = status["pools"]
     assert (status["cost_per_hour"], status["cost_per_hour_after"]) == (None, None)
@@ -271,7 +271,9 @@ def test_status_json_holds_null_where_nothing_is_known() -> None:
 
 def test_pages_with_unknown_figures_are_well_formed() -> None:
     for plan in (a_blind_plan(), a_half_blind_plan()):
-        pages = {path: _Page(text) for path, text in site(plan).items() if path[-5:] == ".html"}
+        pages = {
+            path: _Page(text) for path, text in site(Shown(plan)).items() if path[-5:] == ".html"
+        }
 
         assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
@@ -281,7 +283,7 @@ def test_a_denied_tag_is_shown_wherever_its_requests_wait() -> None:
     refused = RefusedTag(tag="power", who=_HOSTILE, because=because)
     plan = a_plan(pools=(a_pool_verdict(),), signatures=(a_signature(refused=(refused,)),))
 
-    files = site(plan)
+    files = site(Shown(plan))
 
     for path in ("-/status/queue/index.html", "-/status/pools/builders/index.html"):
         page = _Page(files[path])
@@ -294,7 +296,7 @@ def test_a_denied_tag_is_shown_wherever_its_requests_wait() -> None:
 def test_changes_of_shared_resources_are_shown() -> None:
     own = BaseChange(provider="far", create=("network/a",), delete=("firewall/c",), outdates=2)
 
-    files = site(a_plan(bases=(own,)))
+    files = site(Shown(a_plan(bases=(own,))))
 
     change = ("create network/a", "delete firewall/c", "2 machines")
     assert tells(files["index.html"], *change)
@@ -304,7 +306,9 @@ def test_changes_of_shared_resources_are_shown() -> None:
 def test_long_lists_end_with_a_count() -> None:
     requests = tuple(f"debian/{number}" for number in range(600))
 
-    page = site(a_plan(signatures=(a_signature(requests=requests),)))["-/status/queue/index.html"]
+    page = site(Shown(a_plan(signatures=(a_signature(requests=requests),))))[
+        "-/status/queue/index.html"
+    ]
 
     assert "<li>debian/499</li>" in page
     assert "<li>debian/500</li>" not in page
@@ -312,7 +316,7 @@ def test_long_lists_end_with_a_count() -> None:
 
 
 def test_the_same_plan_gives_the_same_site() -> None:
-    assert site(a_lively_plan()) == site(a_lively_plan())
+    assert site(Shown(a_lively_plan())) == site(Shown(a_lively_plan()))
 
 
 def test_status_json_is_json(files: dict[str, str]) -> None:
@@ -365,7 +369,7 @@ def test_a_worker_s_page_shows_its_machine_and_its_work() -> None:
         providers={"hetzner": a_listing(a_machine(created_at=ago(minutes=90)))},
     )
 
-    files = site(reconcile(a_fleet(), world), facts_of_workers(a_fleet(), world))
+    files = site(Shown(reconcile(a_fleet(), world), facts_of_workers(a_fleet(), world)))
 
     told = _Facts(files[f"-/status/workers/{name}/index.html"]).told
     assert {term: told[term] for term in _TERMS} == {

@@ -1,0 +1,56 @@
+"""Render the status site: an overview, what waits, and a page for each pool and worker.
+
+It works from a file, a web server or any path below one. Text passes templates that escape it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from fleet.report.json import value_to_json
+from fleet.report.site.links import OVERVIEW, QUEUE, WORKERS, Place, link, path_part, path_parts
+from fleet.report.site.machines import pools, workers
+from fleet.report.site.overview import overview
+from fleet.report.site.pages import MOST_LISTED, Page, Shown
+from fleet.report.site.queue import queue
+from fleet.report.site.templates import environment
+
+__all__ = ["PARTS", "Part", "Shown", "link", "path_part", "path_parts", "site"]
+
+
+class Part(NamedTuple):
+    """A part of the site: what makes its pages, and its entry in the navigation."""
+
+    pages: Callable[[Shown], Iterator[Page]]
+    label: str = ""
+    """Empty: it has no entry."""
+    path: str = ""
+    """The page that its entry leads to."""
+
+
+PARTS = (
+    Part(overview, "Overview", OVERVIEW),
+    Part(workers, "Workers", f"{WORKERS}/index.html"),
+    Part(queue, "Waiting", f"{QUEUE}/index.html"),
+    Part(pools),
+)
+"""Every part, in the order of the navigation."""
+
+
+def site(shown: Shown) -> dict[str, str]:
+    """Return every file of the status site as relative path and text."""
+    templates = environment()
+    shared = {
+        "plan": shown.plan,
+        "status": shown.status,
+        "most": MOST_LISTED,
+        "navigation": [(part.label, part.path) for part in PARTS if part.label],
+    }
+    files = {
+        "status.json": value_to_json(shown.status),
+        "style.css": templates.get_template("style.css").render(),
+    }
+    for page in (page for part in PARTS for page in part.pages(shown)):
+        here = Place(page.path, shown.addresses)
+        template = templates.get_template(page.template)
+        files[page.path] = template.render(here=here, **shared, **page.values)
+    return dict(sorted(files.items()))

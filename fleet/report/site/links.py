@@ -1,0 +1,107 @@
+"""Where pages are, and links between them: from a file, a web server or any path below one.
+
+Two names never share a part of a path, no part leads upwards, and none is as long as a file name
+may be.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from fleet.model.plan import WorkerVerdict
+from fleet.report.status import Status
+
+OVERVIEW = "index.html"
+WORKERS = "-/status/workers"
+POOLS = "-/status/pools"
+QUEUE = "-/status/queue"
+_LONGEST = 120
+_TAKEN = frozenset({".", "..", "index.html"})
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where each worker and pool has its page."""
+
+    workers: Mapping[tuple[str, str], str]
+    pools: Mapping[str, str]
+
+    def of_worker(self, worker: WorkerVerdict) -> str:
+        """Return the path of a worker's own page."""
+        return self.workers[_key(worker)]
+
+
+def addresses_of(status: Status) -> Addresses:
+    """Return where the pages of a status are."""
+    workers = path_parts([_key(worker) for worker in status.workers])
+    pools = path_parts([(pool.pool, "") for pool in status.pools])
+    return Addresses(
+        workers={key: f"{WORKERS}/{part}/index.html" for key, part in workers.items()},
+        pools={name: f"{POOLS}/{part}/index.html" for (name, _), part in pools.items()},
+    )
+
+
+def _key(worker: WorkerVerdict) -> tuple[str, str]:
+    return worker.worker, f"{worker.pool} {worker.registry or ''}"
+
+
+class Place:
+    """One page's view of the others: links that hold wherever the site is put."""
+
+    def __init__(self, path: str, addresses: Addresses) -> None:
+        self._path = path
+        self._addresses = addresses
+        self.up = "../" * path.count("/")
+
+    def to(self, path: str) -> str:
+        """Return the link to a page of the site."""
+        return self.up + link(path)
+
+    def to_worker(self, worker: WorkerVerdict) -> str:
+        """Return the link to a worker's own page."""
+        return self.to(self._addresses.of_worker(worker))
+
+    def to_pool(self, name: str) -> str | None:
+        """Return the link to a pool's page; None where the pool has none."""
+        path = self._addresses.pools.get(name)
+        return self.to(path) if path else None
+
+    def is_at(self, path: str) -> bool:
+        """Return whether this page has this path."""
+        return self._path == path
+
+    def is_below(self, path: str) -> bool:
+        """Return whether this page belongs to the one of this path, as a worker to all of them."""
+        folder = path.removesuffix("index.html")
+        return bool(folder) and self._path != path and self._path.startswith(folder)
+
+
+def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return a part for each (name, qualifier); the qualifier shows only where a name repeats."""
+    repeats = Counter(name for name, _ in set(names))
+    return {
+        (name, qualifier): path_part(name)
+        if repeats[name] == 1
+        else f"{path_part(name)}~~{path_part(qualifier)}"
+        for name, qualifier in names
+    }
+
+
+def path_part(name: str) -> str:
+    """Return a name as one part of a path, odd characters percent-encoded."""
+    # quote() leaves ~ alone; encoded, it is free to mark what was shortened
+    part = quote(name, safe="").replace("~", "%7E")
+    if not part:
+        return "~"
+    if part.lower() in _TAKEN:
+        return f"%{ord(part[0]):02X}{part[1:]}"
+    if len(part) > _LONGEST:
+        return f"{part[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return part
+
+
+def link(path: str) -> str:
+    """Return a path of the site as a relative link."""
+    return quote(path, safe="/~")

@@ -1,0 +1,90 @@
+"""The overview: the figures at its top, then pools, budgets and what waits."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fleet.model.plan import Plan
+from fleet.report import words
+from fleet.report.site.links import OVERVIEW
+from fleet.report.site.pages import Page, Shown
+from fleet.report.status import Status, shown_budgets
+
+
+def overview(shown: Shown) -> Iterator[Page]:
+    """Yield the page that the site begins with."""
+    yield Page(
+        OVERVIEW,
+        "index.html",
+        {
+            "tiles": tiles(shown.status, shown.plan),
+            "budgets": shown_budgets(shown.plan.budgets),
+        },
+    )
+
+
+class Tile(NamedTuple):
+    """A figure and what it counts; `wordy` ones are set smaller."""
+
+    figure: str
+    text: str
+    wordy: bool = False
+
+
+def tiles(status: Status, plan: Plan) -> tuple[Tile, ...]:
+    """Return the tiles; what could not be read is never counted as zero."""
+    withheld = words.withheld(plan)
+    changes = f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
+    return (
+        _workers(status),
+        _waiting(status),
+        _money(status),
+        Tile(words.changes(plan), changes, wordy=True),
+    )
+
+
+def _workers(status: Status) -> Tile:
+    count = len(status.workers)
+    noun = "worker" if count == 1 else "workers"
+    states = Counter(words.state(worker) for worker in status.workers)
+    kinds = ["busy", "idle", "starting", *([words.UNKNOWN] if states[words.UNKNOWN] else [])]
+    counted = ", ".join(f"{states[kind]:,} {kind}" for kind in kinds)
+    if not status.unlisted:
+        return Tile(f"{count:,}", f"{noun}: {counted}")
+    where = words.named("pool", status.unlisted)
+    if not count:
+        return Tile(words.UNKNOWN, f"workers: {where} could not be read", wordy=True)
+    return Tile(f"at least {count:,}", f"{noun}: {counted}; {where} could not be read", wordy=True)
+
+
+def _waiting(status: Status) -> Tile:
+    total = sum(entry.count for entry in status.waiting)
+    served = sum(entry.served for entry in status.waiting)
+    noun = "request waits" if total == 1 else "requests wait"
+    parts = [f"{served:,} {words.HAVE_A_MACHINE}", f"{total - served:,} do not"]
+    text = f"{noun}: {', '.join(parts)}" if total else noun
+    where = list(_not_whole(status))
+    if not where:
+        return Tile(f"{total:,}", text)
+    if not total:
+        return Tile(words.UNKNOWN, f"waiting requests: {'; '.join(where)}", wordy=True)
+    return Tile(f"at least {total:,}", f"{text}; {'; '.join(where)}", wordy=True)
+
+
+def _not_whole(status: Status) -> Iterator[str]:
+    """Yield the queues that were not read, or only partly."""
+    if status.unread:
+        yield f"{words.named('queue', status.unread)} could not be read"
+    sampled = [estimate.queue for estimate in status.estimates]
+    if sampled:
+        yield f"{words.named('queue', sampled)} only partly read"
+
+
+def _money(status: Status) -> Tile:
+    text = f"{status.currency} an hour now"
+    now, after = status.cost_per_hour, status.cost_per_hour_after
+    if now is None or after is None:
+        least = status.cost_per_hour_at_least
+        figure = f"at least {least:.2f}" if least else words.UNKNOWN
+        return Tile(figure, text, wordy=True)
+    return Tile(f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text)

@@ -1,0 +1,79 @@
+"""The templates of the pages, which escape every text, and the functions that they call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.report import words
+from fleet.report.terminal import clean
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from fleet.report.status import PoolStatus
+
+
+def environment() -> Environment:
+    """Return the templates; what they name and nobody gave is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("fleet.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_visible,
+    )
+    found.globals.update(
+        before_after=words.before_after,
+        rates=words.rates,
+        rate=words.rate,
+        many=words.many,
+        place=words.place,
+        since=words.since,
+        time=words.time,
+        bar=_bar,
+        look=_look,
+        cost_of=words.cost_of,
+        size_of=words.size_of,
+        costs_of=lambda workers: [words.cost_of(worker) for worker in workers],
+        named=words.named,
+        state_of=words.state,
+    )
+    return found
+
+
+def _visible(value: object) -> object:
+    """Escape invisible characters; markup made by templates passes."""
+    return clean(value) if type(value) is str else value
+
+
+def _look(state: str) -> str:
+    """Return the class that a state is shown with; what is seldom and harmless has none."""
+    if state in ("disconnected", "failed", "never-registered", "unrecorded", "missing", "unknown"):
+        return "wrong"
+    return state if state in ("busy", "idle", "starting", "draining") else "plain"
+
+
+def _bar(pool: PoolStatus) -> tuple[tuple[str, float, float], ...]:
+    """Return the parts of a pool's bar: kind, where it begins and how wide, of 100."""
+    if pool.busy is None:
+        counts = [("other", pool.machines or 0)]
+    else:
+        counts = [
+            ("busy", pool.busy),
+            ("idle", pool.idle or 0),
+            ("starting", pool.starting or 0),
+            ("other", pool.other or 0),
+        ]
+    whole = max(pool.max, sum(count for _, count in counts), 1)
+    parts = []
+    begin = 0.0
+    for kind, count in counts:
+        width = round(100 * count / whole, 2)
+        if count:
+            parts.append((kind, round(begin, 2), width))
+        begin += width
+    return tuple(parts)
