@@ -11,7 +11,18 @@ from fleet.apply.wire import wire
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, unknown_machine_type
 from fleet.errors import WrongUsage
+from fleet.explain.changes import (
+    Comparison,
+    compare,
+    find_config_changes,
+    find_image_changes,
+    find_renames,
+    find_rest,
+    find_unseen,
+    rename_pools,
+)
 from fleet.guard import guard
+from fleet.model.digests import config_digest
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.prices import with_price_lists
@@ -33,16 +44,18 @@ class Decision:
     plan: Plan
 
 
-def load_base(name: str) -> Config | Unknown:
-    """Return the fleet.yaml that another is compared with, or why it cannot be."""
+def load_base(name: str, fleet: str) -> Config | Unknown:
+    """Return the fleet.yaml that another of this fleet is compared with, or why it cannot be."""
     checked = check_file(name, SystemClock().now().date())
-    if checked.fleet is not None:
-        return Config(checked.fleet, checked.document, ())
-    errors = [finding for finding in checked.findings if finding.severity == "error"]
-    is_read = errors[0].rule != "unreadable-file"
-    place = errors[0].span if is_read and errors[0].span else name
-    more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
-    return Unknown(unknown=f"{place}: {errors[0].message}{more}")
+    if checked.fleet is None:
+        errors = [finding for finding in checked.findings if finding.severity == "error"]
+        is_read = errors[0].rule != "unreadable-file"
+        place = errors[0].span if is_read and errors[0].span else name
+        more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
+        return Unknown(unknown=f"{place}: {errors[0].message}{more}")
+    if checked.fleet.fleet != fleet:
+        return Unknown(unknown=f"{name} is of fleet {checked.fleet.fleet}, not of fleet {fleet}")
+    return Config(checked.fleet, checked.document, ())
 
 
 def decide(args: argparse.Namespace, console: Console) -> Decision:
@@ -103,3 +116,33 @@ def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator
         file = config.document.span(key).file
         if file != config.document.name:
             yield words.place(key), file
+
+
+def compare_with(base: Config | Unknown, decision: Decision, console: Console) -> Comparison:
+    """Return what differs from the plan of another fleet.yaml; that one stops nothing."""
+    if isinstance(base, Unknown):
+        console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")
+        return base
+    base, head = priced(base, decision.world), decision.config.fleet
+    renames = find_renames(base.fleet, head)
+    renamed = rename_pools(base.fleet, renames)
+    planned = plan_for(replace(base, fleet=renamed), decision.world)
+    found = compare(
+        _with_config(planned, base.fleet),
+        decision.plan,
+        unseen=find_unseen(renamed, decision.world),
+        config=find_config_changes(renamed, head),
+        renames=renames,
+    )
+    more = {
+        "images": find_image_changes(renamed, head, decision.world, decision.plan),
+        "rest_before": find_rest(renamed, planned),
+        "rest_after": find_rest(head, decision.plan),
+    }
+    return found.model_copy(update=more)
+
+
+def _with_config(plan: Plan, fleet: Fleet) -> Plan:
+    """Return a plan that names this fleet.yaml as what it was made of."""
+    digests = plan.digests.model_copy(update={"config": config_digest(fleet)})
+    return plan.model_copy(update={"digests": digests})

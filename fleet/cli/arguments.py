@@ -76,6 +76,16 @@ def add_world(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_base(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the fleet.yaml of the target branch."""
+    parser.add_argument(
+        "--base",
+        metavar="FILE",
+        help="also show the differences from the plan of this fleet.yaml, as of the target "
+        "branch; if it cannot be read, the plan says so",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option that prints JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON")

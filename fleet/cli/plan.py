@@ -1,31 +1,17 @@
 """Show which machines should exist, at what cost and why."""
 
 import argparse
-from dataclasses import replace
 
-from fleet.apply.config import Config
-from fleet.apply.decide import Decision, decide, load_base, plan_for, priced
+from fleet.apply.decide import compare_with, decide, load_base
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_file, add_world
-from fleet.explain.changes import (
-    Comparison,
-    compare,
-    find_config_changes,
-    find_image_changes,
-    find_renames,
-    find_rest,
-    find_unseen,
-    rename_pools,
-)
-from fleet.model.digests import config_digest
-from fleet.model.facts import Unknown
+from fleet.cli.arguments import Parser, add_base, add_file, add_world
+from fleet.explain.changes import Comparison
 from fleet.model.plan import Plan
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.json import plan_to_json, plan_to_terraform_report
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
-from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 
 
@@ -36,12 +22,7 @@ def arguments(parser: Parser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the plan as JSON")
     form.add_argument("--markdown", action="store_true", help="print the plan as Markdown")
-    parser.add_argument(
-        "--base",
-        metavar="FILE",
-        help="also show the differences from the plan of this fleet.yaml, as of the target "
-        "branch; if it cannot be read, the plan says so",
-    )
+    add_base(parser)
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -61,7 +42,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
     decision = decide(args, console)
     plan = decision.plan
-    change = _change(args.base, decision, console) if args.base else None
+    change = None
+    if args.base:
+        change = compare_with(load_base(args.base, plan.fleet), decision, console)
     if args.out:
         LocalFiles().write_text(args.out, plan_to_json(plan))
     if args.gitlab_terraform_report:
@@ -74,41 +57,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if plan.unknown:
         return 1
     return 3 if args.exit_code and not plan.is_quiet else 0
-
-
-def _change(name: str, decision: Decision, console: Console) -> Comparison:
-    """Return what differs from the plan of another fleet.yaml; that one stops nothing."""
-    base = load_base(name)
-    if isinstance(base, Config) and base.fleet.fleet != decision.plan.fleet:
-        base = Unknown(
-            unknown=f"{name} is of fleet {base.fleet.fleet}, not of fleet {decision.plan.fleet}"
-        )
-    if isinstance(base, Unknown):
-        console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")
-        return base
-    base, head = priced(base, decision.world), decision.config.fleet
-    renames = find_renames(base.fleet, head)
-    renamed = rename_pools(base.fleet, renames)
-    planned = plan_for(replace(base, fleet=renamed), decision.world)
-    found = compare(
-        _with_config(planned, base.fleet),
-        decision.plan,
-        unseen=find_unseen(renamed, decision.world),
-        config=find_config_changes(renamed, head),
-        renames=renames,
-    )
-    more = {
-        "images": find_image_changes(renamed, head, decision.world, decision.plan),
-        "rest_before": find_rest(renamed, planned),
-        "rest_after": find_rest(head, decision.plan),
-    }
-    return found.model_copy(update=more)
-
-
-def _with_config(plan: Plan, fleet: Fleet) -> Plan:
-    """Return a plan that names this fleet.yaml as what it was made of."""
-    digests = plan.digests.model_copy(update={"config": config_digest(fleet)})
-    return plan.model_copy(update={"digests": digests})
 
 
 def _rendered(
