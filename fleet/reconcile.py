@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from fleet.model.facts import World
 from fleet.model.plan import Plan
-from fleet.model.prices import with_price_lists
+from fleet.model.price_lists import with_price_lists
 from fleet.planner.allocation import allocate
 from fleet.planner.assembly import Decided, assemble
 from fleet.planner.budgets import judge_budgets

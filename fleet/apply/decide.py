@@ -25,7 +25,7 @@ from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Plan
-from fleet.model.prices import with_price_lists
+from fleet.model.price_lists import with_price_lists
 from fleet.planner.inventory import PoolInventory
 from fleet.ports import Console
 from fleet.queues.recorded import read_world

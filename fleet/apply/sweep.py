@@ -29,7 +29,8 @@ from fleet.model.digests import seal
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Delete, Plan, Reason
-from fleet.model.prices import find_types, markets_of, price_per_hour, with_price_lists
+from fleet.model.price_lists import with_price_lists
+from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.planner.assembly import Decided, assemble
 from fleet.planner.inventory import PoolInventory, expired_at, take_inventory
 from fleet.planner.machine_inputs import Option

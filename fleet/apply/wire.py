@@ -37,6 +37,7 @@ from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.registry import Channel, CommandChannel, DebusineRegistry, SqlChannel
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.task_rules import TaskRules
+from fleet.queues.members import FileMembers
 from fleet.queues.recorded import WorldQueue
 from fleet.schema.model import (
     CoprQueue,
@@ -48,7 +49,7 @@ from fleet.schema.model import (
 from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.state.database import name_process
-from fleet.state.files import FileMembers, LocalFiles
+from fleet.state.files import LocalFiles
 from fleet.state.places import Places, find_places
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore

@@ -9,7 +9,8 @@ from fleet.cli.arguments import Parser, add_json, add_verb
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
-from fleet.model.prices import Table, source_of, table_of, with_price_list
+from fleet.model.price_lists import with_price_list
+from fleet.model.prices import Table, source_of, table_of
 from fleet.ports import Console, Store
 from fleet.report.json import value_to_json
 from fleet.report.prices import (

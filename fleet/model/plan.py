@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.model.facts import BaseChange, WorkerInputs
 from fleet.model.images import State, WaitingVersion
-from fleet.model.prices import PriceSource
+from fleet.model.price_lists import PriceSource
 from fleet.model.values import Moment, Value
 from fleet.schema.units import CURRENCY_PATTERN
 

@@ -3,9 +3,6 @@
 A table is read when its first type is asked for. Its first lines name the source and the day of
 each column of prices; tools/refresh_catalogue.py writes them. An empty price is not known.
 
-A plan stays a function of fleet.yaml and the world: the lists are part of the world. A type that
-its provider lists no more keeps its figures and has no price.
-
 Prices are net list prices per hour in the provider's currency, where the provider is. They are
 data, not advice: a pool's `machine` may override every figure. What a machine costs is its
 type's price, its address, and the disk it needs above the type's own; a price that the pool
@@ -18,15 +15,12 @@ however time is cut. A provider bills a step when it begins; work is charged as 
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from pkgutil import get_data
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from fleet.model.facts import PriceList, Unknown, World
-from fleet.model.values import Value
 from fleet.schema.model import (
     Fleet,
     LocalMachineType,
@@ -38,6 +32,9 @@ from fleet.schema.model import (
     SimMachineType,
 )
 from fleet.schema.pools import Market
+
+if TYPE_CHECKING:
+    from fleet.model.facts import PriceList
 
 LOCATIONS = {
     "fsn1": "fsn1",
@@ -190,7 +187,7 @@ def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
 class Listed:
     """The price list that a provider gave, and the same as a table."""
 
-    prices: PriceList
+    prices: "PriceList"
     table: Table
 
 
@@ -198,98 +195,6 @@ def own_list(declared: Provider | None) -> Listed | None:
     """Return what is known of a provider's own price list; None: nothing."""
     listed = declared.listed if declared else None
     return listed if isinstance(listed, Listed) else None
-
-
-class PriceSource(Value):
-    """Which prices of one provider count in a plan, and from when they are."""
-
-    provider: str
-    own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
-    as_of: str = Field(description="The day of the table or the time of the list, UTC.")
-    age_seconds: int | None = Field(description="Since then; null: the table has no prices there.")
-    because: str = Field("", description="Why nothing newer counts, where that was tried.")
-
-
-def with_price_lists(fleet: Fleet, world: World) -> Fleet:
-    """Return the fleet with what its providers say of their prices; it may have that already."""
-    for name, declared in fleet.providers.items():
-        if prices := _own(declared, world, name):
-            fleet = with_price_list(fleet, name, prices)
-    return fleet
-
-
-def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
-    """Return the fleet with the price list of one provider, at its place."""
-    declared = fleet.providers[provider]
-    listed = {provider: declared.with_list(Listed(prices, _table_of_list(declared.kind, prices)))}
-    return fleet.model_copy(update={"providers": fleet.providers | listed})
-
-
-def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
-    """Yield which prices count at each cloud that has pools, by its name."""
-    used = {pool.provider for pool in fleet.pools.values() if isinstance(pool, Pool)}
-    for name, declared in sorted(fleet.providers.items()):
-        if name not in used:
-            continue
-        prices = _own(declared, world, name)
-        if prices is not None:
-            yield _own_source(world, name, prices)
-        elif source_of(declared.kind):
-            yield _shipped_source(world, name, table(declared.kind, declared.place))
-
-
-def _own(declared: Provider, world: World, name: str) -> PriceList | None:
-    read = world.prices.get(name)
-    return read if isinstance(read, PriceList) and read.location == declared.place else None
-
-
-def _table_of_list(kind: str, prices: PriceList) -> Table:
-    shipped = table(kind, prices.location).types
-    sold = {
-        name: MachineType(
-            name=name,
-            cores=quote.cores,
-            memory=quote.memory,
-            disk=quote.disk,
-            price=quote.price,
-            currency=prices.currency,
-            architecture=quote.architecture,
-        )
-        for name, quote in prices.quotes.items()
-    }
-    gone = {name: replace(known, price=None) for name, known in shipped.items()}
-    return Table(prices.read_at.date().isoformat(), "its own price list", gone | sold)
-
-
-def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
-    return PriceSource(
-        provider=name,
-        own=True,
-        as_of=f"{prices.read_at:%Y-%m-%d %H:%M} UTC",
-        age_seconds=_seconds(prices.read_at, world.time),
-        because=prices.stale,
-    )
-
-
-def _shipped_source(world: World, name: str, shipped: Table) -> PriceSource:
-    read = world.prices.get(name)
-    because = ""
-    if isinstance(read, Unknown):
-        because = read.unknown
-    elif read is not None:
-        because = f"its own list is that of {read.location}"
-    day = date.fromisoformat(shipped.as_of) if shipped.as_of else None
-    return PriceSource(
-        provider=name,
-        own=False,
-        as_of=shipped.as_of,
-        age_seconds=None if day is None else _seconds(day, world.time.date()),
-        because=because,
-    )
-
-
-def _seconds(since: date, until: date) -> int:
-    return max(0, int((until - since).total_seconds()))
 
 
 GIB_DIGITS = Decimal("0.0000001")
@@ -308,7 +213,7 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
     return _with_list_prices(billing, listed.prices) if listed else billing
 
 
-def _with_list_prices(billing: Billing, prices: PriceList) -> Billing:
+def _with_list_prices(billing: Billing, prices: "PriceList") -> Billing:
     """Return how a provider bills, at the prices of its own list; what that lacks stays."""
     address, disk = prices.address, prices.disk
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None

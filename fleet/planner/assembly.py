@@ -37,7 +37,8 @@ from fleet.model.plan import (
     WorkerVerdict,
     serves,
 )
-from fleet.model.prices import find_price_sources, type_names
+from fleet.model.price_lists import find_price_sources
+from fleet.model.prices import type_names
 from fleet.model.values import Value
 from fleet.planner.allocation import Proof
 from fleet.planner.competing import (

@@ -18,7 +18,7 @@ from fleet.model.plan import (
     Replaced,
     WorkerVerdict,
 )
-from fleet.model.prices import PriceSource
+from fleet.model.price_lists import PriceSource
 from fleet.schema.units import write_count, write_duration, write_time
 
 many, time = write_count, write_time

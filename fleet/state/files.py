@@ -3,15 +3,11 @@
 import errno
 import glob
 import os
-import secrets
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 from fleet.errors import FileUnreadable
-from fleet.model.facts import Unknown
-from fleet.schema.source import Files
 
 _WORDS = {
     errno.ENOENT: "there is no such file or directory",
@@ -113,7 +109,7 @@ def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None
 def _replace(path: Path, content: bytes, mode: int | None) -> None:
     # In the same directory, so that the rename is atomic. Process ids repeat in containers.
     name = os.fsencode(path.name)[:200].decode(errors="ignore")
-    pool_plan = path.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
+    pool_plan = path.with_name(f".{name}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(pool_plan, flags, mode or 0o666), "wb") as new:
         try:
@@ -165,42 +161,3 @@ def _unreadable(name: str, error: OSError | ValueError, what: str) -> FileUnread
 
 def _size(limit: int) -> str:
     return f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - one MB
-
-
-_LIMIT_BYTES = 10 * 1000 * 1000
-
-
-class FileMembers:
-    """A YAML or JSON file: each group with a list of its users."""
-
-    def __init__(self, name: str, files: Files) -> None:
-        self._name = name
-        self._files = files
-
-    def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
-        """Return the users of each group; Unknown, with the reason, where it cannot be read."""
-        # YAML is slow to load, and most commands read no members.
-        from fleet.schema.nodes import parse
-
-        try:
-            text = self._files.read(self._name, _LIMIT_BYTES).decode("utf-8-sig")
-        except FileUnreadable as error:
-            return Unknown(unknown=str(error))
-        except UnicodeDecodeError as error:
-            return Unknown(unknown=f"{self._name}: not UTF-8 text: {error.reason}")
-        parsed = parse(text, self._name)
-        if parsed.findings:
-            first = parsed.findings[0]
-            return Unknown(unknown=f"{first.span}: {first.message}")
-        value = parsed.root.plain() if parsed.root else None
-        if not isinstance(value, dict):
-            return Unknown(unknown=f"{self._name}: expected a mapping of groups to lists of users")
-        for group, users in value.items():
-            if not isinstance(group, str) or not _is_list_of_names(users):
-                wrong = f"{self._name}: group {group!r} needs a list of user names"
-                return Unknown(unknown=wrong)
-        return {group: tuple(users) for group, users in value.items()}
-
-
-def _is_list_of_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)

@@ -8,7 +8,7 @@ import pytest
 from fleet.apply.untrusted import refuse_untrusted
 from fleet.errors import PlanRefused
 from fleet.schema.model import Fleet, commands_in
-from tests.rigs.process import Completed, clean_environment, fleet_command, run_process
+from tests.rigs.process import RunFleet
 
 PLAIN = """\
 fleet: team
@@ -40,11 +40,6 @@ def change(folder: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def fleet(folder: Path, *arguments: str, **variables: str) -> Completed:
-    environment = clean_environment(folder, {**MERGE_REQUEST, **variables})
-    return run_process(*fleet_command(), *arguments, cwd=folder, env=environment)
-
-
 COMMANDS = [
     ("plan",),
     ("plan", "--base", "../base/fleet.yaml"),
@@ -59,12 +54,12 @@ COMMANDS = [
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_a_merge_request_that_names_a_program_has_it_not_run(
-    folder: Path, arguments: tuple[str, ...]
+    run_fleet: RunFleet, folder: Path, arguments: tuple[str, ...]
 ) -> None:
     canary = folder / "canary"
     change(folder, "{env: TOKEN}", json.dumps({"command": ["touch", str(canary)]}))
 
-    done = fleet(folder, *arguments)
+    done = run_fleet(*arguments, cwd=folder, env=MERGE_REQUEST)
 
     assert done.returncode == 4, done.stderr
     assert "queues.debian.token.command" in done.stderr
@@ -86,22 +81,24 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_merge_request_sends_no_secret_where_its_target_does_not(
-    folder: Path, edit: str
+    run_fleet: RunFleet, folder: Path, edit: str
 ) -> None:
     old, new, path = EDITS[edit]
     change(folder, old, new)
 
-    done = fleet(folder, "plan", "--base", "../base/fleet.yaml")
+    done = run_fleet("plan", "--base", "../base/fleet.yaml", cwd=folder, env=MERGE_REQUEST)
 
     assert done.returncode == 4, done.stderr
     assert any(line.split()[0] == path for line in done.stderr.splitlines()[1:])
 
 
-def test_a_merge_request_plans_with_what_its_target_branch_names(folder: Path) -> None:
+def test_a_merge_request_plans_with_what_its_target_branch_names(
+    run_fleet: RunFleet, folder: Path
+) -> None:
     change(folder, "max: 2", "max: 3")
 
-    with_base = fleet(folder, "plan", "--base", "../base/fleet.yaml")
-    without = fleet(folder, "plan")
+    with_base = run_fleet("plan", "--base", "../base/fleet.yaml", cwd=folder, env=MERGE_REQUEST)
+    without = run_fleet("plan", cwd=folder, env=MERGE_REQUEST)
 
     # The queue cannot be read: there is no such server.
     assert with_base.returncode == 1, with_base.stderr
@@ -109,8 +106,8 @@ def test_a_merge_request_plans_with_what_its_target_branch_names(folder: Path) -
     assert without.returncode == 4
 
 
-def test_elsewhere_a_fleet_yaml_is_trusted(folder: Path) -> None:
-    done = fleet(folder, "plan", CI_MERGE_REQUEST_IID="")
+def test_elsewhere_a_fleet_yaml_is_trusted(run_fleet: RunFleet, folder: Path) -> None:
+    done = run_fleet("plan", cwd=folder)
 
     assert done.returncode == 1, done.stderr
 

@@ -6,7 +6,8 @@ import pytest
 
 from fleet.model.digests import config_digest, world_digest
 from fleet.model.facts import PriceList, Quote
-from fleet.model.prices import find_types, price_per_hour, table, with_price_lists
+from fleet.model.price_lists import with_price_lists
+from fleet.model.prices import find_types, price_per_hour, table
 from tests.builders import NOW, a_fleet, a_pool, a_world
 from tools.refresh_catalogue import on_demand
 

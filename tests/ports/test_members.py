@@ -4,7 +4,7 @@ import pytest
 
 from fleet.model.facts import Unknown
 from fleet.ports import Members
-from fleet.state.files import FileMembers
+from fleet.queues.members import FileMembers
 from tests.fakes.files import FakeFiles
 from tests.fakes.members import FakeMembers
 

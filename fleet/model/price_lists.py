@@ -1,0 +1,108 @@
+"""Which prices count in a plan: a provider's own list as it was read, or the shipped table.
+
+A plan stays a function of fleet.yaml and the world: the lists are part of the world. A type that
+its provider lists no more keeps its figures and has no price.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+
+from pydantic import Field
+
+from fleet.model.facts import PriceList, Unknown, World
+from fleet.model.prices import Listed, MachineType, Table, source_of, table
+from fleet.model.values import Value
+from fleet.schema.model import Fleet, Pool, Provider
+
+
+class PriceSource(Value):
+    """Which prices of one provider count in a plan, and from when they are."""
+
+    provider: str
+    own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
+    as_of: str = Field(description="The day of the table or the time of the list, UTC.")
+    age_seconds: int | None = Field(description="Since then; null: the table has no prices there.")
+    because: str = Field("", description="Why nothing newer counts, where that was tried.")
+
+
+def with_price_lists(fleet: Fleet, world: World) -> Fleet:
+    """Return the fleet with what its providers say of their prices; it may have that already."""
+    for name, declared in fleet.providers.items():
+        if prices := _own(declared, world, name):
+            fleet = with_price_list(fleet, name, prices)
+    return fleet
+
+
+def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
+    """Return the fleet with the price list of one provider, at its place."""
+    declared = fleet.providers[provider]
+    listed = {provider: declared.with_list(Listed(prices, _table_of_list(declared.kind, prices)))}
+    return fleet.model_copy(update={"providers": fleet.providers | listed})
+
+
+def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
+    """Yield which prices count at each cloud that has pools, by its name."""
+    used = {pool.provider for pool in fleet.pools.values() if isinstance(pool, Pool)}
+    for name, declared in sorted(fleet.providers.items()):
+        if name not in used:
+            continue
+        prices = _own(declared, world, name)
+        if prices is not None:
+            yield _own_source(world, name, prices)
+        elif source_of(declared.kind):
+            yield _shipped_source(world, name, table(declared.kind, declared.place))
+
+
+def _own(declared: Provider, world: World, name: str) -> PriceList | None:
+    read = world.prices.get(name)
+    return read if isinstance(read, PriceList) and read.location == declared.place else None
+
+
+def _table_of_list(kind: str, prices: PriceList) -> Table:
+    shipped = table(kind, prices.location).types
+    sold = {
+        name: MachineType(
+            name=name,
+            cores=quote.cores,
+            memory=quote.memory,
+            disk=quote.disk,
+            price=quote.price,
+            currency=prices.currency,
+            architecture=quote.architecture,
+        )
+        for name, quote in prices.quotes.items()
+    }
+    gone = {name: replace(known, price=None) for name, known in shipped.items()}
+    return Table(prices.read_at.date().isoformat(), "its own price list", gone | sold)
+
+
+def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
+    return PriceSource(
+        provider=name,
+        own=True,
+        as_of=f"{prices.read_at:%Y-%m-%d %H:%M} UTC",
+        age_seconds=_seconds(prices.read_at, world.time),
+        because=prices.stale,
+    )
+
+
+def _shipped_source(world: World, name: str, shipped: Table) -> PriceSource:
+    read = world.prices.get(name)
+    because = ""
+    if isinstance(read, Unknown):
+        because = read.unknown
+    elif read is not None:
+        because = f"its own list is that of {read.location}"
+    day = date.fromisoformat(shipped.as_of) if shipped.as_of else None
+    return PriceSource(
+        provider=name,
+        own=False,
+        as_of=shipped.as_of,
+        age_seconds=None if day is None else _seconds(day, world.time.date()),
+        because=because,
+    )
+
+
+def _seconds(since: date, until: date) -> int:
+    return max(0, int((until - since).total_seconds()))
