@@ -31,6 +31,7 @@ from fleet.model.facts import (
     Worker,
     WorkerInputs,
 )
+from fleet.model.history import Sample
 from fleet.model.images import (
     BuildOrder,
     BuildStep,
@@ -434,6 +435,16 @@ class Store(Protocol):
     def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs that carried a plan out to its end, newest first."""
 
+    def record_sample(self, sample: Sample) -> None:
+        """Remember what a run observed, in place of what was recorded of the same moment.
+
+        Samples older than 35 days go; of those older than two days, the first in each ten
+        minutes stays.
+        """
+
+    def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
+        """Return what runs observed from one moment up to another, the oldest first."""
+
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""
 
@@ -442,6 +453,9 @@ class Store(Protocol):
 
         Raises StoreFailed where the month was charged in another currency.
         """
+
+    def charged_since(self) -> datetime | None:
+        """Return the first hour that anything was charged in; None: nothing was yet."""
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries to make machines; a try is known by its worker and its time."""

@@ -18,7 +18,8 @@ from fleet.state.processes import later_interrupts
 
 # `ended` is empty in a run that has not ended. A row of the ledger is one hour of one payer (JSON:
 # currency, pool, scope, team, owner, tags); money is counted in billionths, so that the database
-# adds it up exactly. Of tickets, an empty time and a lease of 0 stand for none; two tickets are
+# adds it up exactly. A sample is what one run observed (JSON: figures of the fleet and of each
+# pool). Of tickets, an empty time and a lease of 0 stand for none; two tickets are
 # never ready with one machine.
 METADATA = sa.MetaData()
 ABOUT = sa.Table(
@@ -45,6 +46,12 @@ RUNS = sa.Table(
     sa.Column("ended", sa.Text, nullable=False),
     sa.Column("plan", sa.Text, nullable=False),
     sa.Column("outcome", sa.Text, nullable=False),
+)
+SAMPLES = sa.Table(
+    "fleet_samples",
+    METADATA,
+    sa.Column("at", sa.Text, primary_key=True),
+    sa.Column("sample", sa.Text, nullable=False),
 )
 LEDGER = sa.Table(
     "fleet_ledger",
@@ -473,6 +480,7 @@ Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
 _TABLES = {
     "stacks": STACKS,
     "runs": RUNS,
+    "samples": SAMPLES,
     "ledger": LEDGER,
     "attempts": ATTEMPTS,
     "spent": SPENT,

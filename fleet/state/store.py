@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
+from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.values import in_utc
 from fleet.ports import Charging, Since, StackRecord
@@ -34,6 +35,7 @@ from fleet.state.database import (
     MANIFESTS,
     METADATA,
     RUNS,
+    SAMPLES,
     SPENT,
     STACKS,
     Database,
@@ -94,6 +96,63 @@ def read_attempts(connection: sa.Connection, latest: int) -> tuple[Attempt, ...]
     rows = connection.execute(query).mappings()
     with rows_of(ATTEMPTS):
         return tuple(Attempt.model_validate(dict(row)) for row in rows)
+
+
+_SAMPLED = timedelta(days=35)
+_WHOLE = timedelta(days=2)
+"""How long every sample stays; of older ones, the first in each ten minutes does."""
+_TEN_MINUTES = len("2026-11-21T08:0")
+
+
+def write_sample(connection: sa.Connection, sample: Sample) -> None:
+    """Write down what a run observed, and thin out and drop what is long past.
+
+    A store that an older fleet made gets its table here.
+    """
+    SAMPLES.create(connection, checkfirst=True)
+    at = SAMPLES.c.at
+    row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
+    connection.execute(sa.delete(SAMPLES).where(at == row["at"]))
+    connection.execute(sa.insert(SAMPLES), [row])
+    connection.execute(sa.delete(SAMPLES).where(at < (sample.at - _SAMPLED).isoformat()))
+    is_older = at < (sample.at - _WHOLE).isoformat()
+    stays = (
+        sa.select(sa.func.min(at)).where(is_older).group_by(sa.func.substr(at, 1, _TEN_MINUTES))
+    )
+    connection.execute(sa.delete(SAMPLES).where(is_older, at.not_in(stays)))
+
+
+def read_samples(
+    connection: sa.Connection, since: datetime, until: datetime
+) -> tuple[Sample, ...]:
+    """Return the samples of a time, both its ends included; an older store has none yet."""
+    if not sa.inspect(connection).has_table(SAMPLES.name):
+        return ()
+    at = SAMPLES.c.at
+    query = (
+        sa.select(at, SAMPLES.c.sample)
+        .where(at >= since.isoformat(), at <= until.isoformat())
+        .order_by(at)
+    )
+    with rows_of(SAMPLES):
+        return tuple(
+            Sample.model_validate({"at": row.at, **json.loads(row.sample)})
+            for row in connection.execute(query)
+        )
+
+
+def rename_in_samples(connection: sa.Connection, old: str, new: str) -> None:
+    """Write what was observed of a pool down under its new name; an older store has nothing."""
+    if not sa.inspect(connection).has_table(SAMPLES.name):
+        return
+    rows = connection.execute(sa.select(SAMPLES)).all()
+    with rows_of(SAMPLES):
+        for row in rows:
+            kept = json.loads(row.sample)
+            if old in kept["pools"]:
+                kept["pools"].setdefault(new, kept["pools"].pop(old))
+                renamed = sa.update(SAMPLES).where(SAMPLES.c.at == row.at)
+                connection.execute(renamed.values(sample=json.dumps(kept)))
 
 
 def read_versions(connection: sa.Connection) -> tuple[Version, ...]:
@@ -252,6 +311,15 @@ def read_ledger(connection: sa.Connection, since: Since, currency: str) -> Ledge
         charged_until=_charged_until(connection),
         charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
     )
+
+
+def read_first_hour(connection: sa.Connection) -> datetime | None:
+    """Return the first hour that anything was charged in; an older store has none yet."""
+    if not sa.inspect(connection).has_table(LEDGER.name):
+        return None
+    first = connection.execute(sa.select(sa.func.min(LEDGER.c.hour))).scalar()
+    with rows_of(LEDGER):
+        return in_utc(datetime.fromisoformat(first)) if first else None
 
 
 def _charged_until(connection: sa.Connection) -> datetime | None:
@@ -441,7 +509,7 @@ class DatabaseStore(Database):
                 return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
-        """Remember a stack, and what was spent and tried, under its pool's name of today.
+        """Remember a stack, and what was seen, spent and tried, under its pool's name of today.
 
         Raises EngineMismatch when another engine owns it.
         """
@@ -456,6 +524,7 @@ class DatabaseStore(Database):
             if known is not None and known.pool != record.pool:
                 rename_in_attempts(connection, known.pool, record.pool)
                 rename_in_ledger(connection, known.pool, record.pool)
+                rename_in_samples(connection, known.pool, record.pool)
             connection.execute(sa.delete(STACKS).where(same))
             connection.execute(sa.insert(STACKS), [record.model_dump()])
 
@@ -521,6 +590,16 @@ class DatabaseStore(Database):
                     in_utc(datetime.fromisoformat(moment))
         return found
 
+    def record_sample(self, sample: Sample) -> None:
+        """Remember what a run observed, in place of what was recorded of the same moment."""
+        with self._checked() as connection:
+            write_sample(connection, sample)
+
+    def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
+        """Return what runs observed from one moment up to another, the oldest first."""
+        with self._checked() as connection:
+            return read_samples(connection, since, until)
+
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""
         with self._checked() as connection:
@@ -530,6 +609,11 @@ class DatabaseStore(Database):
         """Return what was charged in the current hour, day and month, by payer."""
         with self._checked() as connection:
             return read_ledger(connection, since, currency)
+
+    def charged_since(self) -> datetime | None:
+        """Return the first hour that anything was charged in; None: nothing was yet."""
+        with self._checked() as connection:
+            return read_first_hour(connection)
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries to make machines; one that is known already gets its new result."""

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
+from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.ports import Charging, Since, StackRecord
 
@@ -24,6 +25,7 @@ class Shelf:
     charged_until: datetime | None = None
     entries: list[tuple[str, Entry]] = field(default_factory=list)
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
+    samples: dict[datetime, Sample] = field(default_factory=dict)
     spent: dict[str, set[str]] = field(default_factory=dict)
     images: dict[tuple[str, str], Version] = field(default_factory=dict)
     manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
@@ -70,6 +72,11 @@ class FakeStore:
             key: each.model_copy(update=name) if each.pool == old else each
             for key, each in shelf.attempts.items()
         }
+        for at, sample in shelf.samples.items():
+            pools = dict(sample.pools)
+            if old in pools:
+                pools.setdefault(new, pools.pop(old))
+                shelf.samples[at] = sample.model_copy(update={"pools": pools})
 
     def forget_stack(self, name: str) -> None:
         """Drop a stack."""
@@ -101,6 +108,25 @@ class FakeStore:
         """Return the latest runs that carried a plan out."""
         ended = [run for run in self._shelf.runs if run["ended"] and run["plan"]]
         return tuple(reversed(ended[-count:]))
+
+    def record_sample(self, sample: Sample) -> None:
+        """Remember a sample, and thin out what is long past."""
+        past = self._shelf.samples
+        past[sample.at] = sample
+        first: dict[str, datetime] = {}
+        for at in sorted(past):
+            age = sample.at - at
+            ten_minutes = at.isoformat()[:15]
+            is_thinned = age > timedelta(days=2)
+            if age > timedelta(days=35) or (is_thinned and ten_minutes in first):
+                del past[at]
+            elif is_thinned:
+                first[ten_minutes] = at
+
+    def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
+        """Return the samples of a time, the oldest first."""
+        kept = sorted(self._shelf.samples.items())
+        return tuple(each for at, each in kept if since <= at <= until)
 
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, once."""
@@ -141,6 +167,10 @@ class FakeStore:
             charged_until=shelf.charged_until,
             charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
         )
+
+    def charged_since(self) -> datetime | None:
+        """Return the first hour that anything was charged in."""
+        return min((entry.hour for _, entry in self._shelf.entries), default=None)
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries."""

@@ -1,0 +1,170 @@
+"""What every Store promises of samples: what runs observed, thinned out and for 35 days."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.errors import StoreFailed, StoreMissing
+from fleet.model.history import Figures, Sample
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
+from tests.builders import NOW
+from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
+from tests.ports.test_store import a_record
+from tests.ports.test_store_ledger import a_charging, an_entry
+
+__all__ = ["opener", "postgres_store", "postgres_url", "store"]
+
+SEEN = Figures(busy=2, idle=1, starting=0, other=0, waiting=3, nanos=120_000_000)
+UNREAD = Figures(None, None, None, None, None, None)
+MONTH = timedelta(days=40)
+
+
+def a_sample(*, minutes: float = 0, **pools: Figures) -> Sample:
+    at = NOW - timedelta(minutes=minutes)
+    return Sample(at=at, fleet=SEEN, pools=pools or {"builders": SEEN})
+
+
+def all_of(store: Store) -> list[Sample]:
+    return list(store.samples(NOW - 2 * MONTH, NOW + MONTH))
+
+
+def test_a_new_store_has_no_history(store: Store) -> None:
+    assert all_of(store) == []
+    assert store.charged_since() is None
+
+
+def test_samples_are_read_back_the_oldest_first(store: Store, opener: Opener) -> None:
+    for minutes in (10, 20, 0):
+        store.record_sample(a_sample(minutes=minutes))
+
+    assert all_of(opener("debian")) == [a_sample(minutes=each) for each in (20, 10, 0)]
+
+
+def test_only_the_time_asked_for_is_read(store: Store) -> None:
+    for minutes in (30, 20, 10):
+        store.record_sample(a_sample(minutes=minutes))
+
+    found = store.samples(NOW - timedelta(minutes=20), NOW - timedelta(minutes=20))
+
+    assert found == (a_sample(minutes=20),)
+
+
+def test_what_a_run_could_not_read_stays_unknown(store: Store) -> None:
+    sample = Sample(at=NOW, fleet=UNREAD, pools={"builders": UNREAD})
+    store.record_sample(sample)
+
+    assert all_of(store) == [sample]
+
+
+def test_a_second_sample_of_a_moment_takes_the_place_of_the_first(store: Store) -> None:
+    store.record_sample(a_sample())
+    store.record_sample(a_sample(arm=UNREAD))
+
+    assert all_of(store) == [a_sample(arm=UNREAD)]
+
+
+def test_samples_older_than_35_days_go(store: Store) -> None:
+    day = 24 * 60
+    for minutes in (36 * day, 35 * day, 0):
+        store.record_sample(a_sample(minutes=minutes))
+
+    assert [each.at for each in all_of(store)] == [NOW - timedelta(days=35), NOW]
+
+
+def test_older_than_two_days_one_sample_stays_in_ten_minutes(store: Store) -> None:
+    old = 3 * 24 * 60
+    for minutes in (old + 10, old + 6, old + 1, old, 8, 4, 0):
+        store.record_sample(a_sample(minutes=minutes))
+
+    ages = [(NOW - each.at) // timedelta(minutes=1) for each in all_of(store)]
+    assert ages == [old + 10, old, 8, 4, 0]
+
+
+def test_the_samples_of_a_renamed_pool_follow_its_stack(store: Store) -> None:
+    store.record_stack(a_record(pool="builders"))
+    store.record_sample(a_sample(builders=SEEN, other=UNREAD))
+
+    store.record_stack(a_record(pool="heavy"))
+
+    assert [each.pools for each in all_of(store)] == [{"heavy": SEEN, "other": UNREAD}]
+
+
+def test_a_name_that_a_sample_has_already_keeps_its_own_figures(store: Store) -> None:
+    store.record_stack(a_record(pool="builders"))
+    store.record_sample(a_sample(builders=SEEN, heavy=UNREAD))
+
+    store.record_stack(a_record(pool="heavy"))
+
+    assert [each.pools for each in all_of(store)] == [{"heavy": UNREAD}]
+
+
+def test_the_first_hour_that_was_charged_is_known(store: Store) -> None:
+    hours = (NOW, NOW - timedelta(days=3), NOW - timedelta(days=1))
+    store.charge(a_charging(*(an_entry(hour=hour) for hour in hours)))
+
+    assert store.charged_since() == NOW - timedelta(days=3)
+
+
+def test_a_store_that_does_not_exist_has_no_samples_either(opener: Opener) -> None:
+    with pytest.raises(StoreMissing):
+        opener("debian").samples(NOW, NOW)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseStore:
+    """Return a store as a fleet made it that kept no history."""
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    if request.param == "postgresql":
+        store = request.getfixturevalue("postgres_store")
+    store.init()
+    with store.begin() as connection:
+        connection.execute(sa.text("drop table fleet_samples"))
+        connection.execute(sa.text("drop table fleet_ledger"))
+    return store
+
+
+def test_an_older_store_has_no_history_until_the_first_sample(older_store: DatabaseStore) -> None:
+    older_store.record_stack(a_record(pool="builders"))
+    older_store.record_stack(a_record(pool="heavy"))
+    assert older_store.charged_since() is None
+    assert all_of(older_store) == []
+
+    older_store.record_sample(a_sample())
+
+    assert all_of(older_store) == [a_sample()]
+
+
+def test_an_older_store_is_carried_without_a_history(
+    older_store: DatabaseStore, tmp_path: Path
+) -> None:
+    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+
+    copy.fill(older_store.dump())
+
+    assert all_of(copy) == []
+
+
+def test_a_history_is_carried_whole(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    store.record_sample(a_sample())
+    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+
+    copy.fill(store.dump())
+
+    assert all_of(copy) == [a_sample()]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"fleet": [1, 2]}', '{"pools": 1}'])
+def test_a_damaged_sample_is_named(tmp_path: Path, text: str) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    store.record_sample(a_sample())
+    with store.begin() as connection:
+        connection.execute(sa.text("update fleet_samples set sample = :text"), {"text": text})
+
+    with pytest.raises(StoreFailed, match="fleet_samples"):
+        all_of(store)
