@@ -39,8 +39,10 @@ from fleet.apply.timer import TRUST, Signals, SystemClock, check_clock, check_se
 from fleet.apply.unrecorded import both, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
+from fleet.explain.history import sample_of
 from fleet.images.promote import promote, retire
 from fleet.model.facts import Unknown, World
+from fleet.model.history import Sample
 from fleet.model.images import Move
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
@@ -102,13 +104,14 @@ def apply_once(
             remember_rules(world, sources.store)
             world, troubles = run.apply_shared_stacks(world)
         inventories = take_inventory(config.fleet, world)
-        plan = selected_part(options.selection, plan_for(config, world, inventories))
+        whole = plan_for(config, world, inventories)
+        plan = selected_part(options.selection, whole)
         plan = part_at_rest(sources.executor.under_way, plan)
         note_waits(config.fleet, world, plan, sources)
         show(plan)
         with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
-            run.record(plan, outcome)
+            run.record(plan, outcome, sample_of(config.fleet, whole))
         if background:
             background.seen = run.seen(world, plan)
     return Applied(plan, outcome)
@@ -218,8 +221,9 @@ class _Run:
         stacks = (*troubles, *outcome.stacks)
         return outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
 
-    def record(self, plan: Plan, outcome: Outcome) -> None:
-        """Write down that this run has ended, and what it did."""
+    def record(self, plan: Plan, outcome: Outcome, sample: Sample) -> None:
+        """Write down that this run has ended, what it observed, and what it did."""
+        self.sources.store.record_sample(sample)
         self.sources.store.record_run(
             started=self.started,
             ended=SystemClock().now(),

@@ -1,0 +1,85 @@
+"""What runs of `fleet apply` leave of what they saw: a sample each, for the pages of status."""
+
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from fleet.model.history import Figures, Sample
+from fleet.model.values import in_utc
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from tests.rigs.trial import Trial
+
+EPOCH, END = (in_utc(datetime.fromisoformat(f"{year}-01-01T00:00Z")) for year in (2000, 2199))
+CCX33 = 77_700_000
+
+
+def a_store(trial: Trial) -> DatabaseStore:
+    return DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+
+
+def samples_of(trial: Trial) -> tuple[Sample, ...]:
+    return a_store(trial).samples(EPOCH, END)
+
+
+def test_each_apply_leaves_what_it_saw_before_its_changes(trial: Trial) -> None:
+    trial.wait_for("1", big=["2"])
+
+    trial.apply()
+    trial.apply()
+
+    empty = Figures(busy=0, idle=0, starting=0, other=0, waiting=1, nanos=0)
+    before, after = samples_of(trial)
+    assert before.pools == {"big": empty._replace(waiting=2), "builders": empty}
+    assert before.fleet == empty._replace(waiting=2)
+    assert after.pools["builders"] == empty._replace(starting=1, nanos=CCX33)
+    assert after.fleet.starting == 2
+    assert before.at < after.at
+
+
+def test_an_apply_of_one_pool_leaves_what_it_saw_of_all(trial: Trial) -> None:
+    trial.wait_for("1", big=["2"])
+
+    trial.do("apply", "--pool", "builders")
+
+    assert samples_of(trial)[0].pools.keys() == {"big", "builders"}
+
+
+def test_who_only_looks_leaves_nothing(trial: Trial) -> None:
+    trial.do("plan")
+    trial.do("status", "--site", "public")
+    trial.do("explain", "pool", "builders")
+
+    assert samples_of(trial) == ()
+
+
+def test_what_could_not_be_read_is_left_as_unknown(trial: Trial) -> None:
+    (trial.folder / "world.json").unlink()
+
+    trial.do("apply")
+
+    (sample,) = samples_of(trial)
+    seen = {(each.waiting, each.busy) for each in (sample.fleet, *sample.pools.values())}
+    assert seen == {(None, 0)}
+
+
+def test_the_store_of_an_older_fleet_gets_a_history_with_the_next_apply(trial: Trial) -> None:
+    with a_store(trial).begin() as connection:
+        connection.execute(sa.text("drop table fleet_samples"))
+    trial.do("status")
+
+    trial.apply()
+
+    assert len(samples_of(trial)) == 1
+
+
+def test_what_is_older_than_35_days_goes_with_the_next_apply(trial: Trial) -> None:
+    trial.apply()
+    (sample,) = samples_of(trial)
+    a_store(trial).record_sample(
+        sample.model_copy(update={"at": sample.at - timedelta(days=35, minutes=1)})
+    )
+
+    trial.apply()
+
+    assert [each.at for each in samples_of(trial)][:1] == [sample.at]

@@ -1,0 +1,142 @@
+"""Samples of plans, and how they fold into slots: what is unknown stays unknown."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.explain.history import Span, fold, sample_of, span_of
+from fleet.model.history import Figures
+from fleet.model.plan import Estimate
+from tests.builders import (
+    NOW,
+    a_fleet,
+    a_plan,
+    a_pool,
+    a_pool_verdict,
+    a_signature,
+)
+
+NOTHING = Figures(busy=0, idle=0, starting=0, other=0, waiting=0, nanos=0)
+UNREAD = Figures(None, None, None, None, None, None)
+HOUR = timedelta(hours=1)
+FOUR_HOURS = Span(NOW, HOUR, 4, timedelta(hours=2))
+
+
+def test_a_sample_holds_each_pool_and_their_sum() -> None:
+    plan = a_plan(
+        pools=(
+            a_pool_verdict(busy=2, idle=1, cost_before=Decimal("0.1234")),
+            a_pool_verdict(pool="arm", busy=1, starting=3, other=1, cost_before=Decimal("0.5")),
+        ),
+        signatures=(a_signature(pools=("builders", "arm")), a_signature(id="b", pools=())),
+    )
+
+    sample = sample_of(a_fleet(), plan)
+
+    waiting = plan.signatures[0].count
+    assert sample.pools["builders"] == Figures(2, 1, 0, 0, waiting, 123_400_000)
+    assert sample.pools["arm"] == Figures(1, 0, 3, 1, waiting, 500_000_000)
+    assert sample.fleet == Figures(3, 1, 3, 1, 2 * waiting, 623_400_000)
+
+
+def test_a_pool_of_which_nothing_is_known_leaves_the_sum_unknown() -> None:
+    unknown = a_pool_verdict(pool="far", not_known=("machines", "workers", "cost"))
+
+    sample = sample_of(a_fleet(), a_plan(pools=(a_pool_verdict(busy=2), unknown)))
+
+    assert sample.pools["far"] == UNREAD._replace(waiting=0)
+    assert sample.fleet == UNREAD._replace(waiting=0)
+    assert sample.pools["builders"].busy == 2
+
+
+def test_what_waits_is_unknown_where_a_queue_that_the_pool_serves_was_not_read() -> None:
+    fleet = a_fleet(
+        pools={"builders": a_pool(serves=["debian"]), "rest": a_pool(serves=["copr"])},
+    )
+    plan = a_plan(pools=(a_pool_verdict(), a_pool_verdict(pool="rest")), unread=("debian",))
+
+    sample = sample_of(fleet, plan)
+
+    assert (sample.pools["builders"].waiting, sample.pools["rest"].waiting) == (None, 0)
+    assert sample.fleet.waiting is None
+
+
+def test_what_waits_is_unknown_where_a_queue_was_only_partly_read() -> None:
+    part = Estimate(queue="debian", listed=1, unlisted=None, longest=None, because="long")
+
+    sample = sample_of(a_fleet(), a_plan(pools=(a_pool_verdict(),), estimates=(part,)))
+
+    assert sample.pools["builders"].waiting is None
+
+
+def test_a_plan_without_pools_has_a_sample_of_nothing() -> None:
+    assert sample_of(a_fleet(), a_plan(pools=())).fleet == NOTHING
+
+
+def test_slots_begin_at_multiples_of_their_length_and_reach_now() -> None:
+    span = span_of(a_fleet(), NOW + timedelta(minutes=7), days=1, length=HOUR)
+
+    assert (span.start, span.slots) == (NOW - timedelta(days=1), 25)
+    assert span.end == NOW + HOUR
+
+
+def test_a_slot_is_the_average_of_what_stood_in_it_and_the_most_that_waited() -> None:
+    half = NOW + HOUR / 2
+    samples = [(NOW, NOTHING._replace(busy=2, waiting=9)), (half, NOTHING._replace(nanos=10**9))]
+
+    first, second, third, fourth = fold(samples, FOUR_HOURS)
+
+    assert (first.busy, first.waiting, first.rate) == (1.0, 9, 0.5)
+    assert (second.busy, second.waiting, second.rate) == (0.0, 0, 1.0)
+    assert third.rate == 1.0
+    assert (fourth.busy, fourth.waiting, fourth.rate) == (None, None, None)
+
+
+def test_a_sample_from_before_the_first_slot_stands_in_it() -> None:
+    slots = fold([(NOW - HOUR, NOTHING._replace(idle=4))], FOUR_HOURS)
+
+    assert [slot.idle for slot in slots] == [4.0, None, None, None]
+
+
+def test_what_was_unknown_for_a_part_counts_for_nothing_in_it() -> None:
+    samples = [(NOW, NOTHING._replace(busy=6)), (NOW + HOUR / 4, UNREAD)]
+
+    first, second, *_ = fold(samples, FOUR_HOURS)
+
+    assert (first.busy, second.busy) == (6.0, None)
+
+
+figures = st.builds(Figures, *[st.none() | st.integers(0, 10**6)] * len(Figures._fields))
+moments = st.integers(-300, 300).map(lambda minutes: NOW + timedelta(minutes=minutes))
+histories = st.dictionaries(moments, figures, max_size=20).map(lambda found: sorted(found.items()))
+
+
+@given(histories)
+def test_no_slot_is_outside_of_what_was_seen(
+    history: list[tuple[datetime, Figures]],
+) -> None:
+    for slot in fold(history, FOUR_HOURS):
+        for name in ("busy", "idle", "starting", "other", "waiting"):
+            found = getattr(slot, name)
+            seen = [each for _, at in history if (each := getattr(at, name)) is not None]
+            assert found is None or min(seen) - 1e-6 <= found <= max(seen) + 1e-6
+
+
+@given(histories)
+def test_a_sample_that_says_the_same_again_changes_no_slot(
+    history: list[tuple[datetime, Figures]],
+) -> None:
+    again = [(at + timedelta(seconds=30), each) for at, each in history]
+    span = FOUR_HOURS._replace(hold=timedelta(days=1))
+
+    once, twice = fold(history, span), fold(sorted([*history, *again]), span)
+
+    for one, two in zip(once, twice, strict=True):
+        assert [each is None for each in one] == [each is None for each in two]
+        assert one.waiting == two.waiting
+
+
+def test_the_first_sample_of_no_history_is_a_gap() -> None:
+    assert {slot.busy for slot in fold([], FOUR_HOURS)} == {None}
