@@ -1,6 +1,7 @@
 """The program: `fleet` and `python -m fleet`."""
 
 import gc
+import os
 import resource
 import signal
 import sys
@@ -13,6 +14,8 @@ def main() -> None:
     # A CI system cancels a job with SIGTERM: to leave as after Ctrl-C is to release the lock.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _leave_no_core()
+    # A plugin of pydantic, of whatever else is installed, would be shown every token that is read.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     code = run()
     gc.freeze()  # the process ends: what it holds need not be searched for cycles first
     sys.exit(code)

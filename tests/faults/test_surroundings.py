@@ -133,3 +133,20 @@ def test_a_store_of_another_fleet_in_such_a_place_is_left_alone(tmp_path: Path) 
         trial.init()
 
     assert (tmp_path / "job%2Fbranch/.fleet/store.db").is_file()
+
+
+def test_what_else_is_installed_is_not_shown_what_is_read(tmp_path: Path) -> None:
+    """Pydantic offers each value that it validates to the plugins of other packages."""
+    found = tmp_path / "packages"
+    metadata = found / "listener-1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: listener\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[pydantic]\nlistener = listener:plugin\n")
+    (found / "listener.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w'); plugin = None\n")
+    (tmp_path / "fleet.yaml").write_text("fleet: team\n")
+
+    environment = clean_environment(tmp_path, {"PYTHONPATH": str(found)})
+    command = [*fleet_command(), "validate"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    assert not (tmp_path / "canary").exists()
