@@ -25,7 +25,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flee
 CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
 ABSENT = 3
-RUN = ("--group", "build", "--extra", "postgres")
+RUN = ("--group", "build", "--extra", "postgres", "--extra", "policies")
 COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.

@@ -1,13 +1,14 @@
 """Confine what reads an unapproved fleet.yaml: no program, no connection, few files.
 
 Python's audit events tell of each of these before it happens (PEP 578). This catches mistakes of
-fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code.
+fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code:
+for policies, `fleet.state.sandbox` is.
 """
 
 import os
 import sys
 import zoneinfo
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -37,6 +38,22 @@ _CONNECTS = frozenset(
     }
 )
 _WRITES = os.O_WRONLY | os.O_RDWR
+_CHANGES = frozenset(
+    {
+        "os.chmod",
+        "os.chown",
+        "os.link",
+        "os.mkdir",
+        "os.remove",
+        "os.rename",
+        "os.rmdir",
+        "os.symlink",
+        "os.truncate",
+        "os.utime",
+    }
+)
+_REACHES = ("ctypes.", "gc.get_", "os.kill", "signal.pthread_kill", "socket.__new__")
+"""What leads around these rules, or into another process; begins of events."""
 
 
 class _Bounds:
@@ -50,7 +67,8 @@ class _Bounds:
 
     def check(self, event: str, arguments: tuple[object, ...]) -> None:
         if event in _STARTS:
-            raise Confined(f"refused: a program would be started ({event}: {arguments[0]!r})")
+            what = "".join(f": {name!r}" for name in arguments[:1])
+            raise Confined(f"refused: a program would be started ({event}{what})")
         if event in _CONNECTS:
             raise Confined(f"refused: a connection would be opened ({event})")
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
@@ -59,7 +77,27 @@ class _Bounds:
             real = os.path.realpath(path)
             allowed = self._writable if writes else self._readable
             if real not in self._named and not f"{real}/".startswith(allowed):
-                raise Confined(f"refused: {path} would be opened, and is outside this folder")
+                how = "written" if writes else "opened, and is outside this folder"
+                raise Confined(f"refused: {path} would be {how}")
+
+
+def confine(folders: Iterable[str], refused: Callable[[str], None]) -> None:
+    """Refuse, for as long as this process lives, all but reading these folders.
+
+    `refused` is told of each attempt too, in case the code that tried swallows the error.
+    """
+    # What reads no configuration file is given this one.
+    bounds = _Bounds((*folders, os.devnull), [])
+
+    def check(event: str, arguments: tuple[object, ...]) -> None:
+        try:
+            bounds.check(event, arguments)
+            _check_more(event, arguments)
+        except Confined as error:
+            refused(str(error))
+            raise
+
+    sys.addaudithook(check)
 
 
 def _below(folders: Iterable[str]) -> tuple[str, ...]:
@@ -71,6 +109,14 @@ def _own() -> Iterator[str]:
     """Yield where Python, its packages and its time zones are."""
     yield from (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH)
     yield from filter(None, sys.path)
+
+
+def _check_more(event: str, arguments: tuple[object, ...]) -> None:
+    """Refuse what changes files without opening them, and what leads around these rules."""
+    if event in _CHANGES:
+        raise Confined(f"refused: files would be changed ({event}: {arguments[0]!r})")
+    if event.startswith(_REACHES):
+        raise Confined(f"refused: {event} leads out of what is confined")
 
 
 _bounds: _Bounds | None = None
