@@ -21,6 +21,7 @@ VERBS = {
     "schema": "print a published JSON Schema",
     "observe": "record all facts that a plan is made from, without secrets",
     "plan": "show which machines should exist, at what cost and why",
+    "check": "run the policies beside fleet.yaml over the plan and the configuration",
     "apply": "plan and apply the changes",
     "status": "show pools and workers: state, image, work, money",
     "doctor": "check that everything fleet.yaml names works",
@@ -63,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = build_parser(verb).parse_args(given)
         command = _command(args.command)
-        with _confined(args):
+        # What a command needs beside it is started before it is confined and reads anything.
+        with getattr(command, "beside", nullcontext)(args), _confined(args):
             code: int = command.run(args, console)
     except FleetError as error:
         told = str(error).split("\n")

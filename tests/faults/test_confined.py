@@ -71,6 +71,7 @@ COMMANDS = [
     ("explain", "request", "--all", "--world", "world.json"),
     ("explain", "pool", "clouds", "--world", "world.json"),
     ("machine", "list", "--world", "world.json"),
+    ("check", "--world", "world.json", "--base", "base/fleet.yaml", "--junit", "junit.xml"),
     ("tags", "explain", "ada/ping/fedora-43/chromium", "--world", "world.json"),
 ]
 
