@@ -3,11 +3,13 @@
 import argparse
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+
+import yaml
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look, priced
@@ -82,6 +84,7 @@ from fleet.state.places import Places, find_places
 from fleet.state.store import DatabaseStore
 
 _ALL = 100
+_JOB_BYTES = 64 * 1024
 
 
 def arguments(parser: Parser) -> None:
@@ -158,6 +161,11 @@ def _due_arguments(actions: Verbs) -> None:
         "--gitlab-child-pipeline",
         metavar="FILE",
         help="also write a GitLab child pipeline to FILE, with one job per image",
+    )
+    action.add_argument(
+        "--gitlab-job",
+        metavar="FILE",
+        help="YAML with what each of those jobs has beside its script: image, tags, before_script",
     )
     add_json(action)
 
@@ -561,10 +569,22 @@ def _due(args: argparse.Namespace, console: Console) -> int:
     )
     if args.gitlab_child_pipeline:
         builds = _from_checkout(places.images)
-        pipeline = to_child_pipeline(report, builds)
+        job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
+        pipeline = to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
     console.out(value_to_json(report) if args.json else due_to_text(report, colour=console.colour))
     return 0
+
+
+def _gitlab_job(name: str) -> Mapping[str, object]:
+    """Return the keys of a file; raises FileUnreadable."""
+    try:
+        found = yaml.safe_load(LocalFiles().read(name, _JOB_BYTES))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise FileUnreadable(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict):
+        raise FileUnreadable(f"{name}: not a mapping of keys, such as `image: NAME`")
+    return found
 
 
 def _manifest(store: DatabaseStore, places: Places, image: str, version: str) -> Manifest:

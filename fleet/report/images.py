@@ -3,7 +3,8 @@
 A pipeline without a job is none for GitLab: where nothing is due, one job says so.
 """
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import yaml
@@ -133,22 +134,24 @@ def _state(image: DueImage) -> str:
     return f"due, but {image.waits}{until}"
 
 
-_FLEET = ".venv/bin/fleet"
+def to_child_pipeline(
+    report: DueReport, builds: str, *, file: str, job: Mapping[str, object]
+) -> str:
+    """Return the pipeline; `builds` is the folder of builds as seen from the checkout.
 
-
-def to_child_pipeline(report: DueReport, builds: str) -> str:
-    """Return the pipeline; `builds` is the folder of builds, as seen from the checkout."""
+    `job` has the keys of GitLab that each job gets, such as its image; empty ones are left out.
+    """
     due = [image for image in report.images if image.is_due]
-    jobs = {f"image {image.image}": _job(image, builds) for image in due}
-    pipeline = {
-        "stages": ["images"],
-        "default": {"image": "$FLEET_IMAGE"},
-        **(jobs or {"nothing is due": {"stage": "images", "script": ["echo no image is due"]}}),
-    }
+    jobs = {f"image {image.image}": _job(image, builds, file) for image in due}
+    nothing = {"nothing is due": {"stage": "images", "script": ["echo no image is due"]}}
+    pipeline: dict[str, object] = {"stages": ["images"]}
+    given = {key: value for key, value in job.items() if value}
+    for name, own in (jobs or nothing).items():
+        pipeline[name] = {**own, **given, "script": own["script"]}
     return yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=1000)
 
 
-def _job(image: DueImage, builds: str) -> dict[str, object]:
+def _job(image: DueImage, builds: str, file: str) -> dict[str, object]:
     return {
         "stage": "images",
         "resource_group": f"image-{image.image}",
@@ -156,16 +159,11 @@ def _job(image: DueImage, builds: str) -> dict[str, object]:
         "timeout": "3 hours",
         # Tokens that may publish live in this environment.
         "environment": {"name": "fleet", "action": "access"},
-        "script": [
-            "make setup-images",
-            *(
-                f'{_FLEET}{command.removeprefix("fleet")} --file "$FLEET_FILE"'
-                for command in commands_of(image)
-            ),
-        ],
+        "script": [f"{command} --file {shlex.quote(file)}" for command in commands_of(image)],
         "artifacts": {
             "when": "always",
             "expire_in": "30 days",
+            "access": "developer",
             "paths": [
                 f"{builds}/{image.image}/*/{name}"
                 for name in ("build.log", "manifest.json", "sbom.spdx.json")

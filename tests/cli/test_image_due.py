@@ -4,6 +4,7 @@ import json
 import lzma
 from pathlib import Path
 
+import pytest
 import yaml
 
 from fleet.images.folder import QCOW2, finish_build, open_build
@@ -107,12 +108,37 @@ def test_a_build_that_is_elsewhere_is_said_and_not_due(trial: Trial) -> None:
     assert tells(image["unknown"], trial.folder / ".fleet/images/trixie")
 
 
+PIPELINE = ("image", "due", "--gitlab-child-pipeline", "images.yml")
+
+
 def test_a_pipeline_is_written_with_a_job_for_what_is_due(trial: Trial) -> None:
-    code, _ = trial.do("image", "due", "--gitlab-child-pipeline", "images.yml")
+    code, _ = trial.do(*PIPELINE)
 
     jobs = yaml.safe_load((trial.folder / "images.yml").read_text())
     assert code == 0
     assert "image trixie" in jobs
+
+
+def test_each_job_of_the_pipeline_has_what_a_file_says_but_its_own_script(trial: Trial) -> None:
+    (trial.folder / "job.yml").write_text("{image: bakery, tags: [root], script: [boast]}")
+
+    code, _ = trial.do(*PIPELINE, "--gitlab-job", "job.yml")
+
+    job = yaml.safe_load((trial.folder / "images.yml").read_text())["image trixie"]
+    assert code == 0
+    assert (job["image"], job["tags"]) == ("bakery", ["root"])
+    assert job["script"][0].startswith("fleet image build trixie ")
+
+
+@pytest.mark.parametrize("text", ["[image]", "image: [", "[" * 5000, "image: !env NAME"])
+def test_a_file_without_keys_of_a_job_is_an_error(trial: Trial, text: str) -> None:
+    (trial.folder / "job.yml").write_text(text)
+
+    code, said = trial.do(*PIPELINE, "--gitlab-job", "job.yml")
+
+    assert code == 1
+    assert tells(said, "job.yml")
+    assert not (trial.folder / "images.yml").exists()
 
 
 def test_a_fleet_that_bakes_nothing_says_so(trial: Trial) -> None:

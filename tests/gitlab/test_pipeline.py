@@ -5,17 +5,13 @@ import os
 import re
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
 
 import pytest
-import yaml
 
 from tests.images import mirrors
+from tests.rigs.gitlab_ci import ARTIFACT, MERGE_REQUEST, SCHEDULE, TOKEN, Checkout, Gitlab, jobs
 from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
 pytestmark = pytest.mark.gitlab
@@ -40,105 +36,33 @@ WORLD = {
     "queues": {"trial": {"demand": {"read_at": "2026-11-21T08:00:00Z"}}},
 }
 ORIGIN = "git@gitlab.example.org:debian/fleet.git"
-IGNORED = "CI_PIPELINE_SOURCE,CI_PROJECT_DIR"
-MERGE_REQUEST = ("--variable", "CI_PIPELINE_SOURCE=merge_request_event")
-SCHEDULE = ("--variable", "CI_PIPELINE_SOURCE=schedule")
 
 
-ARTIFACT = "/api/v4/projects/7/jobs/artifacts/main/raw/world.json.zst"
-TOKEN = "made-up-job-token"
-
-
-class Gitlab(AbstractContextManager["Gitlab"]):
-    """GitLab's API on loopback, as far as a job asks it for an artifact of the default branch."""
-
-    def __init__(self, observed: bytes | None) -> None:
-        self.asked: list[tuple[str, str | None]] = []
-        asked = self.asked
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                asked.append((self.path, self.headers["JOB-TOKEN"]))
-                self.send_response(404 if observed is None else 200)
-                self.end_headers()
-                self.wfile.write(observed or b"")
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        values = {
-            "CI_API_V4_URL": f"http://127.0.0.1:{self._server.server_port}/api/v4",
-            "CI_DEFAULT_BRANCH": "main",
-            "CI_JOB_TOKEN": TOKEN,
-            "CI_MERGE_REQUEST_PROJECT_ID": "7",
-        }
-        self.variables = [w for n, v in values.items() for w in ("--variable", f"{n}={v}")]
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-class Pipeline:
-    """A checkout with a small fleet whose jobs can be run."""
-
-    def __init__(self, checkout: Path, home: Path) -> None:
-        self.checkout = checkout
-        self._home = home
-
-    def git(self, *arguments: str) -> str:
-        done = run_process("git", *arguments, cwd=self.checkout, env=self._environment())
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+class Pipeline(Checkout):
+    """A checkout with a small fleet."""
 
     def keep_state_in(self, backend: str) -> None:
-        (self.checkout / "ci" / "fleet.yaml").write_text(
+        (self.folder / "ci" / "fleet.yaml").write_text(
             SMALL.format(backend=backend), encoding="utf-8"
         )
 
     def fleet(self, *arguments: str) -> Completed:
         return run_process(
-            self.checkout / ".venv" / "bin" / "fleet",
+            self.folder / ".venv" / "bin" / "fleet",
             *(*arguments, "--file", "ci/fleet.yaml"),
-            cwd=self.checkout,
-            env=self._environment(),
+            cwd=self.folder,
+            env=self.environment(),
         )
 
     def change(self, old: str, new: str) -> None:
         """Edit fleet.yaml without committing it, as a merge request would have it."""
-        path = self.checkout / "ci" / "fleet.yaml"
+        path = self.folder / "ci" / "fleet.yaml"
         text = path.read_text(encoding="utf-8")
         assert old in text
         path.write_text(text.replace(old, new), encoding="utf-8")
 
     def run(self, *arguments: str) -> Completed:
-        return run_process(
-            *(os.environ["FLEET_GITLAB_CI_LOCAL"], *arguments),
-            *("--force-shell-executor", "--no-color", "--home", str(self._home)),
-            *("--variable", "FLEET_FILE=ci/fleet.yaml"),
-            # It names the container's folder even where it starts no container.
-            *("--variable", f"CI_PROJECT_DIR={self.checkout}"),
-            cwd=self.checkout,
-            env=self._environment(),
-            timeout=3600,
-        )
-
-    def _environment(self) -> dict[str, str]:
-        # Where packages come from is this machine's own configuration of pip.
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith(("PIP_", "SSL_", "REQUESTS_", "XDG_")) or name == "HOME"
-        }
-        own = {"PYTHONWARNINGS": "default", "GCL_IGNORE_PREDEFINED_VARS": IGNORED}
-        return clean_environment(self._home, {**kept, **own})
+        return super().run(*arguments, "--variable", "FLEET_FILE=ci/fleet.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -157,14 +81,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
             shutil.copy2(ROOT / name, checkout / name)
     (checkout / "ci").mkdir()
     (checkout / "ci" / "world.json").write_text(json.dumps(WORLD), encoding="utf-8")
-    made = Pipeline(checkout, home)
+    made = Pipeline(checkout, home, ORIGIN)
     made.keep_state_in("file")
-    made.git("init", "--quiet", "--initial-branch", "main")
-    made.git("config", "user.email", "ci@example.org")
-    made.git("config", "user.name", "ci")
-    made.git("remote", "add", "origin", ORIGIN)
-    made.git("add", "--all")
-    made.git("commit", "--quiet", "--message", "as it is")
+    made.commit()
     return made
 
 
@@ -177,12 +96,6 @@ def kept(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
     initialised = pipeline.fleet("state", "init")
     assert initialised.returncode == 0, initialised.stderr
     return pipeline
-
-
-def jobs(listed: Completed) -> set[str]:
-    header, *rows = listed.stdout.splitlines()
-    assert header.startswith("name;stage;"), listed.stdout + listed.stderr
-    return {row.partition(";")[0] for row in rows}
 
 
 def test_a_merge_request_is_judged_and_changes_no_machine(pipeline: Pipeline) -> None:
@@ -233,17 +146,7 @@ def test_the_validate_job_leaves_a_code_quality_report(kept: Pipeline) -> None:
     ran = kept.run("validate", *MERGE_REQUEST)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert json.loads((kept.checkout / "code-quality.json").read_text(encoding="utf-8")) == []
-
-
-def target_branch(address: str) -> tuple[str, ...]:
-    """Return variables by which a job finds the target branch main in a folder, not over a net."""
-    return (
-        *("--variable", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME=main"),
-        *("--variable", "GIT_CONFIG_COUNT=1"),
-        *("--variable", f"GIT_CONFIG_KEY_0=url.{address}.insteadOf"),
-        *("--variable", f"GIT_CONFIG_VALUE_0={ORIGIN}"),
-    )
+    assert json.loads((kept.folder / "code-quality.json").read_text(encoding="utf-8")) == []
 
 
 @pytest.fixture
@@ -251,7 +154,7 @@ def gitlab(kept: Pipeline) -> Iterator[Gitlab]:
     """Return a GitLab that has what the default branch observed."""
     ran = kept.run("observe", *SCHEDULE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    observed = kept.checkout / "world.json.zst"
+    observed = kept.folder / "world.json.zst"
     with Gitlab(observed.read_bytes()) as server:
         observed.unlink()
         yield server
@@ -260,41 +163,41 @@ def gitlab(kept: Pipeline) -> Iterator[Gitlab]:
 def test_the_plan_job_says_what_the_change_does(kept: Pipeline, gitlab: Gitlab) -> None:
     kept.change("max: 2, min: 1", "max: 2, min: 2")
     left = ("--variable", f"CI_MERGE_REQUEST_DIFF_BASE_SHA={kept.git('rev-parse', 'main')}")
-    target = target_branch(f"file://{kept.checkout}")
+    target = kept.target_branch(f"file://{kept.folder}")
 
     ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *left, *target)
 
     assert gitlab.asked == [(f"{ARTIFACT}?job=observe", TOKEN)]
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    plan = (kept.folder / "plan.md").read_text(encoding="utf-8")
     assert re.search("^Observed .* ago$", plan, re.MULTILINE)
     assert "#### Effect of this change: " in plan
     assert "| pool `builders` | 1 more to create, 2 instead of 1, ccx33, " in plan
 
 
 def test_the_plan_job_plans_also_without_the_target_branch(kept: Pipeline, gitlab: Gitlab) -> None:
-    nowhere = f"file://{kept.checkout}/nowhere"
+    nowhere = f"file://{kept.folder}/nowhere"
 
-    ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target_branch(nowhere))
+    ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *kept.target_branch(nowhere))
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "the target branch cannot be fetched" in ran.stdout
-    plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    plan = (kept.folder / "plan.md").read_text(encoding="utf-8")
     assert "#### Effect of this change: unknown" in plan
 
 
 def test_the_plan_job_leaves_markdown_and_a_terraform_report(
     kept: Pipeline, gitlab: Gitlab
 ) -> None:
-    target = target_branch(f"file://{kept.checkout}")
+    target = kept.target_branch(f"file://{kept.folder}")
 
     ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    plan = (kept.folder / "plan.md").read_text(encoding="utf-8")
     assert "ci-builders-0001" in plan
     assert "#### No effect" in plan
-    report = json.loads((kept.checkout / "terraform.json").read_text(encoding="utf-8"))
+    report = json.loads((kept.folder / "terraform.json").read_text(encoding="utf-8"))
     assert report == {"create": 1, "update": 0, "delete": 0}
 
 
@@ -305,7 +208,7 @@ def test_the_plan_job_runs_and_asks_nothing_that_a_merge_request_names(
     token = f"{{command: [touch, {canary}]}}"
     cloud = f"cloud: {{kind: hcloud, location: fsn1, token: {token}}}"
     kept.change("desk: {kind: sim}", f"desk: {{kind: sim}}\n  {cloud}")
-    target = target_branch(f"file://{kept.checkout}")
+    target = kept.target_branch(f"file://{kept.folder}")
 
     ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target)
 
@@ -321,21 +224,13 @@ def test_the_plan_job_fails_where_nothing_was_observed_yet(kept: Pipeline) -> No
     assert "no observation that this job may read" in ran.stdout
 
 
-def test_no_job_of_a_merge_request_has_an_environment(pipeline: Pipeline) -> None:
-    config = yaml.safe_load((pipeline.checkout / ".gitlab-ci.yml").read_text(encoding="utf-8"))
-
-    judging = jobs(pipeline.run("--list-csv", *MERGE_REQUEST))
-
-    assert [name for name in sorted(judging) if "environment" in config[name]] == []
-
-
 def test_the_apply_job_makes_the_machines_and_the_pages_job_shows_them(kept: Pipeline) -> None:
     applied = kept.run("apply", *SCHEDULE)
     shown = kept.run("pages", *SCHEDULE)
 
     assert applied.returncode == 0, applied.stdout + applied.stderr
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    page = kept.checkout / "public" / "-" / "status" / "workers" / "index.html"
+    page = kept.folder / "public" / "-" / "status" / "workers" / "index.html"
     assert "ci-builders-0001" in page.read_text(encoding="utf-8")
 
 
@@ -346,7 +241,7 @@ def test_the_apply_job_refuses_state_that_its_checkout_would_take_along(kept: Pi
 
     assert ran.returncode != 0
     assert "inside this job's checkout" in ran.stdout + ran.stderr
-    assert not (kept.checkout / "ci" / ".fleet").exists()
+    assert not (kept.folder / "ci" / ".fleet").exists()
 
 
 @pytest.fixture
@@ -361,8 +256,8 @@ def baking(kept: Pipeline) -> Iterator[Pipeline]:
     old = ", snapshot: true" if "--snapshot" in options else ""
     kept.change("{existing: {desk: trixie}}", f"{RECIPE}, mirror: '{mirror}'{old}}}")
     yield kept
-    (kept.checkout / "images.yml").unlink(missing_ok=True)
-    shutil.rmtree(kept.checkout / "ci/.fleet", ignore_errors=True)
+    (kept.folder / "images.yml").unlink(missing_ok=True)
+    shutil.rmtree(kept.folder / "ci/.fleet", ignore_errors=True)
 
 
 def test_what_is_due_is_baked_tested_and_published_by_a_child_pipeline(baking: Pipeline) -> None:

@@ -18,23 +18,26 @@ BUILD = DueImage(image="trixie", steps=("build", "test", "publish"))
 PUBLISH = DueImage(image="sid", steps=("publish",), version="20261121T060000Z")
 
 
+JOB = {"image": "bakery@sha256:00", "tags": ["bakery"], "before_script": ["make setup-images"]}
+
+
 def pipeline(*images: DueImage) -> str:
     report = DueReport(fleet="debian-ci", time=NOW, images=images)
-    return to_child_pipeline(report, ".fleet/images")
+    return to_child_pipeline(report, ".fleet/images", file="ci/fleet.yaml", job=JOB)
 
 
 def test_each_due_image_has_a_job_that_keeps_its_log() -> None:
     jobs = yaml.safe_load(pipeline(BUILD, NOT_NOW, NOTHING))
 
-    assert set(jobs) == {"stages", "default", "image trixie"}
+    assert set(jobs) == {"stages", "image trixie"}
     job = jobs["image trixie"]
     assert job["script"] == [
-        "make setup-images",
-        '.venv/bin/fleet image build trixie --file "$FLEET_FILE"',
-        '.venv/bin/fleet image test trixie --file "$FLEET_FILE"',
-        '.venv/bin/fleet image publish trixie --file "$FLEET_FILE"',
+        "fleet image build trixie --file ci/fleet.yaml",
+        "fleet image test trixie --file ci/fleet.yaml",
+        "fleet image publish trixie --file ci/fleet.yaml",
     ]
-    assert job["artifacts"]["when"] == "always"
+    assert {key: job[key] for key in JOB} == JOB
+    assert (job["artifacts"]["when"], job["artifacts"]["access"]) == ("always", "developer")
     assert ".fleet/images/trixie/*/build.log" in job["artifacts"]["paths"]
 
 
@@ -48,15 +51,14 @@ def test_a_job_ends_before_its_upload_counts_as_abandoned() -> None:
 def test_what_is_left_of_a_version_is_done_with_that_version() -> None:
     job = yaml.safe_load(pipeline(PUBLISH))["image sid"]
 
-    assert job["script"][1:] == [
-        '.venv/bin/fleet image publish sid 20261121T060000Z --file "$FLEET_FILE"'
-    ]
+    assert job["script"] == ["fleet image publish sid 20261121T060000Z --file ci/fleet.yaml"]
 
 
 def test_where_nothing_is_due_a_job_says_so() -> None:
     jobs = yaml.safe_load(pipeline(NOTHING, NOT_NOW))
 
-    (job,) = jobs.keys() - {"stages", "default"}
+    (job,) = jobs.keys() - {"stages"}
+    assert jobs[job]["tags"] == JOB["tags"]
     assert [command.split()[0] for command in jobs[job]["script"]] == ["echo"]
 
 

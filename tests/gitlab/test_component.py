@@ -1,0 +1,267 @@
+"""Repositories that hold a fleet.yaml and little else run the jobs of templates/fleet.yml.
+
+What they hold is cut out of docs/how-to/run-in-gitlab.md. Repositories that they include lie in
+folders, which git is told of; all else of an include is gitlab-ci-local's own.
+"""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from tests.docs.test_documents import BLOCK
+from tests.rigs.gitlab_ci import ARTIFACT, MERGE_REQUEST, SCHEDULE, TOKEN, Checkout, Gitlab, jobs
+from tests.rigs.process import ROOT, Completed, run_process
+
+pytestmark = pytest.mark.gitlab
+
+PAGE = ROOT / "docs" / "how-to" / "run-in-gitlab.md"
+FLEET = """\
+fleet: ci
+state: {{backend: "file://{state}"}}
+providers:
+  desk: {{kind: sim}}
+queues:
+  people: {{kind: tickets}}
+images:
+  trixie: {{existing: {{desk: trixie}}}}
+  sid: {{suite: sid, architecture: amd64, publish: [desk]}}
+pools:
+  builders: {{provider: desk, machine: ccx33, image: trixie, workers: {{max: 2, min: 1}}}}
+"""
+POLICY = """\
+def test_pools_are_small(fleet):
+    assert fleet.pools["builders"].workers.max == 2
+"""
+BASE = "https://gitlab.example.org"
+SERVED = f"{BASE}:443"
+JUDGING = {"fleet validate", "fleet plan"}
+HOLDING = {"fleet observe", "fleet apply", "fleet images due", "pages"}
+
+
+def files_of_the_page() -> dict[str, str]:
+    found = BLOCK.finditer(PAGE.read_text(encoding="utf-8"))
+    return {match["file"]: match["body"] for match in found if match["file"]}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home whose PATH has fleet, as its image has."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "fleet").symlink_to(ROOT / ".venv" / "bin" / "fleet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the repositories that others include."""
+    served = tmp_path_factory.mktemp("served")
+    component = Checkout(served / "debian" / "fleet.git", home, f"{BASE}/debian/fleet.git")
+    (component.folder / "templates").mkdir(parents=True)
+    shutil.copy(ROOT / "templates" / "fleet.yml", component.folder / "templates")
+    component.commit()
+    component.git("tag", "0.1.0")
+    settings = Checkout(served / "debian" / "ci.git", home, f"{BASE}/debian/ci.git")
+    settings.folder.mkdir()
+    name = "fleet.gitlab-ci.yml"
+    (settings.folder / name).write_text(files_of_the_page()[name], encoding="utf-8")
+    settings.commit()
+    return served
+
+
+class Machines(Checkout):
+    """The repository of a fleet.yaml."""
+
+    def fleet(self, *arguments: str) -> None:
+        done = run_process(
+            ROOT / ".venv/bin/fleet", *arguments, cwd=self.folder, env=self.environment()
+        )
+        assert done.returncode == 0, done.stderr
+
+    def environment(self) -> dict[str, str]:
+        found = super().environment()
+        return found | {"PATH": f"{self.home / 'bin'}{os.pathsep}{found['PATH']}"}
+
+
+class Elsewhere(Machines):
+    """One whose setting "CI/CD configuration file" names a file of another project."""
+
+    def run(self, *arguments: str) -> Completed:
+        # What GitLab makes of that setting.
+        stub = self.folder / ".git" / "configuration.yml"
+        include = "include: [{project: debian/ci, file: fleet.gitlab-ci.yml}]"
+        stub.write_text(include, encoding="utf-8")
+        return super().run(*arguments, "--file", ".git/configuration.yml")
+
+
+def a_repository(kind: type[Machines], folder: Path, home: Path, server: Path) -> Machines:
+    """Return a repository with a fleet.yaml, and with the lines of the page unless elsewhere."""
+    made = kind(folder / "machines", home, f"{BASE}/debian/machines.git", served={SERVED: server})
+    made.folder.mkdir()
+    files = {"fleet.yaml": FLEET.format(state=folder / "state")}
+    if kind is Machines:
+        files[".gitlab-ci.yml"] = files_of_the_page()[".gitlab-ci.yml"]
+    for name, text in files.items():
+        (made.folder / name).write_text(text, encoding="utf-8")
+    made.commit()
+    made.fleet("state", "init")
+    return made
+
+
+@pytest.fixture(params=[Machines, Elsewhere], ids=["own-lines", "jobs-elsewhere"])
+def machines(request: pytest.FixtureRequest, tmp_path: Path, home: Path, server: Path) -> Machines:
+    """Return a repository, once for each set-up of the page."""
+    return a_repository(request.param, tmp_path, home, server)
+
+
+@pytest.fixture
+def own_lines(tmp_path: Path, home: Path, server: Path) -> Machines:
+    """Return a repository with the lines of the page."""
+    return a_repository(Machines, tmp_path, home, server)
+
+
+def test_a_repository_takes_few_lines_to_have_its_jobs(machines: Machines) -> None:
+    lines = files_of_the_page()[".gitlab-ci.yml"].splitlines()
+    push = ("--variable", "CI_PIPELINE_SOURCE=push")
+    images = ("--variable", "FLEET_IMAGES=due")
+
+    assert len(lines) <= 5
+    assert jobs(machines.run("--list-csv", *MERGE_REQUEST)) == JUDGING
+    assert jobs(machines.run("--list-csv", *push)) == {
+        *{"fleet validate", "fleet observe", "fleet apply", "pages"}
+    }
+    assert jobs(machines.run("--list-csv", *SCHEDULE, *images)) == HOLDING | {"fleet images"}
+
+
+def test_a_push_to_a_branch_that_no_merge_request_has_runs_nothing(own_lines: Machines) -> None:
+    own_lines.git("checkout", "--quiet", "-b", "idea")
+
+    assert jobs(own_lines.run("--list-csv")) == set()
+
+
+def test_the_default_branch_observes_applies_and_shows(machines: Machines) -> None:
+    for job in ("fleet observe", "fleet apply", "pages", "fleet images due"):
+        ran = machines.run(job, *SCHEDULE)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    page = machines.folder / "public" / "-" / "status" / "workers" / "index.html"
+    assert "ci-builders-0001" in page.read_text(encoding="utf-8")
+    child = yaml.safe_load((machines.folder / "images.yml").read_text(encoding="utf-8"))
+    job = child["image sid"]
+    assert job["image"] == "registry.example.org/debian/fleet@sha256:DIGEST"
+    assert job["environment"] == {"name": "fleet", "action": "access"}
+    assert "tags" not in job
+
+
+def test_a_merge_request_is_planned_with_no_more_than_its_job_token(
+    machines: Machines,
+) -> None:
+    observed = machines.run("fleet observe", *SCHEDULE)
+    assert observed.returncode == 0, observed.stdout + observed.stderr
+    world = machines.folder / "world.json.zst"
+    text = (machines.folder / "fleet.yaml").read_text(encoding="utf-8")
+    changed = text.replace("max: 2, min: 1", "max: 2, min: 2")
+    (machines.folder / "fleet.yaml").write_text(changed, encoding="utf-8")
+    (machines.folder / "policies").mkdir()
+    (machines.folder / "policies" / "size.py").write_text(POLICY, encoding="utf-8")
+    target = machines.target_branch(f"file://{machines.folder}")
+
+    with Gitlab(world.read_bytes()) as gitlab:
+        world.unlink()
+        validated = machines.run("fleet validate", *MERGE_REQUEST)
+        planned = machines.run("fleet plan", *MERGE_REQUEST, *gitlab.variables, *target)
+
+    assert validated.returncode == 0, validated.stdout + validated.stderr
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    ((address, token),) = gitlab.asked
+    asked = urlsplit(address)
+    assert (asked.path, parse_qs(asked.query), token) == (
+        *(ARTIFACT, {"job": ["fleet observe"]}),
+        TOKEN,
+    )
+    plan = (machines.folder / "plan.md").read_text(encoding="utf-8")
+    assert "| pool `builders` | 1 more to create, 2 instead of 1, ccx33, " in plan
+    quality = (machines.folder / "code-quality.json").read_text(encoding="utf-8")
+    assert json.loads(quality) == []
+    policies = (machines.folder / "policies.xml").read_text(encoding="utf-8")
+    assert "test_pools_are_small" in policies
+    assert "<failure" not in policies
+
+
+def test_a_person_can_press_the_button_instead(own_lines: Machines) -> None:
+    path = own_lines.folder / ".gitlab-ci.yml"
+    with path.open("a", encoding="utf-8") as file:
+        file.write(files_of_the_page()["button.yml"])
+    push = ("--variable", "CI_PIPELINE_SOURCE=push")
+
+    offered = jobs(own_lines.run("--list-csv", *push))
+    proposed = own_lines.run("fleet propose", *push)
+    applied = own_lines.run("fleet apply proposed", *push)
+
+    assert "fleet apply" not in offered
+    assert "fleet apply" in jobs(own_lines.run("--list-csv", *SCHEDULE))
+    assert proposed.returncode == 0, proposed.stdout + proposed.stderr
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    assert own_lines.expanded(*push)["fleet apply proposed"]["resource_group"] == "fleet"
+
+
+def test_runners_are_chosen_by_the_tags_of_two_hidden_jobs(own_lines: Machines) -> None:
+    with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
+        file.write(".fleet merge request: {tags: [shared]}\n.fleet secrets: {tags: [protected]}\n")
+
+    found = own_lines.expanded(*SCHEDULE)
+
+    tags = {name: job["tags"] for name, job in found.items() if "tags" in job}
+    assert tags == {
+        **{name: ["shared"] for name in JUDGING},
+        **{name: ["protected"] for name in HOLDING},
+    }
+
+
+def test_jobs_with_an_environment_take_no_cache(
+    own_lines: Machines,
+) -> None:
+    with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
+        file.write("default: {cache: [{key: all, paths: [.cache]}]}\n")
+
+    found = own_lines.expanded(*SCHEDULE)
+
+    holding = {name for name, job in found.items() if "environment" in job}
+    assert holding == HOLDING
+    assert [name for name in holding if found[name].get("cache") != []] == []
+
+
+def test_every_artifact_says_who_may_read_it(own_lines: Machines) -> None:
+    found = own_lines.expanded(*SCHEDULE)
+
+    access = {
+        name: job["artifacts"].get("access") for name, job in found.items() if "artifacts" in job
+    }
+    named = ("fleet plan", "fleet observe", "fleet images due", "pages")
+    assert access == {"fleet validate": "all"} | dict.fromkeys(named, "developer")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["file: $(touch x)", "prefix: 'a;b'", "read-environment: ''", "image-tags: root"]
+)
+def test_an_input_that_is_no_name_makes_no_pipeline(own_lines: Machines, wrong: str) -> None:
+    with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
+        file.write(f"      {wrong}\n")
+
+    listed = own_lines.run("--list-csv", *MERGE_REQUEST)
+
+    assert listed.returncode != 0
+    assert wrong.partition(":")[0] in listed.stdout + listed.stderr
+
+
+def test_this_project_runs_the_same_jobs() -> None:
+    own = (ROOT / ".gitlab-ci.yml").read_text(encoding="utf-8")
+
+    assert "/templates/fleet.yml" in own
+    assert re.findall(r"fleet (?:validate|plan|observe|apply|status)\b.*--", own) == []
