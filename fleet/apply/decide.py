@@ -14,13 +14,13 @@ from fleet.errors import WrongUsage
 from fleet.explain.changes import (
     Comparison,
     compare,
-    find_config_changes,
     find_image_changes,
     find_renames,
     find_rest,
     find_unseen,
     rename_pools,
 )
+from fleet.explain.config_changes import Edits, find_config_changes
 from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import Unknown, World
@@ -131,7 +131,7 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
         _with_config(planned, base.fleet),
         decision.plan,
         unseen=find_unseen(renamed, decision.world),
-        config=find_config_changes(renamed, head),
+        config=find_config_changes(Edits(renamed, head)),
         renames=renames,
     )
     more = {

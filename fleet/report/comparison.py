@@ -10,7 +10,6 @@ from fleet.explain.changes import (
     ActionsChange,
     Changes,
     Comparison,
-    ConfigChange,
     Difference,
     GuardChange,
     ImageChange,
@@ -18,6 +17,7 @@ from fleet.explain.changes import (
     PoolChange,
     RequestsChange,
 )
+from fleet.explain.config_changes import ConfigChange
 from fleet.model.facts import Unknown
 from fleet.report import words
 from fleet.report.markdown import code, sentence, table

@@ -11,6 +11,7 @@ from typing import Annotated, Self, get_args
 from pydantic import Field, model_validator
 from pydantic.fields import FieldInfo
 
+from fleet.schema.findings import Path
 from fleet.schema.limits import (
     Approval,
     BootFailures,
@@ -367,13 +368,33 @@ def static_names(fleet: Fleet) -> frozenset[str]:
 Secret = EnvSecret | FileSecret | CommandSecret
 
 
+def programs_and_secrets(fleet: Fleet) -> Iterator[tuple[Path, list[str] | Secret]]:
+    """Yield every program to run and every reference to a secret, with the path of its key."""
+    for path, value, field in _keys_in(fleet):
+        if isinstance(value, Secret) or (
+            field is not None and isinstance(value, list) and _is_run(field)
+        ):
+            yield path, value
+
+
 def commands_in(fleet: Fleet) -> Iterator[str]:
     """Yield the path of every key whose value is a program to run."""
-    for path, value, field in _keys_in(fleet):
-        if field is None or not isinstance(value, list):
-            continue
-        if RUNS in field.metadata or _runs(field.annotation):
-            yield path
+    found = programs_and_secrets(fleet)
+    return (_joined(path) for path, value in found if isinstance(value, list))
+
+
+def secrets_in(fleet: Fleet) -> Iterator[tuple[str, Secret]]:
+    """Yield every reference to a secret, with the path of its key."""
+    found = programs_and_secrets(fleet)
+    return ((_joined(path), value) for path, value in found if isinstance(value, Secret))
+
+
+def _joined(path: Path) -> str:
+    return "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)[1:]
+
+
+def _is_run(field: FieldInfo) -> bool:
+    return RUNS in field.metadata or _runs(field.annotation)
 
 
 def _runs(annotation: object) -> bool:
@@ -381,26 +402,17 @@ def _runs(annotation: object) -> bool:
     return RUNS in getattr(annotation, "__metadata__", ()) or any(map(_runs, get_args(annotation)))
 
 
-def secrets_in(fleet: Fleet) -> Iterator[tuple[str, Secret]]:
-    """Yield every reference to a secret, with the path of its key."""
-    for path, value, _ in _keys_in(fleet):
-        if isinstance(value, Secret):
-            yield path, value
-
-
-def _keys_in(value: object, path: str = "") -> Iterator[tuple[str, object, FieldInfo | None]]:
+def _keys_in(value: object, path: Path = ()) -> Iterator[tuple[Path, object, FieldInfo | None]]:
     """Yield path and value of every key, and what the schema says of it; None: it is a name."""
-    parts: list[tuple[str, object, FieldInfo | None]] = []
+    parts: list[tuple[str | int, object, FieldInfo | None]] = []
     match value:
         case Section():
-            parts = [
-                (f"{path}.{name}".lstrip("."), getattr(value, name), field)
-                for name, field in type(value).model_fields.items()
-            ]
+            fields = type(value).model_fields.items()
+            parts = [(name, getattr(value, name), field) for name, field in fields]
         case dict():
-            parts = [(f"{path}.{name}", part, None) for name, part in value.items()]
+            parts = [(name, part, None) for name, part in value.items()]
         case list():
-            parts = [(f"{path}[{number}]", part, None) for number, part in enumerate(value)]
-    for at, part, field in parts:
-        yield at, part, field
-        yield from _keys_in(part, at)
+            parts = [(number, part, None) for number, part in enumerate(value)]
+    for name, part, field in parts:
+        yield (*path, name), part, field
+        yield from _keys_in(part, (*path, name))

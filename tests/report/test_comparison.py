@@ -7,7 +7,6 @@ from fleet.explain.changes import (
     ActionsChange,
     Changes,
     ComparedPlan,
-    ConfigChange,
     Difference,
     GuardChange,
     OutdatedChange,
@@ -15,6 +14,7 @@ from fleet.explain.changes import (
     RequestsChange,
     Rest,
 )
+from fleet.explain.config_changes import ConfigChange
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan, Reason
 from fleet.report.json import plan_to_json, value_to_json

@@ -1,0 +1,118 @@
+"""Which keys of fleet.yaml a change edits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from fleet.explain.what_if import write_value
+from fleet.model.values import Value
+from fleet.schema.findings import Path
+from fleet.schema.model import Fleet
+from fleet.schema.units import Section
+
+_COMPARED_IN_POOLS = (
+    ("workers", "max"),
+    ("mode",),
+    ("provider",),
+    ("machine",),
+    ("image",),
+    ("provides",),
+)
+_MOST = 240
+_CLOSED_BY = {"[": "]", "{": "}"}
+
+
+class ConfigChange(Value):
+    """One key of fleet.yaml, or one entry of a list, that a change edits."""
+
+    path: tuple[str | int, ...]
+    before: str = Field(description="As fleet.yaml writes it; empty where it was not there.")
+    after: str = Field(description="As fleet.yaml writes it; empty where it is gone.")
+
+
+class Edited(NamedTuple):
+    """One key, or one entry of a list, with its values; None where it is not there."""
+
+    path: Path
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Two fleet.yaml, and where they differ."""
+
+    base: Fleet
+    head: Fleet
+
+    @cached_property
+    def found(self) -> tuple[Edited, ...]:
+        """Return every key that differs, in the order of the reference."""
+        return tuple(map(Edited._make, differing((), self.base, self.head)))
+
+    def write(self, edited: Edited) -> tuple[str, str]:
+        """Return both values as fleet.yaml writes them, cut if long; empty where none is."""
+        before = write_value(self.base, edited.path, edited.before)
+        return _short(before), _short(write_value(self.head, edited.path, edited.after))
+
+
+def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
+    """Return every key that differs and that a plan says nothing of."""
+    return tuple(
+        ConfigChange(path=edited.path, before=before, after=after)
+        for edited in edits.found
+        if not _is_compared_in_pools(edited.path)
+        for before, after in [edits.write(edited)]
+    )
+
+
+def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, Any]]:  # noqa: ANN401 - any part of fleet.yaml
+    """Yield the keys in which two values at a path differ, each with both values."""
+    if before == after:
+        return
+    if isinstance(before, Section) and type(before) is type(after):
+        for name in type(before).model_fields:
+            yield from differing((*path, name), getattr(before, name), getattr(after, name))
+    elif isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            yield from differing((*path, name), before.get(name), after.get(name))
+    elif _are_sections(before) and _are_sections(after):
+        gone = [(number, each) for number, each in enumerate(before) if each not in after]
+        new = [(number, each) for number, each in enumerate(after) if each not in before]
+        yield from (((*path, number), each, None) for number, each in gone)
+        yield from (((*path, number), None, each) for number, each in new)
+    else:
+        yield path, before, after
+
+
+def _are_sections(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, Section) for each in value)
+
+
+def _is_compared_in_pools(path: Path) -> bool:
+    section, *inner = path
+    if section != "pools":
+        return False
+    key = tuple(inner[1:])  # empty where the pool itself came or went
+    return not key or any(key[: len(each)] == each for each in _COMPARED_IN_POOLS)
+
+
+def _short(text: str) -> str:
+    """Return a value that is not too long: cut between entries, with its brackets closed."""
+    if len(text) <= _MOST:
+        return text
+    best, opened, quoted = "", "", False
+    for number, letter in enumerate(text[:_MOST]):
+        escaped = text[:number].endswith("\\")
+        if letter == '"' and not escaped:
+            quoted = not quoted
+        elif not quoted and letter in _CLOSED_BY:
+            opened += _CLOSED_BY[letter]
+        elif not quoted and letter in "]}":
+            opened = opened[:-1]
+        if not quoted and text[number : number + 2] == ", ":
+            best = f"{text[:number]}, …{opened[::-1]}"
+    return best or f"{text[:_MOST].rpartition(' ')[0] or text[:_MOST]}…"
