@@ -10,7 +10,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, unknown_machine_type
-from fleet.errors import WrongUsage
+from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.changes import (
     Comparison,
     compare,
@@ -18,17 +18,20 @@ from fleet.explain.changes import (
     find_renames,
     find_rest,
     find_unseen,
+    find_verdict,
     rename_pools,
 )
 from fleet.explain.config_changes import Edits, find_config_changes
+from fleet.explain.reach import find_reach
+from fleet.explain.sensitive import find_sensitive
 from fleet.guard import guard
 from fleet.model.digests import config_digest
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.inventory import PoolInventory
 from fleet.ports import Console
-from fleet.queues.recorded import read_world
+from fleet.queues.recorded import read_world, world_of
 from fleet.reconcile import reconcile
 from fleet.report import words
 from fleet.schema.model import Fleet
@@ -42,6 +45,10 @@ class Decision:
     config: Config
     world: World
     plan: Plan
+    recorded: str = ""
+    """The file that the world is from; empty: it was observed."""
+    unread: str = ""
+    """Why that file could not be used, so that nothing is known."""
 
 
 def load_base(name: str, fleet: str) -> Config | Unknown:
@@ -58,15 +65,25 @@ def load_base(name: str, fleet: str) -> Config | Unknown:
     return Config(checked.fleet, checked.document, ())
 
 
-def decide(args: argparse.Namespace, console: Console) -> Decision:
-    """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
-    config = load_config(args, console)
-    if args.world:
-        world = load_world(args, config.fleet, console)
-    else:
-        world = look(config, wire(config.fleet, args.file), console)
+def decide(args: argparse.Namespace, console: Console, *, needs_world: bool = True) -> Decision:
+    """Load fleet.yaml, look at the world or read it from `--world`, and plan.
+
+    Where that file cannot be used and is not needed, everything is unknown.
+    """
+    config, unread = load_config(args, console), ""
+    try:
+        if args.world:
+            world = load_world(args, config.fleet, console)
+        else:
+            world = look(config, wire(config.fleet, args.file), console)
+    except (FileUnreadable, WrongUsage) as error:
+        if needs_world or not args.world:
+            raise
+        unread = str(error)
+        console.note(f"fleet: error: {unread}")
+        world = _unknown_world(config.fleet, unread)
     config = priced(config, world)
-    return Decision(config, world, plan_for(config, world))
+    return Decision(config, world, plan_for(config, world), args.world or "", unread)
 
 
 def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
@@ -78,6 +95,36 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
             f"{fleet.fleet}; record one with `fleet observe --file {args.file} --out FILE`"
         )
     return world
+
+
+def _unknown_world(fleet: Fleet, because: str) -> World:
+    unknown = Unknown(unknown=because)
+    return World(
+        fleet=fleet.fleet,
+        time=SystemClock().now(),
+        queues=dict.fromkeys(fleet.queues, QueueReading(demand=unknown, workers=unknown)),
+        providers=dict.fromkeys(fleet.providers, unknown),
+        stacks=unknown,
+        images=unknown,
+        ledger=unknown,
+        approved=unknown,
+        members=unknown,
+        runs=unknown,
+    )
+
+
+def _load_past(name: str, world: World, console: Console) -> list[World]:
+    """Return earlier moments of the history that a world is from, oldest first; none if none is.
+
+    Where one cannot be read, all are left out with a warning.
+    """
+    try:
+        earlier = RecordedFiles(console.note).earlier(name, world.time)
+        worlds = [world_of(name, content) for content in earlier]
+    except FileUnreadable as error:
+        console.note(f"fleet: warning: earlier moments are left out: {error}")
+        return []
+    return [each for each in worlds if each.fleet == world.fleet]
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
@@ -123,21 +170,32 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
     if isinstance(base, Unknown):
         console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")
         return base
-    base, head = priced(base, decision.world), decision.config.fleet
+    world, plan, document = decision.world, decision.plan, decision.config.document
+    base, head = priced(base, world), decision.config.fleet
     renames = find_renames(base.fleet, head)
     renamed = rename_pools(base.fleet, renames)
-    planned = plan_for(replace(base, fleet=renamed), decision.world)
+    edits = Edits(renamed, head)
+    planned = plan_for(replace(base, fleet=renamed), world)
     found = compare(
         _with_config(planned, base.fleet),
-        decision.plan,
-        unseen=find_unseen(renamed, decision.world),
-        config=find_config_changes(Edits(renamed, head)),
+        plan,
+        unseen=find_unseen(renamed, world),
+        config=find_config_changes(edits),
         renames=renames,
     )
+    has_past = decision.recorded and not decision.unread and edits.has_rules
+    past = _load_past(decision.recorded, world, console) if has_past else []
+    reach = find_reach(edits, (*past, world), plan)
     more = {
-        "images": find_image_changes(renamed, head, decision.world, decision.plan),
+        "images": find_image_changes(renamed, head, world, plan),
         "rest_before": find_rest(renamed, planned),
-        "rest_after": find_rest(head, decision.plan),
+        "rest_after": find_rest(head, plan),
+        "allow_list": reach,
+        "sensitive": tuple(
+            each.model_copy(update={"place": str(document.span(each.path))})
+            for each in find_sensitive(edits, reach, planned)
+        ),
+        "verdict": find_verdict(found, world, (renamed, planned), (head, plan)),
     }
     return found.model_copy(update=more)
 

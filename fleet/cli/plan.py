@@ -40,7 +40,8 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
-    decision = decide(args, console)
+    # What a change edits can be said without a world.
+    decision = decide(args, console, needs_world=not args.base)
     plan = decision.plan
     change = None
     if args.base:
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
     now, cadence = SystemClock().now(), decision.config.fleet.cadence
     age = words.age(plan.time, now, cadence) if args.world else ""
+    if decision.unread:
+        age = f"Nothing was observed: {decision.unread}"
     console.out(_rendered(args, console, plan, change, age))
     if plan.is_refused:
         return 4

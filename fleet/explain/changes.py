@@ -17,6 +17,9 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from fleet.explain.config_changes import ConfigChange
+from fleet.explain.reach import RuleReach
+from fleet.explain.sensitive import SensitiveEdit
+from fleet.explain.waits import Waits, find_waits
 from fleet.guard.refusals import count_machines
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest
@@ -178,11 +181,41 @@ class Rest(Value):
     month: Rate = Field(description="Money per month of 730 hours, or of those that are billed.")
 
 
+class Verdict(Value):
+    """What a change does in this run, in figures; None: not known."""
+
+    create: int = Field(description="Machines created beyond those without it; may be negative.")
+    drain: int = Field(description="The same for drains.")
+    delete: int = Field(description="The same for deletions.")
+    withheld: int = Field(0, description="Such actions that guards withhold, not counted above.")
+    gained: int = Field(description="Requests that have a worker with it, and none without it.")
+    lost: int = Field(description="Requests that have a worker without it, and none with it.")
+    month_before: Rate | None = Field(
+        None, description="Money per month, were it as after this run all the time; without it."
+    )
+    month_after: Rate | None = Field(None, description="The same with it.")
+    machines_known: bool = Field(
+        True, description="False: machines of a pool are unknown, and none of its counts here."
+    )
+    requests_known: bool = Field(
+        True, description="False: a queue could not be read, and none of its requests counts here."
+    )
+    waits_before: Waits = Field(description="Expected waits from now on, without it.")
+    waits_after: Waits = Field(description="The same with it.")
+
+
 class Changes(Value):
     """What a change of fleet.yaml does in the world as it is now."""
 
     base: str = Field(description="SHA-256 of the fleet.yaml that it is compared with.")
     same_config: bool = Field(description="Both fleet.yaml say the same, comments aside.")
+    verdict: Verdict | None = Field(None, description="What it does in this run, in figures.")
+    sensitive: tuple[SensitiveEdit, ...] = Field(
+        (), description="Edits that whoever approves the change has to see."
+    )
+    allow_list: tuple[RuleReach, ...] = Field(
+        (), description="What each rule of `powerful` that it adds or changes matches."
+    )
     pools: tuple[PoolChange, ...] = ()
     actions: tuple[ActionsChange, ...] = ()
     outdated: tuple[OutdatedChange, ...] = ()
@@ -259,11 +292,50 @@ def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
         machines = _machines(fleet, pool, verdict) if isinstance(pool, Pool) else 0
         if machines and {"price", "machines"} & set(verdict.not_known):
             return None
-        cap = billing_of(fleet, verdict.provider or "").month
-        hours = HOURS_PER_MONTH if cap is None else min(HOURS_PER_MONTH, Decimal(cap))
         hour += machines * verdict.price
-        month += machines * verdict.price * hours
+        month += machines * verdict.price * _hours(fleet, verdict)
     return Rest(hour=hour, month=month)
+
+
+def _hours(fleet: Fleet, verdict: PoolVerdict) -> Decimal:
+    """Return how many hours of a month a pool's machines are billed."""
+    cap = billing_of(fleet, verdict.provider or "").month
+    return HOURS_PER_MONTH if cap is None else min(HOURS_PER_MONTH, Decimal(cap))
+
+
+def find_verdict(
+    change: Changes, world: World, base: tuple[Fleet, Plan], head: tuple[Fleet, Plan]
+) -> Verdict:
+    """Return a change in figures; `base` and `head` are what was compared."""
+    counts = Counter[str]()
+    for each in change.actions:
+        counts["withheld" if each.withheld else each.action] += each.after - each.before
+    requests = Counter[bool]()
+    for group in change.requests:
+        requests[group.served] += len(group.requests)
+    return Verdict(
+        create=counts["create"],
+        drain=counts["drain"],
+        delete=counts["delete"],
+        withheld=counts["withheld"],
+        gained=requests[True],
+        lost=requests[False],
+        month_before=_month(*base),
+        month_after=_month(*head),
+        machines_known=not any(
+            "machines" in pool.not_known for plan in (base[1], head[1]) for pool in plan.pools
+        ),
+        requests_known=not (base[1].unread or head[1].unread),
+        waits_before=find_waits(base[0], world, base[1]),
+        waits_after=find_waits(head[0], world, head[1]),
+    )
+
+
+def _month(fleet: Fleet, plan: Plan) -> Decimal | None:
+    if not plan.is_cost_known:
+        return None
+    pools = plan.pools
+    return sum((pool.cost_after * _hours(fleet, pool) for pool in pools), Decimal(0))
 
 
 def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:

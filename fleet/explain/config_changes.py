@@ -53,6 +53,11 @@ class Edits:
         """Return every key that differs, in the order of the reference."""
         return tuple(map(Edited._make, differing((), self.base, self.head)))
 
+    @property
+    def has_rules(self) -> bool:
+        """Say whether the allow-list differs."""
+        return any(each.path[0] == "powerful" for each in self.found)
+
     def write(self, edited: Edited) -> tuple[str, str]:
         """Return both values as fleet.yaml writes them, cut if long; empty where none is."""
         before = write_value(self.base, edited.path, edited.before)

@@ -53,7 +53,11 @@ class WorldQueue:
 
 def read_world(name: str, files: Files) -> World:
     """Return the world recorded in a file; raises FileUnreadable naming the place."""
-    content = files.read(name, _LIMIT_BYTES)
+    return world_of(name, files.read(name, _LIMIT_BYTES))
+
+
+def world_of(name: str, content: bytes) -> World:
+    """Return a recorded world; raises FileUnreadable naming the place in the file of this name."""
     try:
         return World.model_validate_json(content)
     except ValidationError as error:

@@ -16,15 +16,17 @@ from fleet.explain.changes import (
     OutdatedChange,
     PoolChange,
     RequestsChange,
+    Verdict,
 )
 from fleet.explain.config_changes import ConfigChange
 from fleet.model.facts import Unknown
 from fleet.report import words
 from fleet.report.markdown import code, sentence, table
+from fleet.report.sensitive import rule_facts, sensitive_edit
 from fleet.report.terminal import Line, Span, Style, line, title
+from fleet.schema.units import write_duration
 
 _MOST_ROWS = 40
-_REST = "The full plan follows; it includes what is due without this change."
 _NAMES = {"max": "max", "type": "machine type"}
 _GUARDS = {"refused": "refuses", "throttled": "throttles"}
 
@@ -40,54 +42,179 @@ class _Row(NamedTuple):
     id: str = ""
 
 
-def comparison_section(change: Comparison | None, included: Mapping[str, str]) -> Iterator[Line]:
-    """Yield the lines that say what a change does; none where nothing was compared."""
-    if change is None:
-        return
+def comparison_sections(
+    change: Comparison, included: Mapping[str, str]
+) -> Iterator[Iterator[Line]]:
+    """Yield sections of lines that say what a change does."""
+    yield _verdict(change)
+    if isinstance(change, Changes):
+        yield _sensitive(change)
+        yield _causes(change, included)
+        yield _allow_list(change)
+
+
+def _verdict(change: Comparison) -> Iterator[Line]:
     yield title(_headline(change))
-    if isinstance(change, Changes) and not change.same_config:
-        yield line("  ", _at_rest(change))
     if isinstance(change, Unknown):
         yield line("  ", Span("? ", Style.YELLOW), change.unknown)
     else:
-        rows, hidden = _shown(change, included)
-        for (where, name), group in groupby(rows, key=lambda row: (row.where, row.name)):
-            yield line("  ", Span(f"{where} {name}".strip(), Style.BOLD))
-            for row in group:
-                yield from _lines(row)
-        if hidden:
-            yield line(f"  … and {hidden} more, all in the JSON")
-        for reading in change.unknown:
-            yield line("  ", Span("? ", Style.YELLOW), reading)
-    yield line(Span(_REST, Style.DIM))
+        yield from (line("  ", text) for text in _summary(change, "->"))
 
 
-def comparison_blocks(change: Comparison | None, included: Mapping[str, str]) -> Iterator[str]:
-    """Yield the blocks of Markdown that say what a change does; none where nothing was."""
-    if change is None:
-        return
-    yield f"#### {_headline(change, arrow='→')}"
-    if isinstance(change, Changes) and not change.same_config:
-        yield f"**{_at_rest(change)}**"
+def _sensitive(change: Changes) -> Iterator[Line]:
+    yield title(_sensitive_heading(change))
+    for edit in map(sensitive_edit, change.sensitive[:_MOST_ROWS]):
+        yield line("  ", Span(f"! {edit.what}", Style.YELLOW))
+        yield line(f"      {edit.place}: {_value(edit.before)} -> {_value(edit.after)}")
+        if edit.about:
+            yield line("      ", edit.about)
+
+
+def _causes(change: Changes, included: Mapping[str, str]) -> Iterator[Line]:
+    rows, hidden = _shown(change, included)
+    if rows or change.unknown:
+        yield title(_CAUSES)
+    for (where, name), group in groupby(rows, key=lambda row: (row.where, row.name)):
+        yield line("  ", Span(f"{where} {name}".strip(), Style.BOLD))
+        for row in group:
+            yield from _lines(row)
+    if hidden:
+        yield line(f"  … and {hidden} more, all in the JSON")
+    for reading in change.unknown:
+        yield line("  ", Span("? ", Style.YELLOW), reading)
+
+
+def _allow_list(change: Changes) -> Iterator[Line]:
+    if change.allow_list:
+        yield title(_ALLOWS)
+    for rule in change.allow_list[:_MOST_ROWS]:
+        yield line("  ", Span(rule.match, Style.BOLD), f" asks for {words.some_of(rule.ask)}")
+        yield from (line("      ", text) for text in rule_facts(rule, change.currency))
+
+
+def comparison_blocks(
+    change: Comparison, included: Mapping[str, str], *, fleet: str, age: str
+) -> Iterator[str]:
+    """Yield the blocks of Markdown that say what a change does."""
     if isinstance(change, Unknown):
+        yield f"#### {_headline(change)}"
         yield f"- {sentence(change.unknown)}"
-    else:
-        rows, hidden = _shown(change, included)
-        cells = [
+        return
+    yield f"### {code(fleet)}: {_headline(change, arrow='→')}"
+    yield from (f"**{sentence(text)}**" for text in _summary(change, "→"))
+    yield sentence(age)
+    yield f"#### {_sensitive_heading(change)}"
+    edits = [
+        (row.what, sentence(row.place), code(row.before), code(row.after), sentence(row.about))
+        for row in map(sensitive_edit, change.sensitive[:_MOST_ROWS])
+    ]
+    if edits:
+        yield table(("Edit", "In fleet.yaml", "Before", "After", "What it is about"), edits)
+    rows, hidden = _shown(change, included)
+    cells = [
+        (
+            f"{row.where} {code(row.name)}".strip(),
+            sentence(row.what),
+            sentence(row.why) + (f" ({code(row.id)})" if row.id else ""),
+        )
+        for row in rows
+    ]
+    if hidden:
+        cells.append((f"… and {hidden} more, all in the JSON", "", ""))
+    if cells:
+        yield f"#### {_CAUSES}"
+        yield table(("Where", "What this change does", "Why"), cells)
+    if change.unknown:
+        yield "\n".join(f"- {sentence(reading)}" for reading in change.unknown)
+    if change.allow_list:
+        yield f"#### {_ALLOWS}"
+        rules = [
             (
-                f"{row.where} {code(row.name)}".strip(),
-                sentence(row.what),
-                sentence(row.why) + (f" ({code(row.id)})" if row.id else ""),
+                code(rule.match),
+                ", ".join(map(code, rule.ask)),
+                *map(sentence, rule_facts(rule, change.currency)),
             )
-            for row in rows
+            for rule in change.allow_list[:_MOST_ROWS]
         ]
-        if hidden:
-            cells.append((f"… and {hidden} more, all in the JSON", "", ""))
-        if cells:
-            yield table(("Where", "What this change does", "Why"), cells)
-        if change.unknown:
-            yield "\n".join(f"- {sentence(reading)}" for reading in change.unknown)
-    yield _REST
+        yield table(("Rule", "Asks for", "Recorded builds", "Whose", "Cost"), rules)
+
+
+_NOT_ALL = "not everything is known"
+_CAUSES = "What this change causes"
+_ALLOWS = "Rules of the allow-list that this change adds or changes"
+
+
+def _sensitive_heading(change: Changes) -> str:
+    count = len(change.sensitive)
+    return f"Sensitive edits: {count}" if count else "No sensitive edits"
+
+
+def _summary(change: Changes, arrow: str) -> Iterator[str]:
+    """Yield the verdict on a change, and what it costs in the end."""
+    verdict = change.verdict
+    if verdict is not None and not change.same_config:
+        yield "; ".join(
+            (
+                _machines(verdict),
+                _month(verdict, change),
+                _workers(verdict),
+                _waits(verdict, arrow),
+            )
+        )
+    if not change.same_config:
+        yield _at_rest(change)
+
+
+def _machines(verdict: Verdict) -> str:
+    counts = (("create", verdict.create), ("drain", verdict.drain), ("delete", verdict.delete))
+    said = [f"{abs(n):,} {'more' if n > 0 else 'fewer'} to {verb}" for verb, n in counts if n]
+    if verdict.withheld > 0:
+        said.append(f"guards withhold {words.many(verdict.withheld, 'more action')}")
+    if verdict.machines_known:
+        return ", ".join(said) or "no machine more or fewer"
+    return f"{', '.join(said)} ({_NOT_ALL})" if said else f"machines {words.UNKNOWN}"
+
+
+def _month(verdict: Verdict, change: Changes) -> str:
+    before, after = verdict.month_before, verdict.month_after
+    if before is None or after is None or change.currency != change.currency_before:
+        return f"cost per month {words.UNKNOWN}"
+    if before == after:
+        return f"about {after:,.0f} {change.currency} per month with and without it"
+    figures = f"{before:,.0f} without, {after:,.0f} with"
+    return f"about {after - before:+,.0f} {change.currency} per month at this rate ({figures})"
+
+
+def _workers(verdict: Verdict) -> str:
+    said = []
+    if verdict.gained:
+        gain = "gains" if verdict.gained == 1 else "gain"
+        said.append(f"{words.many(verdict.gained, 'request')} {gain} a worker")
+    if verdict.lost:
+        lose = "loses" if verdict.lost == 1 else "lose"
+        said.append(f"{words.many(verdict.lost, 'request')} {lose} a worker")
+    if verdict.requests_known:
+        return ", ".join(said) or "no request gains or loses a worker"
+    return f"{', '.join(said)} ({_NOT_ALL})" if said else f"requests {words.UNKNOWN}"
+
+
+def _waits(verdict: Verdict, arrow: str) -> str:
+    before, after = verdict.waits_before, verdict.waits_after
+    if not before.of and not after.of:
+        return "no request waits" if verdict.requests_known else f"expected wait {words.UNKNOWN}"
+    figures = [
+        f"{name} {old}" + (f" {arrow} {new}" if new != old else "")
+        for name, old, new in (
+            ("p50", _wait(before.half), _wait(after.half)),
+            ("p95", _wait(before.most), _wait(after.most)),
+        )
+    ]
+    known = "" if after.known == after.of else f" (start of {after.known} of {after.of} known)"
+    return f"expected wait {', '.join(figures)}{known}"
+
+
+def _wait(seconds: int | None) -> str:
+    return words.UNKNOWN if seconds is None else write_duration(seconds)
 
 
 def _headline(change: Comparison, *, arrow: str = "->") -> str:
@@ -95,6 +222,8 @@ def _headline(change: Comparison, *, arrow: str = "->") -> str:
         return "Effect of this change: unknown"
     if change.same_config:
         return "No effect: only comments or order differ"
+    if change.is_quiet and change.verdict and not change.verdict.machines_known:
+        return f"Effect of this change on machines: {words.UNKNOWN}"
     if change.is_quiet:
         unsure = " (some facts are unknown)" if change.unknown else ""
         due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""

@@ -6,6 +6,7 @@ No value can leave its cell, mention a person, or point at an issue: see `fleet.
 from collections.abc import Iterator, Sequence
 
 from fleet.explain.changes import Comparison
+from fleet.model.facts import Unknown
 from fleet.model.plan import Action, Create, Delete, Drain, Plan
 from fleet.report import words
 from fleet.report.comparison import comparison_blocks
@@ -29,11 +30,11 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
 
     `age` says how old a recorded world is.
     """
-    blocks = [
-        *_headline(plan),
-        sentence(age),
-        *comparison_blocks(change, plan.included),
-        *_unsure(plan),
+    headline = list(_headline(plan))
+    compared = []
+    if change is not None:
+        compared = [*comparison_blocks(change, plan.included, fleet=plan.fleet, age=age)]
+    whole = [
         *_unserved(plan),
         *_creates(plan),
         *_drains(plan),
@@ -48,9 +49,14 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
         *_rules(plan),
         *_guards(plan),
         *_approvals(plan),
-        *_notes(plan),
-        ", ".join(f"{name} {code(digest)}" for name, digest in words.digests(plan)),
     ]
+    digests = ", ".join(f"{name} {code(digest)}" for name, digest in words.digests(plan))
+    if change is None or isinstance(change, Unknown):
+        whole = [*_unsure(plan), *whole, *_notes(plan), digests]
+        blocks = [*headline, sentence(age), *compared, *whole]
+    else:
+        body = "\n\n".join(filter(None, [*headline, *whole, digests]))
+        blocks = [*compared, *_unsure(plan), *_notes(plan), details(words.WHOLE, body)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

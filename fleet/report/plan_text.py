@@ -10,6 +10,7 @@ from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
+from fleet.model.facts import Unknown
 from fleet.model.plan import (
     Action,
     Create,
@@ -74,10 +75,8 @@ def plan_to_text(
 
     `age` says how old a recorded world is.
     """
-    sections = (
-        _headline(plan, age),
-        _compared(change, plan.included),
-        *_notices(plan),
+    first, totals = list(_moment(plan, age)), list(_totals(plan))
+    whole = (
         _unserved(plan),
         _pools(plan),
         changes_section(plan),
@@ -88,19 +87,24 @@ def plan_to_text(
         _rules(plan.rules),
         _guards(plan),
         _approvals(plan),
-        _warnings(plan),
-        _digests(plan),
     )
-    return lines_to_text(wrapped(_separated(sections)), colour=colour)
+    compared, notices, warnings = _compared(change, plan), _notices(plan), _warnings(plan)
+    sections: tuple[Iterable[Line], ...]
+    if change is None or isinstance(change, Unknown):
+        sections = ([*first, *totals], *compared, *notices, *whole, warnings)
+    else:
+        sections = (first, *compared, *notices, warnings, [title(words.WHOLE), *totals], *whole)
+    lines = wrapped(_separated((*sections, _digests(plan))))
+    return lines_to_text(lines, colour=colour)
 
 
-def _compared(change: "Comparison | None", included: Mapping[str, str]) -> Iterable[Line]:
+def _compared(change: "Comparison | None", plan: Plan) -> Iterable[Iterable[Line]]:
     if change is None:
         return ()
     # Few plans are compared, and what explains a difference takes a while to load.
-    from fleet.report.comparison import comparison_section
+    from fleet.report.comparison import comparison_sections
 
-    return comparison_section(change, included)
+    return comparison_sections(change, plan.included)
 
 
 def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
@@ -111,10 +115,13 @@ def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
         yield from section
 
 
-def _headline(plan: Plan, age: str) -> Iterator[Line]:
+def _moment(plan: Plan, age: str) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     if age:
         yield line(age)
+
+
+def _totals(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
     if changed := [f"{pool.pool} {_change(pool)}" for pool in plan.pools if _change(pool)]:
         yield line(f"  {words.some_of(changed, shown=_MOST_CHANGED)}")

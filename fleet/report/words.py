@@ -27,6 +27,7 @@ UNKNOWN = "unknown"
 """Shown in place of a figure that could not be read: never a zero."""
 
 HAVE_A_MACHINE = "have or will get a machine"
+WHOLE = "The whole plan, with what is due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
 PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
 ATTENTION_HEADING = "Action required"

@@ -5,11 +5,14 @@ import json
 import os
 import pty
 import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from fleet.state.history import append
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, Completed, RunFleet, clean_environment, fleet_command
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
@@ -124,10 +127,12 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     planned = run_fleet("plan", "--base", "base/fleet.yaml")
 
     assert (planned.returncode, planned.stderr) == (0, "")
-    _, change = planned.stdout.split("\n\n")[:2]
-    headline, at_rest, *lines = change.splitlines()
+    _, verdict, sensitive, change = planned.stdout.split("\n\n")[:4]
+    headline, *_, at_rest = verdict.splitlines()
     assert headline.endswith("-0.4620 EUR/h (0.5397 without, 0.0777 with)")
     assert "(0.00 EUR/h)" in at_rest
+    assert len(sensitive.splitlines()) == 1
+    _, *lines = change.splitlines()
     assert lines[0] == "  pool big"
     assert tells(lines[1], "    * ", "removed")
     assert tells(lines[2], "    * 1 fewer", "ccx63", "-0.4620 EUR/h")
@@ -144,7 +149,10 @@ def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFl
     planned = run_fleet("plan", "--base", "base/fleet.yaml", "--markdown")
 
     assert planned.returncode == 0
-    assert "#### No effect: only comments or order differ\n" in planned.stdout
+    headline, sensitive, whole, *_ = planned.stdout.split("\n\n")
+    assert headline == "### `trial`: No effect: only comments or order differ"
+    assert sensitive.startswith("#### ")
+    assert whole.startswith("<details>")
 
 
 def test_the_included_files_of_a_base_are_those_beside_it(
@@ -228,6 +236,85 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
     assert tells(planned.stderr, "fleet: warning", "base", *because)
     assert tells(planned.stdout, "  ? ", *because)
     assert "+ create  trial-builders-0001" in planned.stdout
+
+
+def observed(trial: Trial, run_fleet: RunFleet) -> tuple[str, ...]:
+    """Record a world, and change fleet.yaml so that a limit is raised and a rule is added."""
+    trial.wait_for("1")
+    run_fleet("observe", "--out", "seen.json")
+    rule = "powerful: [{match: a/b/c/d, ask: [big], expires: 2099-01-01}]\n"
+    raised = BUILDERS.replace("max: 4", "max: 5")
+    changed(trial, fleet_yaml(pools={"big": BIG, "builders": raised}, more=rule))
+    return "plan", "--json", "--base", "base/fleet.yaml", "--world", "seen.json"
+
+
+@pytest.mark.parametrize(
+    ("broken", "because"),
+    [
+        (lambda text: text.replace('"fleet": "trial"', '"fleet": "other"'), ("fleet other",)),
+        (lambda text: text[: len(text) // 2], ("seen.json:", "JSON")),
+        (lambda text: text.replace("fleet-world-1", "fleet-world-2"), ("$.format",)),
+        (lambda _: "", ("seen.json", "JSON")),
+    ],
+    ids=["of-another-fleet", "cut-short", "of-a-newer-format", "empty"],
+)
+def test_a_world_that_cannot_be_used_leaves_what_the_change_edits(
+    trial: Trial, run_fleet: RunFleet, broken: Callable[[str], str], because: tuple[str, ...]
+) -> None:
+    arguments = observed(trial, run_fleet)
+    seen = trial.folder / "seen.json"
+    seen.write_text(broken(seen.read_text()))
+
+    said, marked = run_fleet(*arguments), run_fleet(*arguments[:1], "--markdown", *arguments[2:])
+
+    assert (said.returncode, marked.returncode) == (1, 1)
+    assert said.stderr.count("\n") == 1
+    assert tells(said.stderr, "fleet: error", *because)
+    change = json.loads(said.stdout)["change"]
+    assert [(each["kind"], each["count"]) for each in change["sensitive"]] == [
+        ("pattern-matches-more", None),
+        ("limit-raised", None),
+    ]
+    assert (change["verdict"]["machines_known"], change["verdict"]["month_after"]) == (False, None)
+    assert tells(marked.stdout, *because)
+    assert run_fleet("plan", "--world", "seen.json").stdout == ""
+
+
+def test_a_world_of_the_future_is_said_at_the_top(trial: Trial, run_fleet: RunFleet) -> None:
+    arguments = observed(trial, run_fleet)
+    seen = trial.folder / "seen.json"
+    world = json.loads(seen.read_text())
+    world["time"] = "2099-01-01T00:00:00Z"
+    seen.write_text(json.dumps(world))
+
+    marked = run_fleet(*arguments[:1], "--markdown", *arguments[2:])
+
+    assert "future" in marked.stdout.partition("####")[0]
+    assert "powerful[0].match" in marked.stdout
+
+
+def test_a_rule_is_measured_by_the_history_that_the_world_is_from(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    arguments = observed(trial, run_fleet)
+    begin = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    world = json.loads((trial.folder / "seen.json").read_text())
+    build = {"task": "build", "owner": "a", "project": "b", "chroot": "c", "package": "d"}
+    for day in range(5):
+        at = begin + timedelta(days=day)
+        request = build | {"id": str(100 + day), "expected_seconds": 7200}
+        world |= {"time": at.isoformat()}
+        world["queues"]["work"]["demand"] |= {"requests": [request], "read_at": at.isoformat()}
+        append(str(trial.folder / "seen.jsonl.zst"), f"{json.dumps(world)}\n", at)
+
+    latest = run_fleet(*arguments[:-1], "seen.jsonl.zst")
+    third = run_fleet(*arguments[:-1], "seen.jsonl.zst@2026-11-23T12:00")
+
+    rules = [json.loads(each.stdout)["change"]["allow_list"] for each in (latest, third)]
+    figures = [(rule["builds"], rule["added"], rule["moments"]) for (rule,) in rules]
+    assert figures == [(5, 5, 5), (3, 3, 3)]
+    assert rules[0][0]["month"] == "28.1050"  # 4 in 4 days, each 2 h at 0.4620 EUR
+    assert rules[0][0]["owners"] == {"a": 5}
 
 
 def test_a_warning_stands_where_validate_says(trial: Trial, run_fleet: RunFleet) -> None:

@@ -171,7 +171,7 @@ def test_the_plan_job_says_what_the_change_does(kept: Pipeline, gitlab: Gitlab) 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.folder / "plan.md").read_text(encoding="utf-8")
     assert re.search("^Observed .* ago$", plan, re.MULTILINE)
-    assert "#### Effect of this change: " in plan
+    assert ": Effect of this change: " in plan.splitlines()[0]
     assert "| pool `builders` | 1 more to create, 2 instead of 1, ccx33, " in plan
 
 
@@ -196,7 +196,7 @@ def test_the_plan_job_leaves_markdown_and_a_terraform_report(
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.folder / "plan.md").read_text(encoding="utf-8")
     assert "ci-builders-0001" in plan
-    assert "#### No effect" in plan
+    assert ": No effect" in plan.splitlines()[0]
     report = json.loads((kept.folder / "terraform.json").read_text(encoding="utf-8"))
     assert report == {"create": 1, "update": 0, "delete": 0}
 

@@ -11,7 +11,14 @@ import pytest
 import zstandard
 
 from fleet.errors import FileUnreadable
-from fleet.state.history import Appended, Observed, RecordedFiles, append, read_moment
+from fleet.state.history import (
+    Appended,
+    Observed,
+    RecordedFiles,
+    append,
+    read_earlier,
+    read_moment,
+)
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MARK_BYTES = 32
@@ -47,6 +54,35 @@ def test_the_latest_moment_is_what_a_history_gives(path: str) -> None:
     add(path, 2)
 
     assert number_of(read_moment(path)) == 2
+
+
+def earlier(path: str, until: datetime) -> list[int]:
+    return [json.loads(each)["number"] for each in read_earlier(path, until)]
+
+
+def test_moments_before_a_time_come_oldest_first(path: str) -> None:
+    for number in (10, 20, 30):
+        add(path, number)
+
+    assert earlier(path, NOON + timedelta(minutes=30)) == [10, 20]
+    assert RecordedFiles(print).earlier("world.json", NOON) == []
+
+
+def test_moments_of_another_month_are_not_read(path: str) -> None:
+    add(path, 1)
+    add(path, 60 * 24 * 31)
+
+    assert earlier(path, NOON + timedelta(days=32)) == [60 * 24 * 31]
+
+
+def test_of_many_moments_some_are_read_from_all_over_the_month(path: str) -> None:
+    for number in range(200):
+        add(path, number)
+
+    read = earlier(path, NOON + timedelta(minutes=200))
+
+    assert len(read) == 50
+    assert (read[0], read[-1]) == (0, 196)
 
 
 def test_the_moment_of_a_time_is_the_last_one_before_it(path: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from typing import get_args
 
 from fleet.explain.changes import (
     ActionsChange,
@@ -13,10 +14,15 @@ from fleet.explain.changes import (
     PoolChange,
     RequestsChange,
     Rest,
+    Verdict,
 )
 from fleet.explain.config_changes import ConfigChange
+from fleet.explain.reach import RuleReach
+from fleet.explain.sensitive import Kind, SensitiveEdit
+from fleet.explain.waits import Waits
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan, Reason
+from fleet.report import words
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
@@ -106,11 +112,115 @@ REFUSES = GuardChange(
 )
 
 
+VERDICT = Verdict(
+    create=2,
+    drain=0,
+    delete=-1,
+    gained=2,
+    lost=1,
+    month_before=Decimal("170.163"),
+    month_after=Decimal("283.605"),
+    waits_before=Waits(half=600, most=None, known=3, of=4),
+    waits_after=Waits(half=90, most=7200, known=4, of=4),
+)
+SENSITIVE = (
+    SensitiveEdit(
+        kind="secret-source-changed",
+        path=("queues", "debian", "token", "env"),
+        place="fleet.yaml:6:12",
+        before="{env: DEBUSINE_TOKEN}",
+        after="{env: OTHER}",
+    ),
+    SensitiveEdit(kind="command-changed", path=("providers", "x", "new"), before="", after="[sh]"),
+    SensitiveEdit(
+        kind="pattern-matches-more",
+        path=("powerful", 0, "match"),
+        before="a/b/c/d",
+        after="a/.*/c/d",
+        count=2,
+        examples=("a/b/c/d", "a/e/c/d"),
+    ),
+    SensitiveEdit(
+        kind="pattern-matches-more", path=("powerful", 1, "match"), before="", after=".*", count=0
+    ),
+    SensitiveEdit(
+        kind="pattern-matches-more", path=("powerful", 2, "match"), before="", after="@all"
+    ),
+    SensitiveEdit(
+        kind="asked-by-widened", path=("tags", "big", "asked_by"), before="[rules]", after=""
+    ),
+    SensitiveEdit(
+        kind="exclusive-removed", path=("tags", "big", "exclusive"), before="true", after="false"
+    ),
+    SensitiveEdit(
+        kind="pool-removed",
+        path=("pools", "old"),
+        before="{provider: desk, …}",
+        after="",
+        count=2,
+        busy=1,
+        examples=("debian-ci-old-0001", "debian-ci-old-0002"),
+    ),
+    SensitiveEdit(kind="pool-removed", path=("pools", "unseen"), before="{…}", after=""),
+    SensitiveEdit(
+        kind="guard-loosened",
+        path=("guards", "refuse", "cost_increase"),
+        before="5 EUR/h",
+        after="",
+    ),
+    SensitiveEdit(
+        kind="approval-added", path=("approvals", 0), before="", after="{guard: delete, …}"
+    ),
+    SensitiveEdit(
+        kind="limit-raised", path=("budgets", "x", "per_day"), before="4 EUR", after="5 EUR"
+    ),
+    SensitiveEdit(
+        kind="access-widened", path=("providers", "x", "ssh_keys", "eve"), before="", after="ssh …"
+    ),
+    SensitiveEdit(
+        kind="image-pinned", path=("images", "trixie", "version"), before="", after="20261121"
+    ),
+)
+ONE_MOMENT = RuleReach(
+    path=("powerful", 0),
+    before="a/b/c/d",
+    match="a/.*/c/d",
+    ask=("big",),
+    builds=3,
+    of=4,
+    added=2,
+    examples=("a/b/c/d", "a/e/c/d"),
+    owners={"ada": 2, "@bob": 1},
+    requesters={"ada": 3},
+    moments=1,
+    seconds=0,
+    cost=Decimal("1.5"),
+    not_known="recorded for less than a day",
+)
+LONG = ONE_MOMENT.model_copy(
+    update={"moments": 40, "seconds": 864_000, "month": Decimal(120), "not_known": ""}
+)
+NO_MOMENT = RuleReach(
+    path=("powerful", 2),
+    match="@all",
+    ask=("big",),
+    builds=0,
+    of=0,
+    added=0,
+    moments=1,
+    seconds=0,
+    not_known="no recorded build matches",
+)
+
+
 def a_telling_change() -> Changes:
     """Return a change that has something to say of everything."""
     return a_change(
         cost_after=Decimal("0.3885"),
         rest_after=AFTER,
+        verdict=VERDICT,
+        sensitive=SENSITIVE,
+        allow_list=(ONE_MOMENT, LONG, NO_MOMENT),
         pools=POOLS,
         actions=(CREATES, DRAINS),
         outdated=(OUTDATES,),
@@ -123,8 +233,9 @@ def a_telling_change() -> Changes:
 
 
 def in_text(change: Changes | Unknown) -> str:
-    """Return the section of the text that is about the change."""
-    return plan_to_text(a_plan(), colour=False, change=change).split("\n\n")[1] + "\n"
+    """Return the sections of the text that are about the change."""
+    text = plan_to_text(a_plan(), colour=False, change=change)
+    return text.partition("\n\n")[2].partition(f"\n\n{words.WHOLE}")[0] + "\n"
 
 
 def headline(**overrides: object) -> str:
@@ -139,6 +250,21 @@ def test_a_change_reads_well_in_a_merge_request(
     golden: Golden,
 ) -> None:
     golden("change.md", plan_to_markdown(a_plan(), a_telling_change()))
+
+
+def test_every_kind_of_sensitive_edit_is_in_the_golden_files() -> None:
+    assert {each.kind for each in SENSITIVE} == set(get_args(Kind))
+
+
+def test_where_machines_and_requests_are_unknown_the_verdict_says_so() -> None:
+    nothing = {"create": 0, "delete": 0, "gained": 0, "lost": 0, "month_after": None}
+    unread = {"machines_known": False, "requests_known": False, "waits_before": Waits()}
+    verdict = VERDICT.model_copy(update=nothing | unread | {"waits_after": Waits()})
+
+    first, second, *_ = in_text(a_change(verdict=verdict)).splitlines()
+
+    assert "unknown" in first
+    assert second.count("unknown") == 4
 
 
 def test_without_a_base_nothing_is_said_of_a_change() -> None:

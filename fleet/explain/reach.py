@@ -1,0 +1,225 @@
+"""Which recorded builds a rule of the allow-list matches, whose they are and what they cost.
+
+A build is what waits or runs in one of several moments of a fleet; one with the same id in two of
+them is one build. Per month counts what came after the first moment: what came and went between
+two moments is not seen, so it is the least. Less than a day says nothing of a month.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+
+from pydantic import Field
+
+from fleet.explain.config_changes import Edits
+from fleet.model.facts import Demand, Request, World
+from fleet.model.plan import Plan, Rate
+from fleet.model.values import Value
+from fleet.planner.durations import Durations, kind_at
+from fleet.schema.findings import Path
+from fleet.schema.model import PowerfulRule
+from fleet.tagrules.allow import AllowList, read_pattern, takes_all_of
+from fleet.tagrules.names import names_of
+
+MONTH = timedelta(hours=730)
+_LEAST = timedelta(days=1)
+_EXAMPLES = 5
+
+
+class RuleReach(Value):
+    """What a rule of the allow-list, added or changed, matches of what was recorded."""
+
+    path: tuple[str | int, ...]
+    before: str = Field("", description="The pattern that it replaces; empty: it is new.")
+    match: str
+    ask: tuple[str, ...]
+    builds: int = Field(description="Recorded builds that it matches.")
+    of: int = Field(description="Recorded builds with a name.")
+    added: int = Field(
+        description="Of those that it matches: how many got not all of its tags before."
+    )
+    is_wider: bool = Field(
+        False, description="It certainly matches all that the pattern it replaces matches."
+    )
+    examples: tuple[str, ...] = Field((), description="Names of some of those, else of others.")
+    owners: dict[str, int] = Field(
+        default_factory=dict, description="Owner, or scope/workspace, to builds that it matches."
+    )
+    requesters: dict[str, int] = Field(
+        default_factory=dict, description="Requester to builds that it matches."
+    )
+    moments: int = Field(description="From how many recorded moments.")
+    seconds: int = Field(description="From the first of these moments to the last.")
+    cost: Rate | None = Field(
+        None, description="Of its builds, once, where it sends them; None: not known."
+    )
+    month: Rate | None = Field(None, description="Of its builds per month; None: not known.")
+    not_known: str = Field("", description="Why no cost is known.")
+
+
+@dataclass(frozen=True)
+class _Build:
+    """Work that was recorded, with its names and how the planner sees it."""
+
+    queue: str
+    names: tuple[str, ...]
+    request: Request
+    is_later: bool
+    """It was not there in the first moment."""
+
+
+def find_reach(edits: Edits, worlds: Sequence[World], plan: Plan) -> tuple[RuleReach, ...]:
+    """Return what each rule that was added or changed matches, in the order of the file.
+
+    `worlds` are moments of the fleet, the oldest first and that of the plan last.
+    """
+    edited = [each for each in edits.found if each.path[0] == "powerful" and each.path[1:]]
+    rules = [(each.path, each.after) for each in edited if each.after is not None]
+    if not rules:
+        return ()
+    gone = [each.before for each in edited if each.before is not None]
+    seen = _Seen(edits, worlds, plan)
+    return tuple(seen.reach(path, rule, _replaced(rule, gone)) for path, rule in rules)
+
+
+def _replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> str:
+    """Return the pattern of the rule that another replaces, which is taken from the list."""
+    for about in (lambda each: each.match, lambda each: (each.contact, each.ask)):
+        for other in gone:
+            if about(other) == about(rule):
+                gone.remove(other)
+                return other.match
+    return ""
+
+
+class _Seen:
+    """What was recorded, and what builds cost in the pools of the changed fleet.yaml."""
+
+    def __init__(self, edits: Edits, worlds: Sequence[World], plan: Plan) -> None:
+        self._head, self._plan = edits.head, plan
+        self._durations = Durations(edits.head, worlds[-1])
+        self._builds = [each for each in _builds(worlds) if each.names]
+        self._matched: defaultdict[int, list[_Build]] = defaultdict(list)
+        self._before: dict[int, frozenset[str]] = {}
+        today = plan.time.date()
+        base, head = AllowList(edits.base, today), AllowList(edits.head, today)
+        for build in self._builds:
+            for number in {m.index for name in build.names for m in head.rules_for_name(name)}:
+                self._matched[number].append(build)
+            rules = (match.rule for name in build.names for match in base.rules_for_name(name))
+            self._before[id(build)] = frozenset(tag for rule in rules for tag in rule.ask)
+        self._moments = len(worlds)
+        self._span = worlds[-1].time - worlds[0].time
+
+    def reach(self, path: Path, rule: PowerfulRule, before: str) -> RuleReach:
+        """Return what a rule matches."""
+        matched = self._matched[int(path[1])]
+        added = [each for each in matched if not self._before[id(each)].issuperset(rule.ask)]
+        names = dict.fromkeys(each.names[0] for each in (*added, *matched))
+        cost, month, not_known = self._cost(rule, matched)
+        return RuleReach(
+            path=path,
+            before=before,
+            match=rule.match,
+            ask=tuple(rule.ask),
+            builds=_count(matched),
+            of=_count(self._builds),
+            added=_count(added),
+            is_wider=before not in ("", rule.match) and _takes_all(rule.match, before),
+            examples=tuple(names)[:_EXAMPLES],
+            owners=_counted((_owner(each.request), each) for each in matched),
+            requesters=_counted((each.request.requester or "", each) for each in matched),
+            moments=self._moments,
+            seconds=int(self._span.total_seconds()),
+            cost=cost,
+            month=month,
+            not_known=not_known,
+        )
+
+    def _cost(
+        self, rule: PowerfulRule, matched: list[_Build]
+    ) -> tuple[Decimal | None, Decimal | None, str]:
+        if not matched:
+            return None, None, "no recorded build matches"
+        costs = [self._cost_of(rule, each) for each in matched]
+        known = [cost for cost in costs if cost is not None]
+        if len(known) < len(costs):
+            missing = _count([b for b, cost in zip(matched, costs, strict=True) if cost is None])
+            return None, None, f"duration or price of {missing} of its builds is unknown"
+        total = sum(known, Decimal(0))
+        if self._span < _LEAST:
+            return total, None, "recorded for less than a day"
+        later = [cost for build, cost in zip(matched, known, strict=True) if build.is_later]
+        return total, sum(later, Decimal(0)) * Decimal(MONTH / self._span), ""
+
+    def _cost_of(self, rule: PowerfulRule, build: _Build) -> Decimal | None:
+        """Return what a build costs in the cheapest pool that has the tags; None: not known."""
+        seconds, timing = self._durations.of(build.queue, build.request)
+        found = []
+        for pool in self._plan.pools:
+            if not set(rule.ask) <= set(pool.provides) or "price" in pool.not_known:
+                continue
+            kind = kind_at(self._head, pool.pool, pool.type)
+            takes = timing.on(kind, seconds) if timing else seconds
+            if takes is not None:
+                found.append(pool.price * takes / 3600 * build.request.count)
+        return min(found, default=None)
+
+
+def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
+    """Yield every build of these moments once, as it was seen last."""
+    found: dict[tuple[str, str], _Build] = {}
+    first: set[tuple[str, str]] = set()
+    for number, world in enumerate(worlds):
+        for queue, names, request in _work(world):
+            key = queue, request.id
+            if not number:
+                first.add(key)
+            found[key] = _Build(queue, names, request, key not in first)
+    yield from found.values()
+
+
+def _work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
+    """Yield what waits and what runs: its queue, names, and as a request."""
+    for queue, reading in world.queues.items():
+        if isinstance(reading.demand, Demand):
+            for request in reading.demand.requests:
+                yield queue, names_of(request), request
+        for worker in reading.workers if isinstance(reading.workers, tuple) else ():
+            work = worker.work
+            if work is not None and work.names and worker.running:
+                request = Request(
+                    id=worker.running,
+                    task=work.task,
+                    expected_seconds=work.expected_seconds,
+                    requester=work.requester,
+                    owner=work.owner or work.scope,
+                    package=work.package,
+                )
+                yield queue, work.names, request
+
+
+def _takes_all(wide: str, narrow: str) -> bool:
+    pieces = read_pattern(wide), read_pattern(narrow)
+    return None not in pieces and takes_all_of(pieces[0] or (), pieces[1] or ())
+
+
+def _owner(request: Request) -> str:
+    if request.owner:
+        return request.owner
+    return "/".join(filter(None, (request.scope, request.workspace)))
+
+
+def _count(builds: Iterable[_Build]) -> int:
+    return sum(each.request.count for each in builds)
+
+
+def _counted(builds: Iterable[tuple[str, _Build]]) -> dict[str, int]:
+    """Return how many builds each name has, the most first."""
+    found: Counter[str] = Counter()
+    for name, build in builds:
+        if name:
+            found[name] += build.request.count
+    return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))

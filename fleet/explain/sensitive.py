@@ -1,0 +1,299 @@
+"""Name the edits that whoever approves a change of fleet.yaml has to see.
+
+A table says for each key in which direction it is looser. Machines are counted in the plan without
+the change, builds in what was recorded.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple, get_args
+
+from pydantic import Field
+
+from fleet.explain.config_changes import Edited, Edits, differing
+from fleet.explain.reach import RuleReach
+from fleet.guard.refusals import count_machines
+from fleet.model.plan import Plan
+from fleet.model.values import Value
+from fleet.schema.findings import Path
+from fleet.schema.model import Approval, Askers, Fleet, Money, Pool, TagRule, programs_and_secrets
+from fleet.schema.rules import Asker
+from fleet.schema.units import Section
+from fleet.tagrules.vocabulary import Vocabulary
+
+Kind = Literal[
+    "secret-source-changed",
+    "command-changed",
+    "pattern-matches-more",
+    "asked-by-widened",
+    "exclusive-removed",
+    "pool-removed",
+    "guard-loosened",
+    "approval-added",
+    "limit-raised",
+    "access-widened",
+    "image-pinned",
+]
+"""What makes an edit sensitive, in the order in which edits are listed."""
+_ORDER: tuple[Kind, ...] = get_args(Kind)
+
+
+class SensitiveEdit(Value):
+    """An edit that whoever approves the change has to see."""
+
+    kind: Kind
+    path: tuple[str | int, ...]
+    place: str = Field("", description="Where it is, as FILE:LINE:COLUMN.")
+    before: str = Field(description="As fleet.yaml writes it; empty where it was not there.")
+    after: str = Field(description="As fleet.yaml writes it; empty where it is gone.")
+    count: int | None = Field(
+        None,
+        description="Machines of a removed pool, or recorded builds that newly match a pattern; "
+        "None: not known, or nothing to count.",
+    )
+    busy: int | None = Field(None, description="How many of these machines are busy.")
+    examples: tuple[str, ...] = Field(
+        (), description="Names of some of these machines or builds; of a tag, its pools."
+    )
+
+
+class Looser(NamedTuple):
+    """When an edit of a key is sensitive, and as what."""
+
+    kind: Kind
+    when: Literal["higher", "lower", "gone", "set", "any"]
+    """`higher`: raised, or no limit any more; `any`: whatever it was and is."""
+    value: object = None
+    """With `set`: the value that is looser; None: any value."""
+
+
+_ANY = "*"
+_NAMED = ("budgets", "images", "pools", "providers", "queues", "tags")
+"""Sections whose parts have names of their own."""
+_HIGHER, _LOWER = Looser("guard-loosened", "higher"), Looser("guard-loosened", "lower")
+_RAISED = Looser("limit-raised", "higher")
+_OPENED = Looser("access-widened", "any")
+_SENT = Looser("secret-source-changed", "any")
+
+GUARDS: dict[tuple[str, ...], Looser] = {
+    ("refuse", "delete", "share"): _HIGHER,
+    ("refuse", "delete", "count"): _HIGHER,
+    ("refuse", "cost_increase"): _HIGHER,
+    ("throttle", "delete", "count"): _HIGHER,
+    ("throttle", "create", "share"): _HIGHER,
+    ("throttle", "create", "free_below"): _HIGHER,
+    ("throttle", "create", "count"): _HIGHER,
+    ("boot_failures", "stop_after"): _HIGHER,
+    ("boot_failures", "of_last"): _LOWER,
+    ("boot_failures", "fall_back"): Looser("guard-loosened", "set", "previous-image"),
+    ("demand_max_age",): _HIGHER,
+}
+"""Key of `guards` to the direction in which it is looser."""
+
+BUDGET: dict[str, Looser] = {
+    **dict.fromkeys(("per_hour", "per_day", "per_month"), _RAISED),
+    **{f"machine_hours_per_{each}": _RAISED for each in ("hour", "day", "month")},
+    **dict.fromkeys(("scope", "team", "owner", "tags"), Looser("limit-raised", "any")),
+}
+"""Key of a budget to the direction in which it is looser."""
+
+LIMITS: dict[tuple[str, ...], Looser] = {
+    ("total",): _RAISED,
+    **{("per", each): _RAISED for each in ("submitter", "owner", "scope", "team", "sandbox")},
+}
+"""Key of `limits` to the direction in which it is looser."""
+
+ADDRESSES: tuple[tuple[str, ...], ...] = (
+    ("queues", _ANY, "url"),
+    ("state", "backend"),
+    ("state", "store"),
+)
+"""Keys that say where a secret is sent."""
+
+_TABLE: dict[tuple[str, ...], Looser] = {
+    **{("guards", *key): looser for key, looser in GUARDS.items()},
+    **{("budgets", _ANY, key): looser for key, looser in BUDGET.items()},
+    ("budgets", _ANY): Looser("limit-raised", "gone"),
+    **{("pools", _ANY, "budget", key): _RAISED for key in ("per_hour", "per_day", "per_month")},
+    ("pools", _ANY, "budget"): Looser("limit-raised", "gone"),
+    ("pools", _ANY, "workers", "max"): _RAISED,
+    ("pools", _ANY, "workers", "max_starting"): _RAISED,
+    **{("tags", _ANY, "limits", *key): looser for key, looser in LIMITS.items()},
+    **{("queues", _ANY, "limits", *key): looser for key, looser in LIMITS.items()},
+    **{
+        ("queues", _ANY, f"most_open{each}"): _RAISED
+        for each in ("", "_per_submitter", "_per_address")
+    },
+    ("queues", _ANY, "blocked"): Looser("limit-raised", "any"),
+    ("members",): Looser("asked-by-widened", "any"),
+    ("members", "file"): Looser("asked-by-widened", "any"),
+    **{("providers", _ANY, key): _OPENED for key in ("firewall", "ssh_keys", "ssh_from")},
+    ("providers", _ANY, "key_pair"): _OPENED,
+    ("providers", _ANY, "environment"): _SENT,
+    **dict.fromkeys(ADDRESSES, _SENT),
+    ("images", _ANY, "version"): Looser("image-pinned", "set"),
+}
+
+
+def find_sensitive(
+    edits: Edits, reach: Iterable[RuleReach], base: Plan
+) -> tuple[SensitiveEdit, ...]:
+    """Return the sensitive edits, the gravest kind first; `base` is the plan without them."""
+    found = [
+        *_secrets_and_commands(edits),
+        *_patterns(reach),
+        *_pools(edits, base),
+        *(each for edited in edits.found for each in _edited(edits, edited, base)),
+    ]
+    unique = {(each.kind, each.path): each for each in reversed(found)}
+    return tuple(sorted(unique.values(), key=lambda e: (_ORDER.index(e.kind), str(e.path))))
+
+
+def _edited(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]:
+    path, before, after = edited
+    if path[0] == "tags" and path[1:]:
+        yield from _tag(edits, str(path[1]), base)
+        # A tag without a rule is one whose rule says nothing.
+        if len(path) == 2:  # noqa: PLR2004 - `tags`, and its name
+            before, after = before or TagRule.model_construct(), after or TagRule.model_construct()
+            for each in differing(path, before, after):
+                yield from _by_table(edits, Edited._make(each))
+            return
+    if path[0] == "approvals" and isinstance(after, Approval):
+        yield _sensitive(edits, edited, "approval-added")
+    if len(path) == 2 and before is None and isinstance(after, Section):  # noqa: PLR2004
+        for key, looser in _inside(path):
+            value = getattr(after, key, None)
+            if looser.when == "set" and _is_looser(looser, None, value):
+                yield _sensitive(edits, Edited((*path, key), None, value), looser.kind)
+    yield from _by_table(edits, edited)
+
+
+def _by_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
+    """Yield the edit where the table has its key, or the list or map that it is in."""
+    path, before, after = edited
+    for length in range(len(path), 0, -1):
+        looser = _TABLE.get(_pattern(path[:length]))
+        if looser is not None:
+            is_sent = _pattern(path) in ADDRESSES and path[0] == "queues"
+            is_whole = length == len(path)
+            if is_sent and not _has_secret(edits.head, path[:2]):
+                return
+            if _is_looser(looser, before, after) if is_whole else looser.when == "any":
+                yield _sensitive(edits, edited, looser.kind)
+            return
+
+
+def _pattern(path: Path) -> tuple[str, ...]:
+    section, *inner = map(str, path)
+    return (section, _ANY, *inner[1:]) if inner and section in _NAMED else (section, *inner)
+
+
+def _is_looser(looser: Looser, before: Any, after: Any) -> bool:  # noqa: ANN401 - any value of fleet.yaml
+    match looser.when:
+        case "higher" if isinstance(before, Money) and isinstance(after, Money):
+            return after.currency != before.currency or after.amount > before.amount
+        case "higher":
+            return before is not None and (after is None or after > before)
+        case "lower":
+            return bool(after < before)
+        case "gone":
+            return after is None
+        case "set":
+            return after is not None and looser.value in (None, after)
+        case "any":
+            return True
+
+
+def _inside(path: Path) -> Iterator[tuple[str, Looser]]:
+    """Yield the keys of the table that a section of one name has."""
+    for pattern, looser in _TABLE.items():
+        if pattern[:-1] == _pattern(path):
+            yield pattern[-1], looser
+
+
+def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> SensitiveEdit:  # noqa: ANN401 - of the value
+    before, after = edits.write(edited)
+    return SensitiveEdit(kind=kind, path=edited.path, before=before, after=after, **figures)
+
+
+def _tag(edits: Edits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
+    """Yield what a tag no longer forbids, by all the rules that declare it."""
+    base, head = Vocabulary(edits.base), Vocabulary(edits.head)
+    pools = tuple(
+        pool.pool
+        for pool in plan.pools
+        if any(name in {tag, *base.names_of(tag), *head.names_of(tag)} for tag in pool.provides)
+    )
+    if base.is_exclusive(name) and not head.is_exclusive(name):
+        path = ("tags", name, "exclusive")
+        yield _sensitive(
+            edits, Edited(path, before=True, after=None), "exclusive-removed", examples=pools
+        )
+    (before, _), (after, _) = base.asked_by(name), head.asked_by(name)
+    if before is not None and (after is None or _askers(after) - _askers(before)):
+        edited = Edited(("tags", name, "asked_by"), list(before), after and list(after))
+        yield _sensitive(edits, edited, "asked-by-widened", examples=pools)
+
+
+def _askers(askers: Iterable[Asker]) -> set[tuple[str, str]]:
+    return {
+        (key, name)
+        for asker in askers
+        for key, names in (asker if isinstance(asker, Askers) else [("", [asker])])
+        for name in names
+    }
+
+
+def _secrets_and_commands(edits: Edits) -> Iterator[SensitiveEdit]:
+    base = dict(programs_and_secrets(edits.base))
+    secrets: list[Path] = []
+    for path, value in programs_and_secrets(edits.head):
+        before = base.get(path)
+        if before == value or any(path[: len(each)] == each for each in secrets):
+            continue
+        edited = Edited(path, before, value)
+        if isinstance(value, list):
+            yield _sensitive(edits, edited, "command-changed")
+        else:
+            secrets.append(path)
+            yield _sensitive(edits, edited, "secret-source-changed")
+
+
+def _has_secret(fleet: Fleet, section: Path) -> bool:
+    found = programs_and_secrets(fleet)
+    return any(
+        path[: len(section)] == section for path, each in found if isinstance(each, Section)
+    )
+
+
+def _patterns(reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
+    """Yield the rules that match more; where no build was recorded, all that could."""
+    for each in reach:
+        if each.added or each.is_wider or not each.of:
+            yield SensitiveEdit(
+                kind="pattern-matches-more",
+                path=(*each.path, "match"),
+                before=each.before,
+                after=each.match,
+                count=each.added if each.of else None,
+                examples=each.examples if each.added else (),
+            )
+
+
+def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:
+    """Yield the pools that the change removes or drains, and that hold machines or may."""
+    for verdict in base.pools:
+        path: Path = ("pools", verdict.pool)
+        before, after = (fleet.pools.get(verdict.pool) for fleet in (edits.base, edits.head))
+        edited = Edited(path, before, None)
+        if isinstance(before, Pool) and isinstance(after, Pool):
+            edited = Edited((*path, "mode"), before.mode, after.mode)
+        is_gone = after is None or ("drain" == edited.after != edited.before)
+        is_known = "machines" not in verdict.not_known
+        count = count_machines(verdict)
+        if before is not None and is_gone and (count or not is_known):
+            workers = [each for each in base.workers if each.pool == verdict.pool]
+            workers.sort(key=lambda each: each.state != "busy")
+            figures = {"count": count, "busy": verdict.busy} if is_known else {}
+            examples = tuple(each.worker for each in workers)
+            yield _sensitive(edits, edited, "pool-removed", examples=examples, **figures)

@@ -1,0 +1,87 @@
+"""Say what sensitive edits are about, and what rules of the allow-list match."""
+
+from typing import NamedTuple
+
+from fleet.explain.reach import RuleReach
+from fleet.explain.sensitive import Kind, SensitiveEdit
+from fleet.report import words
+from fleet.schema.units import write_duration
+
+_SENSITIVE: dict[Kind, tuple[str, str]] = {
+    "secret-source-changed": ("a secret comes from or goes to another place", "removed"),
+    "command-changed": ("`fleet` runs another program", "removed"),
+    "pattern-matches-more": ("the allow-list matches more builds", "removed"),
+    "asked-by-widened": ("more people may ask for a tag", "anyone"),
+    "exclusive-removed": ("machines also run builds that do not ask for the tag", "removed"),
+    "pool-removed": ("a pool that has machines is removed or drained", "removed"),
+    "guard-loosened": ("a guard is looser", "no limit"),
+    "approval-added": ("an approval lets machines pass a guard", "removed"),
+    "limit-raised": ("a limit or budget is raised or removed", "no limit"),
+    "access-widened": ("access to machines changes", "removed"),
+    "image-pinned": ("an image is pinned: machines boot no newer version", "removed"),
+}
+"""Kind of a sensitive edit to what it does, and what is there where a value is gone."""
+
+
+class DescribedEdit(NamedTuple):
+    """A sensitive edit in words."""
+
+    what: str
+    place: str
+    before: str
+    after: str
+    about: str
+
+
+def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
+    """Return a sensitive edit in words."""
+    what, gone = _SENSITIVE[edit.kind]
+    key = words.place(edit.path)
+    place = f"{key} ({edit.place})" if edit.place else key
+    return DescribedEdit(what, place, edit.before or "none", edit.after or gone, _about(edit))
+
+
+def _about(edit: SensitiveEdit) -> str:
+    names = words.some_of(edit.examples, total=edit.count)
+    match edit.kind:
+        case "pool-removed":
+            if edit.count is None:
+                return f"its machines are {words.UNKNOWN}"
+            return f"{words.many(edit.count, 'machine')}, {edit.busy} busy: {names}"
+        case "pattern-matches-more":
+            if edit.count is None:
+                return f"builds {words.UNKNOWN}: none is recorded"
+            newly = f"{words.many(edit.count, 'recorded build')} newly: {names}"
+            return newly if edit.count else "none of the recorded builds yet"
+    return f"the tag of pools: {names}" if names else ""
+
+
+def rule_facts(rule: RuleReach, currency: str) -> tuple[str, str, str]:
+    """Return which recorded builds a rule matches, whose they are and what they cost."""
+    return _builds(rule), _whose(rule), _rule_cost(rule, currency)
+
+
+def _builds(rule: RuleReach) -> str:
+    if not rule.of:
+        return f"builds {words.UNKNOWN}: none is recorded"
+    span = write_duration(rule.seconds)
+    since = f"{rule.moments} moments in {span}" if rule.moments > 1 else "one moment"
+    said = f"{rule.builds:,} of {rule.of:,} in {since}, {rule.added:,} of them newly"
+    names = words.some_of(rule.examples, total=rule.added or rule.builds)
+    return f"{said}: {names}" if names else said
+
+
+def _whose(rule: RuleReach) -> str:
+    people = [
+        f"{what}: {words.some_of([f'{name} ({count:,})' for name, count in counts.items()])}"
+        for what, counts in (("owners", rule.owners), ("requesters", rule.requesters))
+        if counts
+    ]
+    return "; ".join(people) or "no recorded build"
+
+
+def _rule_cost(rule: RuleReach, currency: str) -> str:
+    if rule.month is not None:
+        return f"at least {rule.month:,.0f} {currency} per month"
+    once = "" if rule.cost is None else f"{rule.cost:,.2f} {currency} for these builds; "
+    return f"{once}per month {words.UNKNOWN}: {rule.not_known}"

@@ -1,0 +1,120 @@
+"""What a rule of the allow-list matches of what was recorded, and what that costs."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from fleet.explain.config_changes import Edits
+from fleet.explain.reach import RuleReach, find_reach
+from fleet.guard import guard
+from fleet.model.facts import Request, World
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
+
+HOUR = Decimal("0.0777")
+CHROMIUM, HEADERS = "praiskup/ping/f43/chromium", "praiskup/ping/f43/chromium-headers"
+
+
+def with_rules(*matches: str, **more: object) -> Fleet:
+    rules = [{"match": match, "ask": ["big"], **more} for match in matches]
+    return a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", provides=["big"])}, powerful=rules
+    )
+
+
+def build(number: int, name: str = CHROMIUM, **more: object) -> Request:
+    owner, project, chroot, package = name.split("/")
+    said = {"owner": owner, "project": project, "chroot": chroot, "package": package}
+    return a_request(**{"id": str(number), "expected_seconds": 3600, **said, **more})
+
+
+def moment(*builds: Request, days_ago: float = 0) -> World:
+    world = a_sim_world(requests=builds)
+    return world.model_copy(update={"time": NOW - timedelta(days=days_ago)})
+
+
+def reach(base: Fleet, head: Fleet, *worlds: World) -> tuple[RuleReach, ...]:
+    return find_reach(Edits(base, head), worlds, guard(head, reconcile(head, worlds[-1])))
+
+
+def test_of_an_unchanged_allow_list_nothing_is_said() -> None:
+    assert reach(with_rules(CHROMIUM), with_rules(CHROMIUM), moment(build(1))) == ()
+
+
+def test_a_new_rule_says_how_many_builds_it_matches_whose_and_at_what_cost() -> None:
+    world = moment(build(1), build(2, HEADERS, requester="bob"), build(3, "a/b/c/d"))
+
+    (rule,) = reach(with_rules(), with_rules("praiskup/.*"), world)
+
+    assert (rule.builds, rule.of, rule.added, rule.before) == (2, 3, 2, "")
+    assert (rule.owners["praiskup"], rule.requesters["bob"]) == (2, 1)
+    assert rule.examples == (CHROMIUM, HEADERS)
+    assert (rule.cost, rule.month, bool(rule.not_known)) == (2 * HOUR, None, True)
+
+
+def test_a_widened_rule_names_the_pattern_before_and_what_it_matches_newly() -> None:
+    world = moment(build(1), build(2, HEADERS))
+
+    (rule,) = reach(with_rules(CHROMIUM), with_rules(f"{CHROMIUM}.*"), world)
+
+    assert (rule.before, rule.builds, rule.added, rule.is_wider) == (CHROMIUM, 2, 1, True)
+    assert rule.examples[0] == HEADERS
+
+
+def test_a_narrowed_rule_matches_nothing_newly() -> None:
+    (rule,) = reach(with_rules(f"{CHROMIUM}.*"), with_rules(CHROMIUM), moment(build(1)))
+
+    assert (rule.builds, rule.added, rule.is_wider) == (1, 0, False)
+
+
+def test_an_expired_rule_matches_nothing() -> None:
+    yesterday = NOW.date() - timedelta(days=1)
+
+    (rule,) = reach(with_rules(), with_rules(".*", expires=yesterday), moment(build(1)))
+
+    assert (rule.builds, rule.of) == (0, 1)
+
+
+def test_grouped_builds_count_each() -> None:
+    (rule,) = reach(with_rules(), with_rules(CHROMIUM), moment(build(1, count=7)))
+
+    assert (rule.builds, rule.cost) == (7, 7 * HOUR)
+
+
+def test_a_build_without_a_known_duration_makes_the_cost_unknown() -> None:
+    world = moment(build(1), build(2, expected_seconds=None))
+
+    (rule,) = reach(with_rules(), with_rules(CHROMIUM), world)
+
+    assert (rule.builds, rule.cost, rule.month) == (2, None, None)
+    assert rule.not_known
+
+
+def test_what_no_pool_provides_has_no_known_cost() -> None:
+    head = with_rules(CHROMIUM)
+    head = head.model_copy(update={"pools": {"builders": a_pool(provider="desk")}})
+
+    (rule,) = reach(with_rules(), head, moment(build(1)))
+
+    assert rule.cost is None
+
+
+def test_a_build_in_two_moments_is_one_and_a_month_counts_what_came_since() -> None:
+    worlds = (
+        moment(build(1), build(2), days_ago=10),
+        moment(build(2), build(3), days_ago=5),
+        moment(build(4)),
+    )
+
+    (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
+
+    assert (rule.builds, rule.moments, rule.seconds) == (4, 3, 864_000)
+    assert (rule.cost, rule.month) == (4 * HOUR, Decimal("0.4727"))  # 2 in 10 days
+
+
+def test_less_than_a_day_says_nothing_of_a_month() -> None:
+    worlds = (moment(build(1), days_ago=0.9), moment(build(2)))
+
+    (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
+
+    assert (rule.builds, rule.month) == (2, None)

@@ -1,0 +1,302 @@
+"""Which edits whoever approves a change has to see, one kind after the other."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+
+from fleet.explain.config_changes import Edits
+from fleet.explain.reach import find_reach
+from fleet.explain.sensitive import (
+    ADDRESSES,
+    BUDGET,
+    GUARDS,
+    LIMITS,
+    SensitiveEdit,
+    find_sensitive,
+)
+from fleet.guard import guard
+from fleet.model.facts import Unknown, World
+from fleet.reconcile import reconcile
+from fleet.schema.limits import Budget, Guards
+from fleet.schema.model import Fleet
+from fleet.schema.rules import Limits
+from fleet.schema.sources import Provider, Queue
+from fleet.schema.units import Section, Url
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+
+TAG = {"exclusive": True, "asked_by": ["rules"], "limits": {"total": 2, "per": {"owner": 1}}}
+DEBIAN = {
+    "kind": "debusine",
+    "url": "https://debusine.example.org",
+    "scopes": ["debian"],
+    "token": {"env": "DEBUSINE_TOKEN"},
+    "admin": ["debusine-admin"],
+}
+COPR = {"kind": "copr", "url": "https://copr.example.org"}
+CLOUD = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
+HOOKS = {"kind": "hooks", "new": ["new"], "delete": ["delete"], "list": ["list"]}
+APPROVAL = {"guard": "delete", "pool": "x", "count": 1, "reason": "y", "expires": "2099-01-01"}
+
+
+def found(base: Fleet, head: Fleet, world: World | None = None) -> tuple[SensitiveEdit, ...]:
+    world = world or a_sim_world()
+    plans = [guard(fleet, reconcile(fleet, world)) for fleet in (base, head)]
+    edits = Edits(base, head)
+    return find_sensitive(edits, find_reach(edits, [world], plans[1]), plans[0])
+
+
+def kinds(base: dict[str, Any], head: dict[str, Any]) -> list[tuple[str, str]]:
+    edits = found(a_sim_fleet(pools={}, **base), a_sim_fleet(pools={}, **head))
+    return [(each.kind, ".".join(map(str, each.path))) for each in edits]
+
+
+def tagged(**changed: object) -> dict[str, Any]:
+    return {"tags": {"big": {k: v for k, v in (TAG | changed).items() if v is not None}}}
+
+
+def budget(**changed: object) -> dict[str, Any]:
+    return {"budgets": {"x": {"per_day": "4 EUR", **changed}}}
+
+
+def queue(said: dict[str, Any], **changed: object) -> dict[str, Any]:
+    return {"queues": {"q": said | changed}}
+
+
+def provider(said: dict[str, Any], **changed: object) -> dict[str, Any]:
+    return {"providers": {"p": said | changed}}
+
+
+def refuse(**said: object) -> dict[str, Any]:
+    return {"guards": {"refuse": said}}
+
+
+def image(**said: object) -> dict[str, Any]:
+    return {"images": {"i": {"suite": "trixie", "architecture": "amd64"} | said}}
+
+
+SENSITIVE = [
+    (budget(), budget(per_day="5 EUR"), ("limit-raised", "budgets.x.per_day")),
+    (budget(), budget(per_day="4 USD"), ("limit-raised", "budgets.x.per_day")),
+    (budget(), {}, ("limit-raised", "budgets.x")),
+    (budget(), budget(scope="debian"), ("limit-raised", "budgets.x.scope")),
+    (
+        budget(machine_hours_per_day=3, per_day="4 EUR"),
+        budget(),
+        ("limit-raised", "budgets.x.machine_hours_per_day"),
+    ),
+    ({}, {"approvals": [APPROVAL]}, ("approval-added", "approvals.0")),
+    (tagged(), tagged(exclusive=None), ("exclusive-removed", "tags.big.exclusive")),
+    (tagged(), tagged(asked_by=None), ("asked-by-widened", "tags.big.asked_by")),
+    (tagged(), tagged(asked_by=["rules", "user"]), ("asked-by-widened", "tags.big.asked_by")),
+    (
+        tagged(asked_by=[{"users": ["ada"]}]),
+        tagged(asked_by=[{"users": ["ada"], "groups": ["all"]}]),
+        ("asked-by-widened", "tags.big.asked_by"),
+    ),
+    ({}, {"members": {"file": "m.yaml"}}, ("asked-by-widened", "members")),
+    (
+        tagged(),
+        tagged(limits={"total": 3, "per": {"owner": 1}}),
+        ("limit-raised", "tags.big.limits.total"),
+    ),
+    (tagged(), tagged(limits={"total": 2}), ("limit-raised", "tags.big.limits.per.owner")),
+    ({}, refuse(delete={"share": "40%"}), ("guard-loosened", "guards.refuse.delete.share")),
+    (
+        refuse(cost_increase="5 EUR/h"),
+        refuse(),
+        ("guard-loosened", "guards.refuse.cost_increase"),
+    ),
+    (
+        {},
+        {"guards": {"boot_failures": {"of_last": 4}}},
+        ("guard-loosened", "guards.boot_failures.of_last"),
+    ),
+    (
+        {},
+        {"guards": {"boot_failures": {"fall_back": "previous-image"}}},
+        ("guard-loosened", "guards.boot_failures.fall_back"),
+    ),
+    (image(), image(version="20261121T203000Z"), ("image-pinned", "images.i.version")),
+    ({}, image(version="20261121T203000Z"), ("image-pinned", "images.i.version")),
+    (
+        queue(DEBIAN),
+        queue(DEBIAN, token={"file": "/etc/passwd"}),
+        ("secret-source-changed", "queues.q.token"),
+    ),
+    (
+        queue(DEBIAN),
+        queue(DEBIAN, token={"command": ["sh"]}),
+        ("secret-source-changed", "queues.q.token"),
+    ),
+    (
+        queue(DEBIAN),
+        queue(DEBIAN, url="https://evil.example"),
+        ("secret-source-changed", "queues.q.url"),
+    ),
+    ({}, {"state": {"store": "postgresql://evil"}}, ("secret-source-changed", "state.store")),
+    (
+        provider(HOOKS),
+        provider(HOOKS, environment=["HCLOUD_TOKEN"]),
+        ("secret-source-changed", "providers.p.environment"),
+    ),
+    (queue(DEBIAN), queue(DEBIAN, admin=["sh"]), ("command-changed", "queues.q.admin")),
+    (provider(HOOKS), provider(HOOKS, list=["sh"]), ("command-changed", "providers.p.list")),
+    (
+        provider(CLOUD),
+        provider(CLOUD, ssh_keys={"eve": "ssh-ed25519 AAAA"}),
+        ("access-widened", "providers.p.ssh_keys.eve"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("base", "head", "edit"), SENSITIVE)
+def test_an_edit_that_allows_more_is_sensitive(
+    base: dict[str, Any], head: dict[str, Any], edit: tuple[str, str]
+) -> None:
+    assert kinds(base, head) == [edit]
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        *(
+            (head, base)
+            for base, head, (kind, path) in SENSITIVE
+            if kind in ("limit-raised", "exclusive-removed", "guard-loosened", "image-pinned")
+            and not path.endswith(("scope", "per_day"))
+        ),
+        (budget(per_day="5 EUR"), budget()),
+        ({"approvals": [APPROVAL]}, {}),
+        (tagged(asked_by=None), tagged()),
+        ({"cadence": "10m"}, {"cadence": "5m"}),
+        (queue(COPR), queue(COPR, url="https://copr.example.com")),
+    ],
+)
+def test_an_edit_that_allows_less_or_no_more_is_not(
+    base: dict[str, Any], head: dict[str, Any]
+) -> None:
+    assert kinds(base, head) == []
+
+
+def test_a_tag_that_a_wider_rule_still_forbids_is_not_sensitive() -> None:
+    said = {"exclusive": True, "asked_by": ["rules"]}
+
+    assert kinds({"tags": {"b*": said, "big": said}}, {"tags": {"b*": said}}) == []
+
+
+def test_a_special_rule_that_lifts_what_a_wider_one_forbids_is_sensitive() -> None:
+    lifted = {"tags": {"b*": TAG, "big": {"exclusive": False, "limits": TAG["limits"]}}}
+
+    assert kinds({"tags": {"b*": TAG}}, lifted) == [("exclusive-removed", "tags.big.exclusive")]
+
+
+def test_a_removed_provider_or_queue_sends_no_secret() -> None:
+    assert kinds(queue(DEBIAN) | provider(HOOKS), {"queues": {}, "providers": {}}) == []
+
+
+def test_of_a_pool_limits_that_are_raised_are_sensitive() -> None:
+    base, head = (
+        a_sim_fleet(pools={"builders": a_pool(provider="desk", **said)})
+        for said in (
+            {"max": 3, "max_starting": 2, "budget": {"per_day": "3 EUR"}},
+            {"max": 4, "spare": 1},
+        )
+    )
+
+    assert [each.path[2:] for each in found(base, head)] == [
+        ("budget",),
+        ("workers", "max"),
+        ("workers", "max_starting"),
+    ]
+
+
+BUSY, IDLE = "debian-ci-builders-0001", "debian-ci-builders-0002"
+
+
+def with_machines() -> World:
+    return a_sim_world(
+        a_worker(name=IDLE, machine=IDLE, since=ago(minutes=1)),
+        a_worker(name=BUSY, machine=BUSY, state="busy", running="7", since=ago(minutes=1)),
+    )
+
+
+def test_a_removed_pool_that_holds_machines_names_them_the_busy_ones_first() -> None:
+    base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
+
+    (edit,) = found(base, a_sim_fleet(pools={}), with_machines())
+
+    assert (edit.kind, edit.path) == ("pool-removed", ("pools", "builders"))
+    assert (edit.count, edit.busy, edit.examples) == (2, 1, (BUSY, IDLE))
+
+
+def test_a_pool_that_begins_to_drain_is_as_one_that_is_removed() -> None:
+    base, head = (
+        a_sim_fleet(pools={"builders": a_pool(provider="desk", mode=mode)})
+        for mode in ("apply", "drain")
+    )
+
+    (edit,) = found(base, head, with_machines())
+
+    assert (edit.kind, edit.path[2:], edit.count) == ("pool-removed", ("mode",), 2)
+
+
+def test_a_removed_pool_whose_machines_are_unknown_is_said() -> None:
+    base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
+    silent = {"providers": {"desk": Unknown(unknown="no answer")}}
+
+    (edit,) = found(base, a_sim_fleet(pools={}), a_sim_world().model_copy(update=silent))
+
+    assert (edit.kind, edit.count, edit.busy) == ("pool-removed", None, None)
+
+
+def test_a_removed_pool_without_machines_is_not_sensitive() -> None:
+    base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
+
+    assert found(base, a_sim_fleet(pools={})) == ()
+
+
+def test_a_rule_that_matches_more_is_sensitive_and_one_that_matches_less_is_not() -> None:
+    chromium = {"owner": "a", "project": "b", "chroot": "c", "package": "chromium"}
+    world = a_sim_world(requests=(a_request(**chromium), a_request(id="8", **chromium)))
+    narrow, wide = (
+        a_sim_fleet(powerful=[{"match": match, "ask": ["big"]}])
+        for match in ("a/b/c/d", "a/b/c/.*")
+    )
+
+    (edit,) = found(narrow, wide, world)
+
+    assert (edit.kind, edit.path) == ("pattern-matches-more", ("powerful", 0, "match"))
+    assert (edit.before, edit.after, edit.count) == ("a/b/c/d", "a/b/c/.*", 2)
+    assert edit.examples == ("a/b/c/chromium",)
+    assert found(wide, narrow, world) == ()
+
+
+def leaves(section: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 - a type
+    """Yield the path of every key of a section that holds no section."""
+    for name, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from leaves(inner, (*path, name))
+        else:
+            yield (*path, name)
+
+
+def test_every_key_of_a_guard_a_budget_and_a_limit_has_a_direction() -> None:
+    assert set(leaves(Guards)) == set(GUARDS)
+    assert {key for (key,) in leaves(Budget)} == set(BUDGET)
+    assert set(leaves(Limits)) == set(LIMITS)
+
+
+def test_every_address_of_a_queue_or_a_provider_is_in_the_table() -> None:
+    url = get_args(Url)[1].metadata
+    kinds = {"queues": get_args(get_args(Queue)[0]), "providers": get_args(get_args(Provider)[0])}
+    addresses = {
+        (section, "*", name)
+        for section, members in kinds.items()
+        for member in members
+        for name, field in member.model_fields.items()
+        if field.metadata == url
+    }
+    assert addresses <= set(ADDRESSES)
+    assert addresses
