@@ -8,7 +8,7 @@ from fleet.model.history import Figures, Sample
 from fleet.model.values import in_utc
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
-from tests.rigs.trial import Trial
+from tests.rigs.trial import Trial, fleet_yaml
 
 EPOCH, END = (in_utc(datetime.fromisoformat(f"{year}-01-01T00:00Z")) for year in (2000, 2199))
 CCX33 = 77_700_000
@@ -23,6 +23,7 @@ def samples_of(trial: Trial) -> tuple[Sample, ...]:
 
 
 def test_each_apply_leaves_what_it_saw_before_its_changes(trial: Trial) -> None:
+    trial.write(fleet_yaml(desk="boot: 1h"))
     trial.wait_for("1", big=["2"])
 
     trial.apply()

@@ -54,6 +54,7 @@ VARIES = (
     (re.compile(r"\b\d+ s\b|\b(\d+ (?:seconds?|minutes?)|now) ago\b|\bnow(?=\s+\d)"), "N s"),
     (re.compile(r"\bserial \d+"), "serial N"),
     (re.compile(r"\b\d+ d old\b"), "N d old"),
+    (re.compile(r"cost so far 0\.00\d*"), "cost so far 0.00"),
     (re.compile(r"^Observed .*", re.MULTILINE), "Observed N ago"),
     (re.compile(r" +"), " "),
 )
