@@ -1,0 +1,185 @@
+"""What a month has cost so far: by pool, scope and team, beside budgets, and where it leads.
+
+The sums are those of the ledger, to the last digit: every row is a sum of its charges, and the
+rows of each grouping add up to the whole.
+
+The projection to the end of the month is what the month has cost so far, and for each hour that is
+left what an hour cost on average in the last seven days; where these are not known, in this month.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from fleet.model.facts import Charge, Ledger, Unknown, World
+from fleet.planner.budgets import HOURS, SpendingLimit, spending_limits
+from fleet.planner.inventory import charges_of
+from fleet.planner.ledger import periods
+from fleet.schema.model import Fleet
+
+WEEK = timedelta(days=7)
+_LEAST = timedelta(hours=6)
+"""What is shorter is no basis for a projection."""
+_HOUR, _DAY, _MONTH = range(3)
+BOOT_AND_IDLE = "boot and idle time"
+
+
+@dataclass(frozen=True)
+class RecentCharges:
+    """What the ledger was charged in the last days, in the second place of each charge."""
+
+    since: datetime
+    """Seven days before `until`, or later: when the first charge was."""
+    until: datetime
+    charges: tuple[Charge, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one payer has cost; money in the currency of the fleet."""
+
+    name: str
+    seconds: int
+    """Machine time in this month."""
+    today: Decimal
+    month: Decimal
+    week: Decimal | None
+    """None: unknown."""
+    projected: Decimal | None
+    """At the end of the month; None: nothing to go by."""
+
+
+@dataclass(frozen=True)
+class Money:
+    """What the month has cost so far, and what it will."""
+
+    start: datetime
+    end: datetime
+    """When the next month begins."""
+    until: datetime
+    """When the ledger was last charged."""
+    week_since: datetime | None
+    """From when the last days count; None: they are unknown."""
+    total: Cost
+    pools: tuple[Cost, ...]
+    scopes: tuple[Cost, ...]
+    teams: tuple[Cost, ...]
+    projected: dict[tuple[str | int, ...], Decimal]
+    """Key of each monthly budget to what it counts at the end of the month."""
+
+
+def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) -> Money | Unknown:
+    """Return what this month has cost; Unknown where the ledger is, or was never charged."""
+    ledger = world.ledger
+    if isinstance(ledger, Unknown):
+        return ledger
+    if ledger.charged_until is None:
+        return Unknown(unknown="nothing was charged yet; `fleet apply` does it")
+    month = periods(fleet, world.time)[_MONTH]
+    charges = charges_of(fleet, world)
+    last: tuple[Charge, ...] | None = None
+    if recent is not None:
+        kept = Ledger(charged_until=recent.until, charges=recent.charges)
+        last = charges_of(fleet, world.model_copy(update={"ledger": kept}))
+    until = min(max(ledger.charged_until, month.start), month.end)
+    project = _projection(recent, month.start, until, month.end)
+
+    def by(name_of: Callable[[Charge], str]) -> tuple[Cost, ...]:
+        names = sorted({name_of(each) for each in (*charges, *(last or ()))})
+        parts = _grouped(charges, name_of), _grouped(last or (), name_of)
+        costs = [
+            _cost(name, parts[0][name], None if last is None else parts[1][name], project)
+            for name in names
+        ]
+        return tuple(sorted(costs, key=lambda each: (-each.month, -(each.week or 0), each.name)))
+
+    return Money(
+        start=month.start,
+        end=month.end,
+        until=ledger.charged_until,
+        week_since=recent.since if recent else None,
+        total=_cost("", charges, last, project),
+        pools=by(lambda charge: charge.pool),
+        scopes=by(lambda charge: _named(charge, charge.scope, "scope")),
+        teams=by(lambda charge: _named(charge, charge.team, "team")),
+        projected={
+            limit.path: found
+            for limit in spending_limits(fleet)
+            if limit.period == "month"
+            and (found := _counted(limit, charges, last, project)) is not None
+        },
+    )
+
+
+_Projection = Callable[[Decimal, Decimal | None], Decimal | None]
+"""Takes what the month and what the last days have cost, and returns what the month will."""
+
+
+def _projection(
+    recent: RecentCharges | None, start: datetime, until: datetime, end: datetime
+) -> _Projection:
+    basis = until - start if recent is None else recent.until - recent.since
+    left = Decimal((end - until) / timedelta(hours=1))
+
+    def project(month: Decimal, last: Decimal | None) -> Decimal | None:
+        known = month if recent is None else last
+        if known is None or basis < _LEAST:
+            return None
+        return month + known / Decimal(basis / timedelta(hours=1)) * left
+
+    return project
+
+
+def _grouped(
+    charges: Iterable[Charge], name_of: Callable[[Charge], str]
+) -> defaultdict[str, list[Charge]]:
+    found: defaultdict[str, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        found[name_of(charge)].append(charge)
+    return found
+
+
+def _cost(
+    name: str, charges: Sequence[Charge], last: Sequence[Charge] | None, project: _Projection
+) -> Cost:
+    month = _sum(charges, _MONTH)
+    week = None if last is None else _sum(last, _DAY)
+    return Cost(
+        name=name,
+        seconds=sum(charge.seconds[_MONTH] for charge in charges),
+        today=_sum(charges, _DAY),
+        month=month,
+        week=week,
+        projected=project(month, week),
+    )
+
+
+def _sum(charges: Iterable[Charge], period: int) -> Decimal:
+    return sum((charge.money[period] for charge in charges), Decimal(0))
+
+
+def _named(charge: Charge, name: str | None, noun: str) -> str:
+    """Return who pays; work of nobody in particular is told from what no work used."""
+    if name is not None:
+        return name
+    is_work = charge.scope or charge.team or charge.owner or charge.tags
+    return f"work without a {noun}" if is_work else BOOT_AND_IDLE
+
+
+def _counted(
+    limit: SpendingLimit,
+    charges: Iterable[Charge],
+    last: Iterable[Charge] | None,
+    project: _Projection,
+) -> Decimal | None:
+    """Return what a budget will count at the end of the month, in its own unit."""
+
+    def total(of: Iterable[Charge], period: int) -> Decimal:
+        counted = [charge for charge in of if limit.counts(charge)]
+        if limit.unit == HOURS:
+            return Decimal(sum(charge.seconds[period] for charge in counted)) / 3600
+        return _sum(counted, period)
+
+    return project(total(charges, _MONTH), None if last is None else total(last, _DAY))
