@@ -5,14 +5,20 @@ stopped, the time is unknown. So is what a run could not read; neither counts as
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import NamedTuple
 
 from fleet.model.history import NANO, Figures, Sample
 from fleet.model.plan import NotKnown, Plan, PoolVerdict
 from fleet.schema.model import Fleet
 
+DAYS = 7
+FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
+"""Slots of plots, and of the tables beneath them; many of the first make one of the second."""
+TEN = timedelta(minutes=10)
 HOLDS = 3
 """So many times `cadence` a sample stands at most: runs that are later have stopped."""
 
@@ -97,7 +103,7 @@ class Span(NamedTuple):
 def span_of(fleet: Fleet, now: datetime, *, days: int, length: timedelta) -> Span:
     """Return the slots of the last days up to now; they begin at multiples of their length."""
     begin = now - timedelta(days=days)
-    start = begin - (begin - datetime.min.replace(tzinfo=begin.tzinfo)) % length
+    start = begin - (begin - _ZERO) % length
     slots = -((start - now) // length)
     return Span(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
 
@@ -143,3 +149,67 @@ def _slot(
     busy, idle, starting, other, _, nanos = means
     rate = None if nanos is None else nanos / NANO
     return Slot(start, busy, idle, starting, other, most, rate)
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The last days of a pool or of a fleet, in fine slots and in coarse ones."""
+
+    span: Span
+    fine: tuple[Slot, ...]
+    coarse: tuple[Slot, ...]
+    now: Figures
+    """What this plan saw."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The last days of a fleet and of each of its pools."""
+
+    fleet: Trend
+    pools: Mapping[str, Trend]
+
+
+def history_of(fleet: Fleet, plan: Plan, samples: Sequence[Sample]) -> History:
+    """Return the last days up to a plan, from samples that are sorted by time.
+
+    The first in each ten minutes counts: a loop of a hundred pools has a million figures a week.
+    """
+    span = span_of(fleet, plan.time, days=DAYS, length=FINE)
+    samples = [next(group) for _, group in groupby(samples, lambda each: (each.at - _ZERO) // TEN)]
+    now = sample_of(fleet, plan)
+
+    def trend(points: Sequence[tuple[datetime, Figures]], current: Figures) -> Trend:
+        # What comes after this plan is unknown, also within the last slot.
+        fine = fold([*points, (plan.time, _ABSENT)], span)
+        return Trend(span, fine, tuple(_coarse(fine)), current)
+
+    return History(
+        fleet=trend([(each.at, each.fleet) for each in samples], now.fleet),
+        pools={
+            name: trend([(each.at, each.pools.get(name, _ABSENT)) for each in samples], current)
+            for name, current in now.pools.items()
+        },
+    )
+
+
+_ABSENT = Figures(None, None, None, None, None, None)
+
+
+def _coarse(fine: Sequence[Slot]) -> Iterator[Slot]:
+    """Yield what the slots of each longer one are on average, and the most that waited."""
+    for start, group in groupby(fine, lambda slot: slot.start - (slot.start - _ZERO) % COARSE):
+        slots = list(group)
+        means = [_mean([getattr(slot, name) for slot in slots]) for name in _MEANS]
+        waited = [slot.waiting for slot in slots if slot.waiting is not None]
+        busy, idle, starting, other, rate = means
+        yield Slot(start, busy, idle, starting, other, max(waited, default=None), rate)
+
+
+_ZERO = datetime.min.replace(tzinfo=UTC)
+_MEANS = ("busy", "idle", "starting", "other", "rate")
+
+
+def _mean(figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) / len(known) if known else None

@@ -6,8 +6,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.history import Span, fold, sample_of, span_of
-from fleet.model.history import Figures
+from fleet.explain.history import Span, fold, history_of, sample_of, span_of
+from fleet.model.history import Figures, Sample
 from fleet.model.plan import Estimate
 from tests.builders import (
     NOW,
@@ -106,6 +106,35 @@ def test_what_was_unknown_for_a_part_counts_for_nothing_in_it() -> None:
     first, second, *_ = fold(samples, FOUR_HOURS)
 
     assert (first.busy, second.busy) == (6.0, None)
+
+
+def test_a_history_ends_with_the_plan_and_holds_each_pool_of_it() -> None:
+    plan = a_plan(time=NOW + HOUR / 4, pools=(a_pool_verdict(busy=2), a_pool_verdict(pool="new")))
+    at = [NOW - HOUR, NOW]
+    samples = [
+        Sample(at=each, fleet=NOTHING, pools={"builders": NOTHING._replace(busy=4)}) for each in at
+    ]
+
+    found = history_of(a_fleet(cadence="1h"), plan, samples)
+
+    builders = found.pools["builders"]
+    assert [slot.busy for slot in builders.fine[-4:]] == [None, 4.0, 4.0, 4.0]
+    assert [slot.busy for slot in builders.coarse[-2:]] == [4.0, 4.0]
+    assert (builders.now.busy, builders.span.slots) == (2, 337)
+    assert {slot.busy for slot in found.pools["new"].fine} == {None}
+    assert found.fleet.fine[-1].busy == 0.0
+
+
+def test_of_the_samples_in_ten_minutes_the_first_counts() -> None:
+    minute = timedelta(minutes=1)
+    samples = [
+        Sample(at=NOW + nth * minute, fleet=NOTHING._replace(busy=busy))
+        for nth, busy in [(0, 4), (5, 9), (12, 4)]
+    ]
+
+    found = history_of(a_fleet(), a_plan(time=NOW + 20 * minute), samples)
+
+    assert found.fleet.fine[-1].busy == 4.0
 
 
 figures = st.builds(Figures, *[st.none() | st.integers(0, 10**6)] * len(Figures._fields))

@@ -1,0 +1,197 @@
+"""Shapes of plots over time, for templates to draw as SVG: paths, ticks, gaps, texts.
+
+The picture of a plot is `width` slots wide and 100 high, and is stretched to the page; what has
+to be read stands beside it, at places in percent. What is unknown is a gap, never a zero.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from fleet.explain.history import Span
+
+HEIGHT = 100
+_WORDY = 14
+"""In percent: how wide a gap has to be for a word to fit."""
+
+
+class Tick(NamedTuple):
+    """A line of an axis: where, in percent of the plot, and its text."""
+
+    place: float
+    text: str
+
+
+class Shape(NamedTuple):
+    """A path and the kind of thing it stands for."""
+
+    kind: str
+    path: str
+
+
+class Gap(NamedTuple):
+    """Slots of which something is unknown, and whether a word fits into them."""
+
+    start: int
+    width: int
+    middle: float
+    """In percent of the plot."""
+    is_wide: bool
+
+
+class Plot(NamedTuple):
+    """One plot; `areas` are filled and stand on each other, `line` is drawn."""
+
+    name: str
+    unit: str
+    width: int
+    areas: tuple[Shape, ...]
+    line: str
+    gaps: tuple[Gap, ...]
+    levels: tuple[Tick, ...]
+    days: tuple[Tick, ...]
+    mark: float | None
+    """Where a limit is drawn, in percent from above; None: out of sight."""
+    low: float | None
+    high: float | None
+    """The least and the most of all that is known; None: all is unknown."""
+    unknown: int
+    """In how many slots something is unknown."""
+
+
+def stacked(
+    name: str,
+    unit: str,
+    span: Span,
+    rows: Sequence[tuple[str, Sequence[float | None]]],
+    limit: float | None = None,
+) -> Plot:
+    """Return a plot of kinds that add up, the first at the bottom; `limit` is drawn if near."""
+    sums: list[list[float] | None] = []
+    for column in zip(*(values for _, values in rows), strict=True):
+        known = [value for value in column if value is not None]
+        sums.append([*_running(known)] if len(known) == len(column) else None)
+    totals = [None if each is None else each[-1] for each in sums]
+    top = nice_top(max((total for total in totals if total is not None), default=0), limit)
+    areas = []
+    for nth, (kind, values) in enumerate(rows):
+        if any(values):
+            upper = [None if each is None else each[nth + 1] for each in sums]
+            lower = [None if each is None else each[nth] for each in sums]
+            areas.append(Shape(kind, _area(upper, lower, top)))
+    plot = _plot(name, unit, span, totals, top)
+    mark = None if limit is None or limit > top else round(100 - 100 * limit / top, 2)
+    return plot._replace(areas=tuple(areas), mark=mark)
+
+
+def stepped(name: str, unit: str, span: Span, values: Sequence[float | None]) -> Plot:
+    """Return a plot of one figure, filled below its line."""
+    top = nice_top(max((value for value in values if value is not None), default=0))
+    plot = _plot(name, unit, span, values, top)
+    floor = [None if value is None else 0.0 for value in values]
+    area = Shape("one", _area(values, floor, top))
+    return plot._replace(areas=(area,), line=_line(values, top))
+
+
+def nice_top(most: float, limit: float | None = None) -> float:
+    """Return a round number that is not below the most; a limit that is near stays in sight."""
+    if limit is not None and most < limit <= 2 * most:
+        most = limit
+    if most <= 0:
+        return 1
+    step = 1e-4
+    while True:
+        for factor in (1, 2, 4, 6, 8):
+            if step * factor >= most:
+                return float(f"{step * factor:.6g}")
+        step *= 10
+
+
+def _running(values: Sequence[float]) -> Iterator[float]:
+    total = 0.0
+    yield total
+    for value in values:
+        total += value
+        yield total
+
+
+def _plot(name: str, unit: str, span: Span, values: Sequence[float | None], top: float) -> Plot:
+    known = [value for value in values if value is not None]
+    levels = [0, top / 2, top] if top > 1 or top != int(top) else [0, top]
+    return Plot(
+        name=name,
+        unit=unit,
+        width=span.slots,
+        areas=(),
+        line="",
+        gaps=tuple(_gaps(values)),
+        levels=tuple(Tick(round(100 - 100 * level / top, 2), f"{level:g}") for level in levels),
+        days=tuple(_days(span)),
+        mark=None,
+        low=min(known, default=None),
+        high=max(known, default=None),
+        unknown=len(values) - len(known),
+    )
+
+
+def _days(span: Span) -> Iterator[Tick]:
+    """Yield where days begin in UTC; only the first one, and that of a month, names its month."""
+    whole = span.length * span.slots
+    day = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    while (day := day + timedelta(days=1)) < span.start + whole:
+        place = round(100 * ((day - span.start) / whole), 2)
+        is_named = day.day == 1 or day - span.start <= timedelta(days=1)
+        yield Tick(place, f"{day.day} {day:%b}" if is_named else f"{day.day}")
+
+
+def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
+    for start, end in _runs([value is None for value in values]):
+        share = 100 / len(values)
+        middle = round((start + end) / 2 * share, 2)
+        yield Gap(start, end - start, middle, (end - start) * share >= _WORDY)
+
+
+def _runs(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield where each run of true ones begins and ends."""
+    begin: int | None = None
+    for nth, flag in enumerate([*flags, False]):
+        if flag and begin is None:
+            begin = nth
+        elif not flag and begin is not None:
+            yield begin, nth
+            begin = None
+
+
+def _area(upper: Sequence[float | None], lower: Sequence[float | None], top: float) -> str:
+    parts = []
+    for begin, end in _runs([value is not None for value in upper]):
+        above = _steps(upper, range(begin, end), top)
+        below = _steps(lower, range(end - 1, begin - 1, -1), top)
+        parts.append(f"M{begin} {above}{below}Z")
+    return "".join(parts).replace(" V", " ")
+
+
+def _line(values: Sequence[float | None], top: float) -> str:
+    return "".join(
+        f"M{begin} {_steps(values, range(begin, end), top)}".replace(" V", " ")
+        for begin, end in _runs([value is not None for value in values])
+    )
+
+
+def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
+    """Return the steps over some slots, from left to right or back; equal ones are one step."""
+    parts: list[str] = []
+    before = None
+    for nth in slots:
+        height = _place(values[nth] or 0, top)
+        across = f"H{nth + (slots.step > 0)}"
+        if height == before:
+            parts[-1] = across
+        else:
+            parts += [f"V{height}", across]
+        before = height
+    return "".join(parts)
+
+
+def _place(value: float, top: float) -> str:
+    return f"{HEIGHT - HEIGHT * value / top:.1f}".removesuffix(".0")
