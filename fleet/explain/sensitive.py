@@ -140,7 +140,7 @@ def find_sensitive(
     """Return the sensitive edits, the gravest kind first; `base` is the plan without them."""
     found = [
         *_secrets_and_commands(edits),
-        *_patterns(reach),
+        *_patterns(edits, reach),
         *_pools(edits, base),
         *(each for edited in edits.found for each in _edited(edits, edited, base)),
     ]
@@ -266,18 +266,29 @@ def _has_secret(fleet: Fleet, section: Path) -> bool:
     )
 
 
-def _patterns(reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
+def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
     """Yield the rules that match more; where no build was recorded, all that could."""
     for each in reach:
         if each.added or each.is_wider or not each.of:
+            path, before, after = (*each.path, "match"), each.before, each.match
+            if before == after:
+                path, (before, after) = each.path, edits.write(_rule(edits, each))
             yield SensitiveEdit(
                 kind="pattern-matches-more",
-                path=(*each.path, "match"),
-                before=each.before,
-                after=each.match,
+                path=path,
+                before=before,
+                after=after,
                 count=each.added if each.of else None,
                 examples=each.examples if each.added else (),
             )
+
+
+def _rule(edits: Edits, reach: RuleReach) -> Edited:
+    """Return a rule whose pattern is as before, with what it was."""
+    rules = [each for each in edits.found if each.path[0] == "powerful"]
+    old = next(each.before for each in rules if each.before and each.before.match == reach.match)
+    new = next(each.after for each in rules if each.path == reach.path and each.after)
+    return Edited(reach.path, old, new)
 
 
 def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:

@@ -272,6 +272,19 @@ def test_a_rule_that_matches_more_is_sensitive_and_one_that_matches_less_is_not(
     assert found(wide, narrow, world) == ()
 
 
+def test_a_rule_that_matches_more_with_the_same_pattern_shows_the_rest_of_it() -> None:
+    build = a_request(owner="a", project="b:pr:7", chroot="c", package="d")
+    narrow, wide = (
+        a_sim_fleet(powerful=[{"match": "a/b/c/d", "ask": ["big"], "dirs": dirs}])
+        for dirs in (False, True)
+    )
+
+    (edit,) = found(narrow, wide, a_sim_world(requests=(build,)))
+
+    assert (edit.path, edit.count, edit.examples) == (("powerful", 0), 1, ("a/b:pr:7/c/d",))
+    assert ("dirs: false" in edit.before, "dirs: true" in edit.after) == (True, True)
+
+
 def leaves(section: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 - a type
     """Yield the path of every key of a section that holds no section."""
     for name, field in section.model_fields.items():

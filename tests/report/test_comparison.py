@@ -369,11 +369,20 @@ def test_without_a_base_the_json_is_the_plan_alone() -> None:
 def test_no_name_in_a_comparison_acts_in_a_merge_request() -> None:
     hostile = "@all #1 | <b>"
 
+    edit = SENSITIVE[2].model_copy(update={"after": hostile, "examples": (hostile,)})
+    people = {"match": hostile, "ask": (hostile,), "examples": (hostile,), "owners": {hostile: 1}}
     markdown = plan_to_markdown(
-        a_plan(), a_change(pools=(PoolChange(pool=hostile, change="added"),))
+        a_plan(),
+        a_change(
+            pools=(PoolChange(pool=hostile, change="added"),),
+            sensitive=(edit,),
+            allow_list=(ONE_MOMENT.model_copy(update=people),),
+        ),
     )
 
     assert tells(markdown, "| pool `@all #1 \N{DIVIDES} <b>` |", "added |  |")
+    outside = re.sub(r"`[^`]*`", "", markdown)
+    assert [word for word in ("@all", "#1", "<b>") if word in outside] == []
 
 
 def test_other_keys_that_a_change_edits_are_named_in_both_surfaces() -> None:
