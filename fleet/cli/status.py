@@ -16,6 +16,7 @@ from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
 from fleet.report.json import status_to_json, value_to_json
 from fleet.report.status import status_to_text
+from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
@@ -42,14 +43,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _heartbeat(args, console)
     decision = decide(args, console)
     plan = decision.plan
-    facts = facts_of_workers(decision.config.fleet, decision.world)
     if args.site:
-        from fleet.report.site import Shown, site
+        from fleet.apply.pages import shown_of
+        from fleet.report.site import site
 
-        pages = site(Shown(plan, facts))
+        pages = site(
+            shown_of(decision, None if args.world else _store(decision.config.fleet, args))
+        )
         _write_site(Path(args.site), pages)
         console.note(f"wrote {len(pages)} files to {args.site}; open {args.site}/index.html")
     if args.json:
+        facts = facts_of_workers(decision.config.fleet, decision.world)
         console.out(status_to_json(plan, facts))
     elif not args.site:
         console.out(status_to_text(plan, colour=console.colour))
@@ -59,7 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     """Say by the store alone whether apply still runs; 1 if it does not."""
     fleet = load_config(args, console).fleet
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    store = _store(fleet, args)
     now = SystemClock().now()
     beat = judge_heartbeat(fleet, ended_runs(store, now), now)
     if args.json:
@@ -67,6 +71,10 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     else:
         console.out(f"fleet {fleet.fleet} is {'alive' if beat.alive else 'DEAD'}: {beat.because}")
     return 0 if beat.alive else 1
+
+
+def _store(fleet: Fleet, args: argparse.Namespace) -> DatabaseStore:
+    return DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
 
 
 def _write_site(folder: Path, pages: Mapping[str, str]) -> None:

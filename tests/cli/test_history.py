@@ -4,10 +4,11 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from fleet.model.history import Figures, Sample
+from fleet.model.history import NANO, Figures, Sample
 from fleet.model.values import in_utc
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
+from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml
 
 EPOCH, END = (in_utc(datetime.fromisoformat(f"{year}-01-01T00:00Z")) for year in (2000, 2199))
@@ -84,3 +85,81 @@ def test_what_is_older_than_35_days_goes_with_the_next_apply(trial: Trial) -> No
     trial.apply()
 
     assert [each.at for each in samples_of(trial)][:1] == [sample.at]
+
+
+# what the pages of status make of it
+
+BUILDERS, MONEY, IMAGES = (
+    f"-/status/{part}/index.html" for part in ("pools/builders", "money", "images")
+)
+PLOT = '<svg class="plot"'
+
+
+def pages(trial: Trial, *options: str) -> dict[str, str]:
+    code, said = trial.do("status", "--site", "public", *options)
+    assert code == 0, said
+    return {
+        path: (trial.folder / "public" / path).read_text()
+        for path in ("index.html", BUILDERS, MONEY, IMAGES)
+    }
+
+
+def test_the_pages_of_status_draw_what_runs_saw(trial: Trial) -> None:
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.apply()
+
+    files = pages(trial)
+
+    assert [files[path].count(PLOT) for path in files] == [3, 3, 1, 0]
+    assert tells(files[BUILDERS], "<desc", "Machines", "between")
+    assert tells(files[BUILDERS], "<desc", "requests", "between 2 and 2")
+
+
+def test_the_page_of_money_agrees_with_the_ledger(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(hours=30)
+    trial.apply()
+
+    page = pages(trial)[MONEY]
+
+    with a_store(trial).begin() as connection:
+        nanos = connection.execute(sa.text("select sum(nanos) from fleet_ledger")).scalar_one()
+    assert nanos > 0
+    month = f"{nanos / NANO:.2f}"
+    assert f"<strong>{month}</strong>" in page
+    assert page.count(f'<td data-label="This month" class="number">{month}</td>') >= 3
+
+
+def test_pages_of_a_recorded_world_have_no_history_and_say_so(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.do("observe", "--out", "seen.json")
+
+    files = pages(trial, "--world", "seen.json")
+
+    assert not any(PLOT in page for page in files.values())
+    assert tells(files[BUILDERS], '<p class="not-known">', "history")
+    assert ">builders</a>" in files[IMAGES]
+
+
+def test_pages_of_a_store_that_kept_no_history_are_gaps(trial: Trial) -> None:
+    trial.apply()
+    with a_store(trial).begin() as connection:
+        connection.execute(sa.text("drop table fleet_samples"))
+
+    files = pages(trial)
+
+    assert files[BUILDERS].count('height="100" fill="url(#fill-gap)"') >= 3
+
+
+def test_a_damaged_history_is_unknown_and_the_other_pages_are_there(trial: Trial) -> None:
+    trial.apply()
+    with a_store(trial).begin() as connection:
+        connection.execute(sa.text("update fleet_samples set sample = '{'"))
+
+    files = pages(trial)
+
+    assert tells(files[BUILDERS], '<p class="not-known">', "fleet_samples")
+    assert PLOT not in files["index.html"]

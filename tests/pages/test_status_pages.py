@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fleet.queues.http import BackgroundServer
-from fleet.report.site import Shown, site
-from tests.builders.telling import a_lively_plan
+from fleet.report.site import site
+from tests.builders.past import a_shown_past
 
 pytestmark = pytest.mark.pages
 
@@ -76,7 +76,7 @@ def browser(tmp_path: Path) -> Browser:
 def folder(tmp_path: Path) -> Path:
     """Write the site of an ordinary day and return where it is."""
     root = tmp_path / "served" / "group" / "project"
-    for path, text in site(Shown(a_lively_plan())).items():
+    for path, text in site(a_shown_past()).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
     return root
@@ -168,3 +168,22 @@ def test_the_directory_of_a_page_is_the_page(browser: Browser, served: str) -> N
     dom = browser.dom(f"{served}/-/status/workers/")
 
     assert "<h1>Workers</h1>" in dom
+
+
+@pytest.mark.parametrize(("width", "dark"), [(400, True), (1920, False)])
+def test_a_page_with_plots_fits_every_width(
+    browser: Browser, folder: Path, width: int, *, dark: bool
+) -> None:
+    url = (folder / "-/status/pools/builders/index.html").as_uri()
+
+    picture = browser.screenshot(url, "pool", size=f"{width},900", dark=dark)
+
+    assert _size(picture) == (width, 900)
+    assert _first_pixel(picture) == (_DARK_PAPER if dark else _LIGHT_PAPER)
+
+
+def test_a_browser_draws_each_plot_and_its_description(browser: Browser, folder: Path) -> None:
+    dom = browser.dom((folder / "-/status/pools/builders/index.html").as_uri())
+
+    assert dom.count('<svg class="plot" role="img"') == 3
+    assert dom.count("<desc ") == 3

@@ -30,14 +30,15 @@ from tests.builders import (
     a_world,
     ago,
 )
+from tests.builders.past import a_past_plan, a_shown_past
 from tests.builders.sentences import tells
 from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_lively_plan
 
 _VOID = frozenset({"meta", "link", "rect"})
-_HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J\u202e"
+HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J\u202e"
 
 
-class _Page(HTMLParser):
+class SitePage(HTMLParser):
     """Collects elements and links of a page, and whether every tag is closed in order."""
 
     def __init__(self, text: str) -> None:
@@ -64,16 +65,18 @@ class _Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
-    return site(Shown(a_lively_plan()))
+    return site(a_shown_past())
 
 
 @pytest.fixture(scope="module")
-def pages(files: dict[str, str]) -> dict[str, _Page]:
-    return {path: _Page(text) for path, text in files.items() if path.endswith(".html")}
+def pages(files: dict[str, str]) -> dict[str, SitePage]:
+    return {path: SitePage(text) for path, text in files.items() if path.endswith(".html")}
 
 
 def test_the_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> None:
     assert sorted(files) == [
+        "-/status/images/index.html",
+        "-/status/money/index.html",
         "-/status/pools/arm/index.html",
         "-/status/pools/builders/index.html",
         "-/status/pools/legacy/index.html",
@@ -94,7 +97,7 @@ def test_the_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> 
 
 
 def test_every_link_is_relative_and_leads_to_a_file(
-    files: dict[str, str], pages: dict[str, _Page]
+    files: dict[str, str], pages: dict[str, SitePage]
 ) -> None:
     targets = {
         (path, link): normpath(join(dirname(path), unquote(urlsplit(link).path)))
@@ -106,11 +109,11 @@ def test_every_link_is_relative_and_leads_to_a_file(
     assert {key: target for key, target in targets.items() if target not in files} == {}
 
 
-def test_every_page_is_well_formed(pages: dict[str, _Page]) -> None:
+def test_every_page_is_well_formed(pages: dict[str, SitePage]) -> None:
     assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
 
-def test_no_page_holds_a_script_a_style_or_a_handler(pages: dict[str, _Page]) -> None:
+def test_no_page_holds_a_script_a_style_or_a_handler(pages: dict[str, SitePage]) -> None:
     tags = {tag for page in pages.values() for tag in page.tags}
     attributes = {name for page in pages.values() for name in page.attributes}
 
@@ -126,7 +129,7 @@ def test_every_page_forbids_scripts(files: dict[str, str]) -> None:
     assert without == []
 
 
-def test_every_page_has_one_heading_one_main_and_a_viewport(pages: dict[str, _Page]) -> None:
+def test_every_page_has_one_heading_one_main_and_a_viewport(pages: dict[str, SitePage]) -> None:
     counts = {(page.tags.count("h1"), page.tags.count("main")) for page in pages.values()}
 
     assert counts == {(1, 1)}
@@ -158,7 +161,7 @@ def test_a_request_is_found_by_its_id(files: dict[str, str]) -> None:
 
 
 def test_the_json_beside_the_pages_is_that_of_the_command(files: dict[str, str]) -> None:
-    assert files["status.json"] == status_to_json(a_lively_plan())
+    assert files["status.json"] == status_to_json(a_past_plan())
 
 
 def test_what_a_machine_is_made_from_is_not_shown() -> None:
@@ -173,18 +176,20 @@ def test_what_a_machine_is_made_from_is_not_shown() -> None:
 
 def test_hostile_names_are_shown_and_do_nothing() -> None:
     plan = a_plan(
-        fleet=_HOSTILE,
-        workers=(a_worker_verdict(worker=_HOSTILE, pool=_HOSTILE, running=_HOSTILE),),
-        pools=(a_pool_verdict(pool=_HOSTILE, because=_HOSTILE, provides=(_HOSTILE,)),),
-        signatures=(a_signature(requests=(_HOSTILE,), required=(_HOSTILE,)),),
-        unknown=(_HOSTILE,),
+        fleet=HOSTILE,
+        workers=(a_worker_verdict(worker=HOSTILE, pool=HOSTILE, running=HOSTILE),),
+        pools=(a_pool_verdict(pool=HOSTILE, because=HOSTILE, provides=(HOSTILE,)),),
+        signatures=(a_signature(requests=(HOSTILE,), required=(HOSTILE,)),),
+        unknown=(HOSTILE,),
     )
 
     pages = {path: text for path, text in site(Shown(plan)).items() if path.endswith(".html")}
 
     assert not any("<script" in text for text in pages.values())
     assert not any("\x1b" in text or "\u202e" in text for text in pages.values())
-    assert {path: _Page(text).broken for path, text in pages.items() if _Page(text).broken} == {}
+    assert {
+        path: SitePage(text).broken for path, text in pages.items() if SitePage(text).broken
+    } == {}
     assert "&lt;script&gt;" in pages["index.html"]
 
 
@@ -272,21 +277,23 @@ def test_status_json_holds_null_where_nothing_is_known() -> None:
 def test_pages_with_unknown_figures_are_well_formed() -> None:
     for plan in (a_blind_plan(), a_half_blind_plan()):
         pages = {
-            path: _Page(text) for path, text in site(Shown(plan)).items() if path[-5:] == ".html"
+            path: SitePage(text)
+            for path, text in site(Shown(plan)).items()
+            if path[-5:] == ".html"
         }
 
         assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
 
 def test_a_denied_tag_is_shown_wherever_its_requests_wait() -> None:
-    because = f"user {_HOSTILE} may not ask for power"
-    refused = RefusedTag(tag="power", who=_HOSTILE, because=because)
+    because = f"user {HOSTILE} may not ask for power"
+    refused = RefusedTag(tag="power", who=HOSTILE, because=because)
     plan = a_plan(pools=(a_pool_verdict(),), signatures=(a_signature(refused=(refused,)),))
 
     files = site(Shown(plan))
 
     for path in ("-/status/queue/index.html", "-/status/pools/builders/index.html"):
-        page = _Page(files[path])
+        page = SitePage(files[path])
         assert ": user &lt;script&gt;" in files[path]
         assert not page.broken
         assert "script" not in page.tags
@@ -382,7 +389,7 @@ def test_a_worker_s_page_shows_its_machine_and_its_work() -> None:
         "Price": "0.2227 EUR/h",
         "Cost so far": "0.4454 EUR",
     }
-    assert _Page(files[f"-/status/workers/{name}/index.html"]).broken == []
+    assert SitePage(files[f"-/status/workers/{name}/index.html"]).broken == []
     (listed,) = json.loads(files["status.json"])["workers"]
     assert (listed["package"], listed["cores"], listed["location"]) == ("chromium", 8, "fsn1")
 

@@ -7,8 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fleet.report.json import value_to_json
-from fleet.report.site.links import OVERVIEW, QUEUE, WORKERS, Place, link, path_part, path_parts
+from fleet.report.site.images import images
+from fleet.report.site.links import (
+    IMAGES,
+    MONEY,
+    OVERVIEW,
+    QUEUE,
+    WORKERS,
+    Place,
+    link,
+    path_part,
+    path_parts,
+)
 from fleet.report.site.machines import pools, workers
+from fleet.report.site.money import money
 from fleet.report.site.overview import overview
 from fleet.report.site.pages import MOST_LISTED, Page, Shown
 from fleet.report.site.queue import queue
@@ -31,6 +43,8 @@ PARTS = (
     Part(overview, "Overview", OVERVIEW),
     Part(workers, "Workers", f"{WORKERS}/index.html"),
     Part(queue, "Waiting", f"{QUEUE}/index.html"),
+    Part(money, "Money", MONEY),
+    Part(images, "Images", IMAGES),
     Part(pools),
 )
 """Every part, in the order of the navigation."""

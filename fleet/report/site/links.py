@@ -17,6 +17,8 @@ OVERVIEW = "index.html"
 WORKERS = "-/status/workers"
 POOLS = "-/status/pools"
 QUEUE = "-/status/queue"
+MONEY = "-/status/money/index.html"
+IMAGES = "-/status/images/index.html"
 _LONGEST = 120
 _TAKEN = frozenset({".", "..", "index.html"})
 

@@ -1,9 +1,16 @@
 """The list of workers, and a page for each worker and pool."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from fleet.model.facts import Attempt, Unknown
+from fleet.report import words
+from fleet.report.site.history import Past, past_of
 from fleet.report.site.links import WORKERS
+from fleet.report.site.money import budget_row
 from fleet.report.site.pages import Page, Shown
+from fleet.report.site.versions import ImageStory
+from fleet.report.status import PoolStatus
 
 
 def workers(shown: Shown) -> Iterator[Page]:
@@ -24,5 +31,75 @@ def pools(shown: Shown) -> Iterator[Page]:
             "workers": [worker for worker in status.workers if worker.pool == pool.pool],
             "changes": [action for action in shown.plan.actions if action.pool == pool.pool],
             "fitting": [entry for entry in status.waiting if pool.pool in entry.pools],
+            "past": _past(shown, pool),
+            "no_past": shown.history.unknown if isinstance(shown.history, Unknown) else "",
+            "binding": tuple(_binding(shown, pool.pool)),
+            "budgets": [
+                budget_row(each, None if isinstance(shown.money, Unknown) else shown.money)
+                for each in shown.plan.budgets
+                if each.path[:2] == ("pools", pool.pool) and not each.coming
+            ],
+            "image": _image(shown, pool),
+            "failures": _failures(shown, pool.pool),
         }
         yield Page(shown.addresses.pools[pool.pool], "pool.html", values)
+
+
+def _past(shown: Shown, pool: PoolStatus) -> Past | None:
+    """Return the plots of a pool; None: its history is unknown."""
+    if isinstance(shown.history, Unknown):
+        return None
+    return past_of(shown.history.pools[pool.pool], shown.plan.currency, pool.max)
+
+
+class Binding(NamedTuple):
+    """What keeps a pool from making more machines, and the key of fleet.yaml that decides."""
+
+    because: str
+    path: str
+    requests: int
+    """How many wait because of it; 0: it is not about requests."""
+
+
+def _binding(shown: Shown, pool: str) -> Iterator[Binding]:
+    """Yield what binds a pool: what holds requests back from it, then what guards keep back."""
+    fitting = {each.id for each in shown.plan.signatures if pool in each.pools}
+    held: dict[tuple[str, str], int] = {}
+    for unserved in shown.plan.unserved:
+        own = [(each.because, each.path) for each in unserved.blocked if each.pool == pool]
+        if not own and unserved.signature in fitting:
+            own = [(unserved.because, unserved.path)]
+        for because, path in own:
+            key = (because, words.place(path) if path else "")
+            held[key] = held.get(key, 0) + unserved.count
+    for (because, where), count in sorted(held.items(), key=lambda each: -each[1]):
+        yield Binding(because, where, count)
+    for guard in shown.plan.guards:
+        if guard.pool == pool and guard.result != "passed":
+            yield Binding(guard.because, words.place(guard.path) if guard.path else "", 0)
+
+
+def _image(shown: Shown, pool: PoolStatus) -> ImageStory | None:
+    if isinstance(shown.images, Unknown):
+        return None
+    return next((each for each in shown.images if each.image == pool.image), None)
+
+
+class Failures(NamedTuple):
+    """What became of the latest tries to make machines for a pool."""
+
+    tries: int
+    failed: int
+    latest: tuple[Attempt, ...]
+    """Those that failed, the newest first."""
+
+
+_FAILED = frozenset({"failed", "gone", "out-of-stock", "quota", "error"})
+_MOST_FAILURES = 20
+
+
+def _failures(shown: Shown, pool: str) -> Failures:
+    tries = [each for each in shown.attempts if each.pool == pool]
+    failed = [each for each in tries if each.result in _FAILED]
+    newest = sorted(failed, key=lambda each: each.at, reverse=True)
+    return Failures(len(tries), len(failed), tuple(newest[:_MOST_FAILURES]))

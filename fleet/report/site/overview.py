@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
 from fleet.report import words
+from fleet.report.site.history import past_of
 from fleet.report.site.links import OVERVIEW
 from fleet.report.site.pages import Page, Shown
 from fleet.report.status import Status, shown_budgets
@@ -13,10 +15,14 @@ from fleet.report.status import Status, shown_budgets
 
 def overview(shown: Shown) -> Iterator[Page]:
     """Yield the page that the site begins with."""
+    history = shown.history
     yield Page(
         OVERVIEW,
         "index.html",
         {
+            "past": None
+            if isinstance(history, Unknown)
+            else past_of(history.fleet, shown.plan.currency),
             "tiles": tiles(shown.status, shown.plan),
             "budgets": shown_budgets(shown.plan.budgets),
         },

@@ -5,12 +5,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
+from fleet.explain.history import History
+from fleet.explain.money import Money
 from fleet.explain.values import WorkerFacts
+from fleet.model.facts import Attempt, Unknown
 from fleet.model.plan import Plan
 from fleet.report.site.links import Addresses, addresses_of
+from fleet.report.site.versions import ImageStory
 from fleet.report.status import Status, status_of
 
 MOST_LISTED = 500
+_NOT_READ = Unknown(unknown="it was not read")
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,11 @@ class Shown:
     plan: Plan
     facts: Mapping[str, WorkerFacts] = field(default_factory=lambda: MappingProxyType({}))
     """What is known of each worker, by its name."""
+    history: History | Unknown = _NOT_READ
+    money: Money | Unknown = _NOT_READ
+    images: tuple[ImageStory, ...] | Unknown = _NOT_READ
+    attempts: tuple[Attempt, ...] = ()
+    """The latest tries to make machines, the oldest first."""
 
     @cached_property
     def status(self) -> Status:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from fleet.report import words
+from fleet.report.site.links import IMAGES
 from fleet.report.terminal import clean
 
 if TYPE_CHECKING:
@@ -41,8 +43,21 @@ def environment() -> Environment:
         costs_of=lambda workers: [words.cost_of(worker) for worker in workers],
         named=words.named,
         state_of=words.state,
+        cents=_cents,
+        share=_share,
+        images_page=IMAGES,
     )
     return found
+
+
+def _cents(amount: Decimal | None) -> str:
+    """Return money to the cent."""
+    return words.UNKNOWN if amount is None else f"{amount:,.2f}"
+
+
+def _share(part: Decimal, whole: Decimal) -> float:
+    """Return a part of a whole in percent; what is billed back counts as nothing."""
+    return round(float(100 * max(Decimal(0), part) / whole), 1) if whole > 0 else 0.0
 
 
 def _visible(value: object) -> object:

@@ -1,0 +1,79 @@
+"""What the status pages show beside a plan: the last days, money, images, failed tries.
+
+All of it is read from the store; a recorded world has what it has, and the rest is unknown.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from fleet.apply.decide import Decision
+from fleet.errors import FleetError, StoreFailed, StoreMissing
+from fleet.explain.history import DAYS, HOLDS, history_of
+from fleet.explain.money import WEEK, RecentCharges, money_of
+from fleet.explain.worker import facts_of_workers
+from fleet.images.due import DueReport, find_due
+from fleet.images.role import role_digest
+from fleet.model.facts import Unknown
+from fleet.model.images import Version
+from fleet.planner.inventory import attempts_of
+from fleet.planner.ledger import periods
+from fleet.ports import Since, Store
+from fleet.report.site import Shown
+from fleet.report.site.versions import image_stories
+
+_RECORDED = Unknown(unknown="a recorded world holds no history")
+
+
+def shown_of(decision: Decision, store: Store | None) -> Shown:
+    """Return what the pages show; `store` is None where the world was recorded."""
+    fleet, world, plan = decision.config.fleet, decision.world, decision.plan
+    shown = Shown(
+        plan,
+        facts_of_workers(fleet, world),
+        history=_RECORDED,
+        money=money_of(fleet, world),
+        images=image_stories(fleet, world, plan),
+        attempts=attempts_of(fleet, world),
+    )
+    if store is None:
+        return shown
+    since = plan.time - timedelta(days=DAYS) - HOLDS * timedelta(seconds=fleet.cadence)
+    try:
+        samples = store.samples(since, plan.time)
+        recent = _recent(decision, store)
+        versions = store.image_versions()
+    except (StoreMissing, StoreFailed) as error:
+        return replace(shown, history=Unknown(unknown=str(error)))
+    return replace(
+        shown,
+        history=history_of(fleet, plan, samples),
+        money=money_of(fleet, world, recent),
+        images=image_stories(fleet, world, plan, versions, _due(decision, versions)),
+    )
+
+
+def _recent(decision: Decision, store: Store) -> RecentCharges | None:
+    """Return what was charged in the last seven days; None: unknown."""
+    ledger = decision.world.ledger
+    first = store.charged_since()
+    if isinstance(ledger, Unknown) or ledger.charged_until is None or first is None:
+        return None
+    fleet = decision.config.fleet
+    hour = periods(fleet, ledger.charged_until)[0].start
+    since = max(first, hour - WEEK)
+    starts = Since(hour=hour, day=since, month=since)
+    try:
+        found = store.ledger(starts, fleet.money.currency)
+    except StoreFailed:
+        return None  # last month was charged in another currency
+    return RecentCharges(since=since, until=ledger.charged_until, charges=found.charges)
+
+
+def _due(decision: Decision, versions: tuple[Version, ...]) -> DueReport | None:
+    """Return what is due of images, but for newer packages: no mirror is asked here."""
+    try:
+        role = role_digest()
+    except FleetError:
+        return None
+    fleet, now = decision.config.fleet, decision.plan.time
+    return find_due(fleet, versions, role_digest=role, news={}, now=now)

@@ -1,0 +1,113 @@
+"""The last days as plots, each with what it says in words, and the table beneath them."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.explain.history import DAYS, FINE, Slot, Trend
+from fleet.model.history import NANO
+from fleet.report import words
+from fleet.report.plots import Plot, stacked, stepped
+
+_STATES = ("busy", "idle", "starting", "other")
+
+
+class Key(NamedTuple):
+    """A kind of thing in a plot, and how much of it there is now."""
+
+    kind: str
+    text: str
+
+
+class Panel(NamedTuple):
+    """A plot with its heading, its key and what it shows in words."""
+
+    id: str
+    heading: str
+    keys: tuple[Key, ...]
+    plot: Plot
+    told: str
+
+
+class Row(NamedTuple):
+    """A row of the table beneath plots; money with enough places for the finest of it."""
+
+    at: datetime
+    machines: tuple[str, ...]
+    waiting: str
+    rate: str
+
+
+class Past(NamedTuple):
+    """Plots of the last days and their table, the newest row first."""
+
+    days: int
+    step: str
+    panels: tuple[Panel, ...]
+    rows: tuple[Row, ...]
+
+
+def past_of(trend: Trend, currency: str, limit: int | None = None) -> Past:
+    """Return the plots of a trend; `limit` is how many machines there may be."""
+    return Past(
+        days=DAYS,
+        step=words.duration(FINE),
+        panels=(_machines(trend, limit), _waiting(trend), _money(trend, currency)),
+        rows=tuple(_rows(trend.coarse)),
+    )
+
+
+def _machines(trend: Trend, limit: int | None) -> Panel:
+    by_state = [(state, [getattr(slot, state) for slot in trend.fine]) for state in _STATES]
+    plot = stacked("Machines", "machines", trend.span, by_state, limit)
+    drawn = {area.kind for area in plot.areas} | {"busy", "idle"}
+    keys = [Key("", "now")]
+    keys += [
+        Key(state, f"{state} {words.figure(getattr(trend.now, state))}")
+        for state in _STATES
+        if state in drawn or getattr(trend.now, state)
+    ]
+    if limit is not None:
+        keys.append(Key("max" if plot.mark is not None else "", f"max {limit:,}"))
+    return _panel("machines", plot, keys, trend)
+
+
+def _waiting(trend: Trend) -> Panel:
+    plot = stepped("Waiting requests", "requests", trend.span, [s.waiting for s in trend.fine])
+    return _panel("waiting", plot, [Key("", f"now {words.figure(trend.now.waiting)}")], trend)
+
+
+def _money(trend: Trend, currency: str) -> Panel:
+    plot = stepped(f"{currency} per hour", currency, trend.span, [s.rate for s in trend.fine])
+    nanos = trend.now.nanos
+    now = words.UNKNOWN if nanos is None else words.rate(Decimal(nanos) / NANO)
+    return _panel("money", plot, [Key("", f"now {now}")], trend)
+
+
+def _panel(id_: str, plot: Plot, keys: Sequence[Key], trend: Trend) -> Panel:
+    when = f"from {words.time(trend.span.start)} to {words.time(trend.span.end)}"
+    if plot.high is None or plot.low is None:
+        told = f"{plot.name} {when}: {words.UNKNOWN}."
+    else:
+        told = f"{plot.name} {when}: between {plot.low:.4g} and {plot.high:.4g}."
+        if plot.unknown:
+            told += f" {words.UNKNOWN.capitalize()} for {words.duration(plot.unknown * FINE)}."
+    unknown = [Key("gap", words.UNKNOWN)] if plot.gaps else []
+    return Panel(id_, plot.name, (*keys, *unknown), plot, told)
+
+
+def _rows(slots: Sequence[Slot]) -> Iterator[Row]:
+    most = max((slot.rate for slot in slots if slot.rate is not None), default=0)
+    places = 4 if most < 1 else 2
+    for slot in reversed(slots):
+        yield Row(
+            at=slot.start,
+            machines=tuple(_figure(getattr(slot, state), 1) for state in _STATES),
+            waiting=words.figure(slot.waiting),
+            rate=_figure(slot.rate, places),
+        )
+
+
+def _figure(value: float | None, places: int) -> str:
+    return words.UNKNOWN if value is None else f"{value:,.{places}f}"

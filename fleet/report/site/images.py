@@ -1,0 +1,21 @@
+"""The page of images: their versions, where each is, who boots it, and what is due."""
+
+from collections.abc import Iterator
+
+from fleet.model.facts import Unknown
+from fleet.report.site.links import IMAGES
+from fleet.report.site.pages import Page, Shown
+
+
+def images(shown: Shown) -> Iterator[Page]:
+    """Yield the page of images."""
+    found = shown.images
+    is_unknown = isinstance(found, Unknown)
+    yield Page(
+        IMAGES,
+        "images.html",
+        {
+            "images": () if is_unknown else found,
+            "because": found.unknown if isinstance(found, Unknown) else "",
+        },
+    )

@@ -1,0 +1,122 @@
+"""The page of money: this month by pool, scope and team, beside budgets, and where it leads."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.explain.money import Cost, Money
+from fleet.model.facts import Unknown
+from fleet.model.plan import BudgetVerdict
+from fleet.report import words
+from fleet.report.site.history import past_of
+from fleet.report.site.links import MONEY
+from fleet.report.site.pages import Page, Shown
+
+_MOST = 100
+"""So many payers have a row of their own in each table; the others share the last one."""
+
+
+class BudgetRow(NamedTuple):
+    """A budget in its current period, and what it will count at the end of the month."""
+
+    name: str
+    path: str
+    when: str
+    spent: str
+    used: float | None
+    """In percent of the limit; None: unknown."""
+    projected: str
+    """Empty where it is no budget of a month."""
+    left: str
+    limit: str
+    note: str
+    """What is wrong, or will be; empty where nothing is."""
+
+
+class Grouping(NamedTuple):
+    """The month by one kind of payer; the rows add up to the whole."""
+
+    noun: str
+    rows: tuple[Cost, ...]
+    hidden: int
+    """So many payers share the last row."""
+
+
+def money(shown: Shown) -> Iterator[Page]:
+    """Yield the page of money."""
+    found = shown.money
+    known = None if isinstance(found, Unknown) else found
+    history = shown.history
+    plots = None
+    if not isinstance(history, Unknown):
+        plots = past_of(history.fleet, shown.plan.currency)
+        plots = plots._replace(panels=plots.panels[-1:])
+    values = {
+        "money": known,
+        "because": found.unknown if isinstance(found, Unknown) else "",
+        "groupings": tuple(_groupings(known)) if known else (),
+        "budgets": [budget_row(each, known) for each in shown.plan.budgets if not each.coming],
+        "past": plots,
+        "no_past": history.unknown if isinstance(history, Unknown) else "",
+    }
+    yield Page(MONEY, "money.html", values)
+
+
+def budget_row(budget: BudgetVerdict, money: Money | None) -> BudgetRow:
+    """Return a budget as a row."""
+    projected = money.projected.get(budget.path) if money else None
+    is_month = budget.period == "month"
+    return BudgetRow(
+        name=budget.budget,
+        path=words.place(budget.path),
+        when=budget.when,
+        spent=words.figure(None) if not budget.known else f"{budget.spent:.2f}",
+        used=_share(budget) if budget.known else None,
+        projected=("" if not is_month else words.UNKNOWN)
+        if projected is None
+        else f"{projected:.2f}",
+        left=words.UNKNOWN if budget.left is None else f"{budget.left:.2f}",
+        limit=f"{words.rate(budget.limit)} {budget.unit}",
+        note=_note(budget, projected),
+    )
+
+
+def _share(budget: BudgetVerdict) -> float:
+    if not budget.limit:
+        return 100.0
+    return round(float(min(Decimal(100), 100 * budget.spent / budget.limit)), 1)
+
+
+def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
+    if not budget.known:
+        return "spending unknown: no new machines under this budget"
+    if budget.exceeded:
+        return "exceeded: no new machines under this budget"
+    if projected is not None and projected > budget.limit:
+        return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
+    return ""
+
+
+def _groupings(money: Money) -> Iterator[Grouping]:
+    for noun, costs in (("pool", money.pools), ("scope", money.scopes), ("team", money.teams)):
+        yield _grouping(noun, costs)
+
+
+def _grouping(noun: str, costs: Sequence[Cost]) -> Grouping:
+    rest = costs[_MOST:]
+    if not rest:
+        return Grouping(noun, tuple(costs), 0)
+    others = Cost(
+        name=f"{len(rest):,} other {noun}s",
+        seconds=sum(each.seconds for each in rest),
+        today=sum((each.today for each in rest), Decimal(0)),
+        month=sum((each.month for each in rest), Decimal(0)),
+        week=_total([each.week for each in rest]),
+        projected=_total([each.projected for each in rest]),
+    )
+    return Grouping(noun, (*costs[:_MOST], others), len(rest))
+
+
+def _total(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None

@@ -1,0 +1,153 @@
+"""Images and their versions: where each is, who boots it, and what is due."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from fleet.images.due import DueImage, DueReport
+from fleet.model.facts import Unknown, World
+from fleet.model.images import ImageVersion, Version
+from fleet.model.plan import Plan
+from fleet.report.images import commands_of
+from fleet.schema.model import Fleet, Pool
+from fleet.schema.pools import ExistingImage
+
+_MOST = 20
+"""So many versions of an image are listed, and all that machines boot."""
+
+
+class VersionRow(NamedTuple):
+    """A version of an image."""
+
+    version: str
+    state: str
+    share: int
+    """As a candidate, of each pool's workers, in percent."""
+    is_pinned: bool
+    built_at: datetime | None
+    """None: unknown, in a recording."""
+    since: datetime | None
+    """When it came into its state."""
+    places: tuple[str, ...]
+    """Where it is published and was read back whole."""
+    machines: int
+    """How many machines boot it."""
+    why: str
+    """Why it failed."""
+
+
+class ImageStory(NamedTuple):
+    """An image: who boots it, its versions, and what is due of it."""
+
+    image: str
+    declared: str
+    """How fleet.yaml has it: recipe, existing or no."""
+    pools: tuple[str, ...]
+    versions: tuple[VersionRow, ...]
+    """The newest first."""
+    hidden: int
+    due: DueImage | None
+    """None: unknown, or nothing of it is ever due."""
+    commands: tuple[str, ...]
+    """What does what is due."""
+
+    @property
+    def current(self) -> VersionRow | None:
+        """Return the version that new machines boot, where that is known."""
+        pinned = [each for each in self.versions if each.is_pinned]
+        serving = [each for each in self.versions if each.state == "current"]
+        return next(iter((*pinned, *serving)), None)
+
+
+def image_stories(
+    fleet: Fleet,
+    world: World,
+    plan: Plan,
+    records: Sequence[Version] = (),
+    due: DueReport | None = None,
+) -> tuple[ImageStory, ...] | Unknown:
+    """Return every image of a fleet, by name; `records` add what a decision does not rest on."""
+    if isinstance(world.images, Unknown):
+        return world.images
+    teller = _Teller(
+        fleet,
+        world.images,
+        {(each.image, each.version): each for each in records},
+        Counter(
+            worker.image
+            for worker in plan.workers
+            if worker.verdict != "create" and not worker.inactive
+        ),
+        {each.image: each for each in due.images} if due else {},
+    )
+    names = sorted({*fleet.images, *(each.image for each in world.images)})
+    return tuple(map(teller.story, names))
+
+
+@dataclass(frozen=True)
+class _Teller:
+    """All that the stories of images are made of."""
+
+    fleet: Fleet
+    versions: Sequence[ImageVersion]
+    records: Mapping[tuple[str, str], Version]
+    booted: Mapping[str | None, int]
+    """How many machines boot what is called so, by the provider or by fleet.yaml."""
+    dues: Mapping[str, DueImage]
+
+    def story(self, name: str) -> ImageStory:
+        """Return the story of an image."""
+        image, due = self.fleet.images.get(name), self.dues.get(name)
+        pinned = image.version if image else None
+        ours = [each for each in self.versions if each.image == name]
+        rows = [
+            _row(
+                each,
+                self.records.get((name, each.version)),
+                self.booted,
+                is_pinned=each.version == pinned,
+            )
+            for each in sorted(ours, key=lambda each: each.version, reverse=True)
+        ]
+        kept = [
+            row
+            for nth, row in enumerate(rows)
+            if nth < _MOST or row.machines or row.is_pinned or row.state == "current"
+        ]
+        declared = "existing" if isinstance(image, ExistingImage) else "recipe"
+        return ImageStory(
+            image=name,
+            declared=declared if image else "no",
+            pools=tuple(
+                pool
+                for pool, found in sorted(self.fleet.pools.items())
+                if isinstance(found, Pool) and found.image == name
+            ),
+            versions=tuple(kept),
+            hidden=len(rows) - len(kept),
+            due=due,
+            commands=tuple(commands_of(due)) if due and due.is_due else (),
+        )
+
+
+def _row(
+    version: ImageVersion,
+    record: Version | None,
+    booted: Mapping[str | None, int],
+    *,
+    is_pinned: bool,
+) -> VersionRow:
+    ids = {*version.ids.values(), version.version}
+    return VersionRow(
+        version=version.version,
+        state=version.state,
+        share=version.share if version.state == "candidate" else 0,
+        is_pinned=is_pinned,
+        built_at=record.built_at if record else None,
+        since=version.since,
+        places=tuple(sorted(version.ids)),
+        machines=sum(booted[id_] for id_ in ids),
+        why=record.why if record else "",
+    )
