@@ -50,11 +50,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
         LocalFiles().write_text(args.out, plan_to_json(plan))
     if args.gitlab_terraform_report:
         LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
-    now, cadence = SystemClock().now(), decision.config.fleet.cadence
-    age = words.age(plan.time, now, cadence) if args.world else ""
+    cadence = decision.config.fleet.cadence if args.world and not decision.unread else None
+    age = "" if cadence is None else words.age(plan.time, SystemClock().now(), cadence)
     if decision.unread:
         age = f"Nothing was observed: {decision.unread}"
-    console.out(_rendered(args, console, plan, change, age))
+    if args.json:
+        console.out(plan_to_json(plan, change, cadence))
+    else:
+        console.out(_rendered(args, console, plan, change, age))
     if plan.is_refused:
         return 4
     if plan.unknown:
@@ -65,8 +68,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _rendered(
     args: argparse.Namespace, console: Console, plan: Plan, change: Comparison | None, age: str
 ) -> str:
-    if args.json:
-        return plan_to_json(plan, change)
     if args.markdown:
         return plan_to_markdown(plan, change, age)
     return plan_to_text(plan, colour=console.colour, change=change, age=age)

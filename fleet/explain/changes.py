@@ -41,7 +41,7 @@ from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of
 from fleet.schema.model import Fleet, ImageRecipe, Pool
 from fleet.schema.pools import Promote
-from fleet.schema.units import write_duration
+from fleet.schema.units import CURRENCY_PATTERN, write_duration
 from fleet.tagrules.vocabulary import Vocabulary
 
 
@@ -228,9 +228,9 @@ class Changes(Value):
     attention: tuple[str, ...] = Field((), description="What newly needs a person.")
     unknown: tuple[str, ...] = Field((), description="What could not be compared, and why.")
     cost_before: Rate = Field(description="Money per hour after a run without the change.")
-    currency_before: str
+    currency_before: str = Field(pattern=CURRENCY_PATTERN)
     cost_after: Rate = Field(description="Money per hour after a run with it.")
-    currency: str
+    currency: str = Field(pattern=CURRENCY_PATTERN)
     rest_before: Rest | None = Field(
         None, description="What it costs at rest without the change; None: not known."
     )
@@ -254,6 +254,12 @@ class ComparedPlan(Plan):
     change: Comparison | None = Field(
         None,
         description="With --base: what the change does, or why that is not known. Else left out.",
+    )
+    cadence: int | None = Field(
+        None,
+        ge=1,
+        description="With --base and --world: seconds between two runs of `fleet apply`.",
+        exclude_if=lambda seconds: seconds is None,
     )
 
 

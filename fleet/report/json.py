@@ -14,9 +14,14 @@ from fleet.report.status import status_of
 from fleet.report.terminal import visible
 
 
-def plan_to_json(plan: Plan, change: Comparison | None = None) -> str:
-    """Return the plan as JSON, with what a change does; reading it back gives an equal value."""
-    return value_to_json(plan if change is None else ComparedPlan(**dict(plan), change=change))
+def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | None = None) -> str:
+    """Return the plan as JSON, with what a change does; reading it back gives an equal value.
+
+    `cadence` is that of a recorded world, in seconds.
+    """
+    if change is None:
+        return value_to_json(plan)
+    return value_to_json(ComparedPlan(**dict(plan), change=change, cadence=cadence))
 
 
 def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> str:

@@ -24,6 +24,9 @@ _LINKED_WORD = re.compile(  # what GitLab links all the same: hosts, commits, fo
 )
 _MENTIONLESS_TAIL = re.compile(r"[.,;:]+\Z")
 _IN_BRACKETS = re.compile(r"\((.+)\)([.,;:]*)\Z")
+_FOLDED = re.compile("^<details>", re.MULTILINE)
+_UNFOLDED = re.compile("^</details>", re.MULTILINE)
+_MOST_NESTED = 3
 _PIECE = re.compile(
     r"""(?P<before>\(?)
         (?: `(?P<marked>[^`\s](?:[^`]*[^`\s])?)`          # `fleet explain pool x`
@@ -65,6 +68,23 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def details(summary: str, body: str) -> str:
     """Return a folded block; the summary is the caller's own words, never a value."""
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def cut(text: str, most: int, note: str) -> str:
+    """Return Markdown of ours that is at most so long: cut between blocks, `note` after it.
+
+    Folded blocks that the cut leaves open are closed.
+    """
+    if len(text) <= most:
+        return text
+    closing = "\n\n</details>"
+    room = most - len(note) - 4 - _MOST_NESTED * len(closing)
+    # A single block that is too long is cut between its lines: rows of a table, items of a list.
+    end = max(text.rfind("\n\n", room // 2, room), -1)
+    end = text.rfind("\n", 0, room) if end < 0 else end
+    kept = text[: max(0, end)]
+    is_open = len(_FOLDED.findall(kept)) - len(_UNFOLDED.findall(kept))
+    return f"{kept}{closing * is_open}\n\n{note}\n"
 
 
 def _piece(piece: re.Match[str]) -> str:
