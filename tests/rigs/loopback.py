@@ -18,6 +18,7 @@ class Received:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: str = ""
+    method: str = "GET"
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Loopback(BackgroundServer):
             def do_GET(self) -> None:
                 loopback._serve(self)
 
-            do_POST = do_GET  # noqa: N815 - the library's name
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the library's names
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - same
                 """Say nothing."""
@@ -95,7 +96,9 @@ class Loopback(BackgroundServer):
         parts = urlsplit(handler.path)
         headers = {name.lower(): value for name, value in handler.headers.items()}
         body = handler.rfile.read(int(headers.get("content-length", 0))).decode()
-        received = Received(parts.path, dict(parse_qsl(parts.query)), headers, body)
+        received = Received(
+            parts.path, dict(parse_qsl(parts.query)), headers, body, handler.command
+        )
         self.received.append(received)
         self.asked.set()
         count = len(self.received)

@@ -1,0 +1,169 @@
+"""Render a saved comparison as Markdown, and keep it as the one comment of a merge request.
+
+What is rendered was written by a merge request's own pipeline: it is read as values, and goes
+through fleet's own templates, so that nothing in it acts.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+
+from pydantic import ValidationError
+
+from fleet.apply.timer import SystemClock
+from fleet.apply.untrusted import is_untrusted
+from fleet.cli.arguments import Parser
+from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
+from fleet.explain.changes import ComparedPlan
+from fleet.ports import Console
+from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
+from fleet.report import words
+from fleet.report.markdown import cut
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.state.files import LocalFiles
+
+_TOKEN = "FLEET_GITLAB_TOKEN"  # noqa: S105 - the name of a variable
+_LEAST = 1000
+_LIMIT_BYTES = 64 * 1024 * 1024
+_WHOLE = (
+    "_Cut here: it may not be longer. The whole report is an artifact of the job `plan` in the "
+    "merge request's pipeline._"
+)
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet report` takes."""
+    parser.add_argument(
+        "plan",
+        nargs="?",
+        metavar="FILE",
+        help="what `fleet plan --json --base FILE` printed; without --merge-request its Markdown "
+        "is printed",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--merge-request",
+        type=_number,
+        metavar="IID",
+        help=f"write it as a comment of this merge request, or update that; needs {_TOKEN}",
+    )
+    what.add_argument(
+        "--open-merge-requests",
+        action="store_true",
+        help=f"only print the numbers of the project's open merge requests; needs {_TOKEN}",
+    )
+    parser.add_argument(
+        "--most",
+        type=_characters,
+        default=MOST_CHARACTERS,
+        metavar="N",
+        help=f"cut what is longer than N characters (default: {MOST_CHARACTERS}, GitLab's limit)",
+    )
+    parser.add_argument(
+        "--gitlab",
+        default=os.environ.get("CI_API_V4_URL"),
+        metavar="URL",
+        help="URL of GitLab's API (default: CI_API_V4_URL)",
+    )
+    parser.add_argument(
+        "--project",
+        default=os.environ.get("CI_PROJECT_ID"),
+        metavar="ID",
+        help="id or path of the project (default: CI_PROJECT_ID)",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the report, or say what became of the comment."""
+    if args.open_merge_requests:
+        for number in _gitlab(args).open_merge_requests():
+            console.out(str(number))
+        return 0
+    if args.plan is None:
+        raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
+    plan = _read(args.plan)
+    now, cadence = SystemClock().now(), plan.cadence
+    age = "" if cadence is None else words.age(plan.time, now, cadence)
+    text = plan_to_markdown(plan, plan.change, age)
+    if args.merge_request is None:
+        console.out(cut(text, args.most, _WHOLE))
+        return 0
+    marker = f"<!-- fleet report {hashlib.sha256(plan.fleet.encode()).hexdigest()[:16]} -->"
+    room = min(args.most, MOST_CHARACTERS) - len(marker) - 1
+    done = keep_comment(_gitlab(args), args.merge_request, marker, cut(text, room, _WHOLE))
+    console.out(f"merge request !{args.merge_request}: comment {done}")
+    return 0
+
+
+def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> str:
+    """Have one comment of ours with this marker and text; return what was done.
+
+    A comment of somebody else with the same marker is left alone.
+    """
+    body = f"{marker}\n{text}"
+    user = gitlab.user()
+
+    def own() -> list[int]:
+        found = gitlab.comments(merge_request, user)
+        bodies.update({each.id: each.body for each in found})
+        return [each.id for each in found if each.body.startswith(marker)]
+
+    bodies: dict[int, str] = {}
+    ids = own()
+    done = "updated"
+    if not ids:
+        gitlab.add_comment(merge_request, body)
+        # Another job may have added one at the same moment: both keep the oldest.
+        ids, done = own(), "added"
+    for extra in ids[1:]:
+        gitlab.delete_comment(merge_request, extra)
+    if ids and bodies[ids[0]].rstrip() == body.rstrip():
+        return done if done == "added" else "unchanged"
+    if ids:
+        gitlab.edit_comment(merge_request, ids[0], body)
+    return done
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a merge request")
+    return int(text)
+
+
+def _characters(text: str) -> int:
+    if not text.isdecimal() or int(text) < _LEAST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {_LEAST} up")
+    return int(text)
+
+
+def _read(name: str) -> ComparedPlan:
+    """Return the plan that a merge request's pipeline saved."""
+    content = LocalFiles().read(name, _LIMIT_BYTES)
+    try:
+        return ComparedPlan.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(("$", *map(str, first["loc"])))
+        raise FileUnreadable(
+            f"{name}: no plan of this version of fleet: {place}: {first['msg']}; save one with "
+            "`fleet plan --json --base FILE`"
+        ) from error
+
+
+def _gitlab(args: argparse.Namespace) -> Gitlab:
+    """Return the project to report to; PlanRefused where its token does not belong."""
+    if is_untrusted():
+        raise PlanRefused(
+            f"refused: this is a merge request's own pipeline, where {_TOKEN} must not be: let a "
+            "job of the default branch report (docs/how-to/run-in-gitlab.md)"
+        )
+    token = os.environ.get(_TOKEN, "")
+    if not token:
+        raise SecretMissing(
+            f"{_TOKEN} is not set: a project access token with the scope `api` and the role "
+            "Reporter, as a variable that is Protected"
+        )
+    if not args.gitlab or not args.project:
+        raise WrongUsage("outside of GitLab's jobs name --gitlab URL and --project ID")
+    return Gitlab(args.gitlab, args.project, token)

@@ -1,0 +1,151 @@
+"""Ask GitLab's API what fleet needs of a project: its merge requests and fleet's own comments.
+
+Only comments of the token's own user are changed. Redirects are not followed, so the token reaches
+only the server that was named (`fleet.queues.http`).
+"""
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import TypeVar
+from urllib.parse import quote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, RootModel
+
+from fleet.errors import SourceUnreachable, WrongUsage
+from fleet.queues.http import Body, Change, Limits, Reader, Reply, retry_advice
+
+MOST_CHARACTERS = 1_000_000
+"""What GitLab takes as one comment."""
+_PAGE = 100
+_MOST_PAGES = 200
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class User(_Answer):
+    """Who a token is of."""
+
+    id: int
+
+
+class Note(_Answer):
+    """A comment of a merge request."""
+
+    id: int
+    body: str
+    author: User
+    system: bool = False
+
+
+class MergeRequest(_Answer):
+    """A merge request, by its number in the project."""
+
+    iid: int
+
+
+Item = TypeVar("Item", bound=BaseModel)
+
+
+class Gitlab:
+    """One project of one GitLab, as one user sees it; every call raises SourceUnreachable."""
+
+    def __init__(self, url: str, project: str, token: str, *, seconds: float = 120) -> None:
+        """`url` is that of the API, as in CI_API_V4_URL; raises WrongUsage for plain HTTP."""
+        parts = urlsplit(url)
+        if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+            raise WrongUsage(f"{url}: the token is sent over https:// only")
+        self._project = f"/projects/{quote(project, safe='')}"
+        self._url = url
+        self._headers = {"PRIVATE-TOKEN": token}
+        self._limits = Limits(total=seconds)
+
+    def user(self) -> int:
+        """Return the id of the user whose token this is."""
+        with self._reader() as reader:
+            return self._checked(reader.get("/user", {}, self._headers)).parse(User).id
+
+    def open_merge_requests(self) -> tuple[int, ...]:
+        """Return the numbers of the open merge requests, those changed last first."""
+        query = {"state": "opened", "order_by": "updated_at"}
+        with self._reader() as reader:
+            found = self._pages(reader, "/merge_requests", query, RootModel[list[MergeRequest]])
+            return tuple(each.iid for each in found)
+
+    def comments(self, merge_request: int, author: int) -> tuple[Note, ...]:
+        """Return the comments of one user, the oldest first."""
+        query = {"sort": "asc", "order_by": "created_at"}
+        with self._reader() as reader:
+            notes = self._pages(reader, self._notes(merge_request), query, RootModel[list[Note]])
+            return tuple(n for n in notes if n.author.id == author and not n.system)
+
+    def add_comment(self, merge_request: int, body: str) -> Note:
+        """Add a comment, and return it."""
+        return self._change("POST", self._notes(merge_request), {"body": body}).parse(Note)
+
+    def edit_comment(self, merge_request: int, note: int, body: str) -> None:
+        """Replace the text of a comment."""
+        self._change("PUT", f"{self._notes(merge_request)}/{note}", {"body": body})
+
+    def delete_comment(self, merge_request: int, note: int) -> None:
+        """Delete a comment; one that is gone is fine."""
+        self._change("DELETE", f"{self._notes(merge_request)}/{note}", None, gone=True)
+
+    def _notes(self, merge_request: int) -> str:
+        return f"/merge_requests/{merge_request}/notes"
+
+    def _reader(self) -> Reader:
+        return Reader(self._url, limits=self._limits)
+
+    def _change(self, method: Change, path: str, body: Body, *, gone: bool = False) -> Reply:
+        with self._reader() as reader:
+            reply = reader.change(method, self._project + path, self._headers, body)
+            if gone and reply.status == HTTPStatus.NOT_FOUND:
+                return reply
+            return self._checked(reply)
+
+    def _pages(
+        self,
+        reader: Reader,
+        path: str,
+        query: Mapping[str, str],
+        shape: type[RootModel[list[Item]]],
+    ) -> Iterator[Item]:
+        page = "1"
+        for _ in range(_MOST_PAGES):
+            asked = {**query, "per_page": str(_PAGE), "page": page}
+            reply = self._checked(reader.get(self._project + path, asked, self._headers))
+            yield from reply.parse(shape).root
+            page = reply.headers.get("x-next-page", "")
+            if not page.isdecimal():
+                return
+        raise SourceUnreachable(f"{reply.place} has more than {_MOST_PAGES} pages")
+
+    def _checked(self, reply: Reply) -> Reply:
+        if reply.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
+            return reply
+        raise SourceUnreachable(f"{reply.place} answered {reply.status}: {_advice(reply)}")
+
+
+def _advice(reply: Reply) -> str:
+    """Return what to do about an answer; nothing of what the server wrote is shown."""
+    match reply.status:
+        case HTTPStatus.UNAUTHORIZED:
+            return "the token is not valid; is it expired or revoked?"
+        case HTTPStatus.FORBIDDEN:
+            return "the token may not do this; it needs the scope `api` and the role Reporter"
+        case HTTPStatus.NOT_FOUND:
+            return "there is no such project or merge request, or the token may not see it"
+        case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
+            return "it refuses this comment; is the merge request locked?"
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            after = reply.headers.get("retry-after", "")
+            return (
+                f"too many requests; retry in {after} s"
+                if after.isdecimal()
+                else retry_advice(429)
+            )
+        case status:
+            return retry_advice(status)

@@ -1,0 +1,242 @@
+"""`fleet report`: a saved comparison as Markdown, and as the one comment of a merge request."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.gitlab import ADA, TOKEN, FakeGitlab
+from tests.rigs.loopback import Answer
+from tests.rigs.process import Completed, RunFleet
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+
+MOST = 1_000_000
+
+
+@pytest.fixture
+def trial(project: Path) -> Trial:
+    """Return a trial whose merge request removes a pool, and the plan that its job saved."""
+    trial = Trial(project)
+    trial.wait_for("1", big=["2"])
+    (project / "base").mkdir()
+    (project / "fleet.yaml").rename(project / "base/fleet.yaml")
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    code, printed = trial.do("plan", "--json", "--base", "base/fleet.yaml", "--world", WORLD)
+    assert code in (0, 1)
+    (project / "plan.json").write_text(printed[printed.index("{") :], encoding="utf-8")
+    return trial
+
+
+WORLD = "world.json"
+
+
+@pytest.fixture
+def gitlab() -> Iterator[FakeGitlab]:
+    with FakeGitlab(open={3: [], 5: []}) as fake:
+        yield fake
+
+
+def report(run_fleet: RunFleet, gitlab: FakeGitlab, *more: str) -> Completed:
+    arguments = more or ("--merge-request", "3", "plan.json")
+    return run_fleet("report", *arguments, env=gitlab.environment)
+
+
+def saved(trial: Trial) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads((trial.folder / "plan.json").read_text())
+    return plan
+
+
+def keep(trial: Trial, plan: dict[str, Any]) -> None:
+    (trial.folder / "plan.json").write_text(json.dumps(plan))
+
+
+@pytest.mark.usefixtures("trial")
+def test_a_saved_comparison_is_the_markdown_of_its_plan(run_fleet: RunFleet) -> None:
+    planned = run_fleet("plan", "--markdown", "--base", "base/fleet.yaml", "--world", "world.json")
+
+    printed = run_fleet("report", "plan.json")
+
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert _without_age(printed.stdout) == _without_age(planned.stdout)
+
+
+def _without_age(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "Observed" not in line]
+
+
+def test_a_merge_request_gets_one_comment_that_is_updated(
+    trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
+) -> None:
+    gitlab.say(3, "looks good to me")
+
+    added = report(run_fleet, gitlab)
+    (first,) = gitlab.comments(3)
+    plan = saved(trial)
+    keep(trial, plan | {"digests": plan["digests"] | {"config": "c" * 64}})
+    updated = report(run_fleet, gitlab)
+    (second,) = gitlab.comments(3)
+
+    assert (added.returncode, added.stderr, updated.returncode) == (0, "", 0)
+    assert "`big`" in first
+    assert "cccccccccccc" in second
+    assert "cccccccccccc" not in first
+    assert gitlab.comments(3, ADA) == ["looks good to me"]
+    assert gitlab.comments(5) == []
+
+
+def test_a_comment_that_says_the_same_is_left(
+    trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
+) -> None:
+    keep(trial, saved(trial) | {"cadence": None})
+    report(run_fleet, gitlab)
+    before = len(gitlab.asked)
+
+    report(run_fleet, gitlab)
+
+    assert {each.partition(" ")[0] for each in gitlab.asked[before:]} == {"GET"}
+
+
+@pytest.mark.usefixtures("trial")
+def test_somebody_elses_comment_with_the_mark_is_not_touched(
+    run_fleet: RunFleet, gitlab: FakeGitlab
+) -> None:
+    report(run_fleet, gitlab)
+    (own,) = gitlab.comments(3)
+    forged = f"{own.splitlines()[0]}\nPlan: nothing to see"
+    gitlab.open[5] = []
+    gitlab.say(5, forged)
+
+    done = report(run_fleet, gitlab, "--merge-request", "5", "plan.json")
+
+    assert done.returncode == 0
+    assert gitlab.comments(5, ADA) == [forged]
+    assert len(gitlab.comments(5)) == 1
+
+
+def test_each_fleet_of_a_project_has_a_comment_of_its_own(
+    trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
+) -> None:
+    report(run_fleet, gitlab)
+    keep(trial, saved(trial) | {"fleet": "other"})
+
+    report(run_fleet, gitlab)
+
+    assert len(gitlab.comments(3)) == 2
+
+
+@pytest.mark.usefixtures("trial")
+def test_of_two_comments_the_oldest_is_kept(run_fleet: RunFleet, gitlab: FakeGitlab) -> None:
+    report(run_fleet, gitlab)
+    marked = gitlab.open[3][0]
+    gitlab.say(3, marked["body"], marked["author"]["id"])
+
+    report(run_fleet, gitlab)
+
+    assert [each["id"] for each in gitlab.open[3]] == [marked["id"]]
+
+
+def test_a_report_too_long_for_a_comment_is_cut_and_says_so(
+    trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
+) -> None:
+    plan = saved(trial)
+    keep(trial, plan | {"attention": [f"{'word ' * 200}{number}" for number in range(1500)]})
+
+    done = report(run_fleet, gitlab)
+
+    (comment,) = gitlab.comments(3)
+    assert done.returncode == 0
+    assert MOST * 0.9 < len(comment) <= MOST
+    assert comment.count("\n<details>") == comment.count("\n</details>")
+    assert "`plan`" in comment.splitlines()[-1]
+
+
+def test_what_is_printed_is_cut_where_a_forge_takes_less(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    keep(trial, saved(trial) | {"attention": [f"{'word ' * 200}{n}" for n in range(100)]})
+
+    printed = run_fleet("report", "--most", "65536", "plan.json")
+
+    assert printed.returncode == 0
+    assert 60_000 < len(printed.stdout) <= 65_536
+    assert run_fleet("report", "--most", "10", "plan.json").returncode == 2
+
+
+@pytest.mark.usefixtures("trial")
+def test_a_merge_requests_own_pipeline_may_not_report(
+    run_fleet: RunFleet, gitlab: FakeGitlab
+) -> None:
+    environment = gitlab.environment | {"CI_MERGE_REQUEST_IID": "3"}
+
+    done = run_fleet("report", "--merge-request", "3", "plan.json", env=environment)
+
+    assert (done.returncode, gitlab.asked) == (4, [])
+    assert "FLEET_GITLAB_TOKEN" in done.stderr
+
+
+@pytest.mark.usefixtures("trial")
+@pytest.mark.parametrize(
+    ("environment", "code", "told"),
+    [
+        ({"FLEET_GITLAB_TOKEN": ""}, 1, "FLEET_GITLAB_TOKEN"),
+        ({"FLEET_GITLAB_TOKEN": "revoked"}, 1, "401"),
+        ({"CI_PROJECT_ID": ""}, 2, "--project"),
+        ({"CI_PROJECT_ID": "debian/none"}, 1, "404"),
+        ({"CI_API_V4_URL": "http://gitlab.example.org/api/v4"}, 2, "https"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(
+    run_fleet: RunFleet,
+    gitlab: FakeGitlab,
+    environment: dict[str, str],
+    code: int,
+    told: str,
+) -> None:
+    done = run_fleet(
+        *("report", "--merge-request", "3", "plan.json"), env=gitlab.environment | environment
+    )
+
+    assert (done.returncode, done.stdout) == (code, "")
+    assert told in done.stderr
+    assert TOKEN not in done.stderr
+    assert done.stderr.startswith("fleet: error: ")
+
+
+@pytest.mark.usefixtures("trial")
+def test_a_server_that_asks_for_patience_is_told_of(
+    run_fleet: RunFleet, gitlab: FakeGitlab
+) -> None:
+    gitlab.answers.append(Answer(429, b"", {"Retry-After": "30"}))
+
+    done = report(run_fleet, gitlab)
+
+    assert (done.returncode, gitlab.comments(3)) == (1, [])
+    assert "30 s" in done.stderr
+
+
+@pytest.mark.usefixtures("trial")
+def test_open_merge_requests_are_listed(run_fleet: RunFleet, gitlab: FakeGitlab) -> None:
+    done = report(run_fleet, gitlab, "--open-merge-requests")
+
+    assert (done.returncode, done.stdout) == (0, "3\n5\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "fleet-plan-9"}', "\x00", '{"a": ' * 5000]
+)
+def test_a_file_that_is_no_plan_is_named(
+    trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab, text: str
+) -> None:
+    (trial.folder / "plan.json").write_text(text)
+
+    done = report(run_fleet, gitlab)
+
+    assert (done.returncode, done.stdout, gitlab.asked) == (1, "", [])
+    assert done.stderr.startswith("fleet: error: plan.json: ")
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "x", "3/notes", "03"])
+def test_a_merge_request_is_a_number(run_fleet: RunFleet, number: str) -> None:
+    assert run_fleet("report", "--merge-request", number, "plan.json").returncode == 2

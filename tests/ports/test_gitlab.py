@@ -1,0 +1,94 @@
+"""What GitLab's API owes fleet: comments in order, on every page, its own to change."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fleet.errors import SourceUnreachable, WrongUsage
+from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
+from tests.fakes.gitlab import ADA, BOT, TOKEN, FakeGitlab
+from tests.rigs.loopback import Answer, redirect
+
+
+@pytest.fixture
+def server() -> Iterator[FakeGitlab]:
+    with FakeGitlab(open={3: [], 5: []}) as fake:
+        yield fake
+
+
+@pytest.fixture
+def gitlab(server: FakeGitlab) -> Gitlab:
+    return Gitlab(server.url, "debian/fleet", TOKEN)
+
+
+def test_a_token_is_of_one_user(gitlab: Gitlab) -> None:
+    assert gitlab.user() == BOT
+
+
+def test_open_merge_requests_are_listed_by_number(gitlab: Gitlab) -> None:
+    assert gitlab.open_merge_requests() == (3, 5)
+
+
+def test_a_comment_is_added_edited_and_deleted(server: FakeGitlab, gitlab: Gitlab) -> None:
+    note = gitlab.add_comment(3, "one")
+    gitlab.edit_comment(3, note.id, "two")
+
+    assert [each.body for each in gitlab.comments(3, BOT)] == ["two"]
+    assert gitlab.comments(5, BOT) == ()
+
+    gitlab.delete_comment(3, note.id)
+    gitlab.delete_comment(3, note.id)
+
+    assert server.open[3] == []
+
+
+def test_comments_of_every_page_are_found_oldest_first(server: FakeGitlab, gitlab: Gitlab) -> None:
+    for number in range(250):
+        server.say(3, f"{number}", BOT if number in (7, 249) else ADA)
+    server.say(3, "added 1 commit", BOT, system=True)
+
+    assert [each.body for each in gitlab.comments(3, BOT)] == ["7", "249"]
+
+
+def test_a_comment_may_be_as_long_as_gitlab_says(server: FakeGitlab, gitlab: Gitlab) -> None:
+    gitlab.add_comment(3, "x" * MOST_CHARACTERS)
+
+    with pytest.raises(SourceUnreachable):
+        gitlab.add_comment(3, "x" * (MOST_CHARACTERS + 1))
+    assert len(server.open[3]) == 1
+
+
+def test_a_comment_of_somebody_else_cannot_be_edited(server: FakeGitlab, gitlab: Gitlab) -> None:
+    note = server.say(3, "mine")
+
+    with pytest.raises(SourceUnreachable, match="403"):
+        gitlab.edit_comment(3, note, "yours")
+    assert server.comments(3, ADA) == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Answer(401, b"{}"), "401"),
+        (Answer(404, b"{}"), "404"),
+        (Answer(429, b"", {"Retry-After": "17"}), "17 s"),
+        (Answer(502, b"<html>", {"Content-Type": "text/html"}), "502"),
+        (Answer(200, b"<html>", {"Content-Type": "text/html"}), "HTML"),
+        (Answer(200, b'{"id": "x\\u001b"}'), "id"),
+        (redirect("https://elsewhere.example.org/"), "elsewhere.example.org"),
+    ],
+)
+def test_an_answer_that_is_none_says_what_to_do(
+    server: FakeGitlab, gitlab: Gitlab, answer: Answer, told: str
+) -> None:
+    server.answers.append(answer)
+
+    with pytest.raises(SourceUnreachable, match=told) as raised:
+        gitlab.user()
+
+    assert TOKEN not in str(raised.value)
+
+
+def test_a_token_is_not_sent_in_clear() -> None:
+    with pytest.raises(WrongUsage):
+        Gitlab("http://gitlab.example.org/api/v4", "1", TOKEN)
