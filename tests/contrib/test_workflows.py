@@ -1,0 +1,232 @@
+"""The workflows for GitHub and Forgejo: their commands, run on this machine as far as they go."""
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.rigs.loopback import Answer, Loopback, Received
+from tests.rigs.process import ROOT, Completed, clean_environment, fleet_command
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+
+pytestmark = pytest.mark.slow
+
+GITHUB, COMMENT, FORGEJO = (
+    ROOT / "contrib" / name
+    for name in ("github/fleet.yml", "github/fleet-comment.yml", "forgejo/fleet.yml")
+)
+# It answers as GitHub's own program is documented to, and writes down what it was asked.
+GH = r"""#!/usr/bin/env python3
+import json, os, pathlib, shutil, sys
+asked = sys.argv[1:]
+with open(os.environ["GH_ASKED"], "a") as log:
+    log.write(json.dumps(asked) + "\n")
+if asked[:2] == ["run", "list"]:
+    print(77)
+elif asked[:2] == ["run", "download"]:
+    folder = pathlib.Path(asked[asked.index("--dir") + 1] if "--dir" in asked else ".")
+    folder.mkdir(exist_ok=True)
+    for saved in pathlib.Path(os.environ["GH_ARTIFACT"]).iterdir():
+        shutil.copy(saved, folder)
+elif "--paginate" in asked:
+    print(os.environ.get("GH_OWN", ""), end="")
+elif any(each.endswith("/pulls") for each in asked):
+    print(os.environ.get("GH_NUMBER", ""))
+"""
+
+
+def steps(workflow: Path, job: str) -> dict[str, dict[str, Any]]:
+    """Return the steps of a job that have a name."""
+    read = yaml.safe_load(workflow.read_text(encoding="utf-8"))
+    return {step["name"]: step for step in read["jobs"][job]["steps"] if "name" in step}
+
+
+class Runner:
+    """A checkout in which steps are run, with `fleet` on PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "checkout"
+        self.folder.mkdir()
+        programs = folder / "bin"
+        programs.mkdir()
+        self.program("fleet", f'#!/bin/sh\nexec {shlex.join(fleet_command())} "$@"\n')
+        home = clean_environment(folder)
+        self.environment = home | {
+            "PATH": f"{programs}:{home['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "FLEET_FILE": "fleet.yaml",
+            "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+            "GH_ASKED": str(folder / "asked"),
+            "GH_ARTIFACT": str(folder / "artifact"),
+        }
+        (folder / "artifact").mkdir()
+        self._folder = folder
+
+    def program(self, name: str, text: str) -> None:
+        path = self.folder.parent / "bin" / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def run(self, step: Mapping[str, Any], **environment: str) -> Completed:
+        """Run a step as a runner does: bash that ends at the first error."""
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def git(self, *arguments: str) -> None:
+        named = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+        done = subprocess.run(
+            ["git", *named, *arguments], cwd=self.folder, env=self.environment, check=False
+        )
+        assert done.returncode == 0
+
+    def asked(self) -> list[list[str]]:
+        lines = (self._folder / "asked").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    """Return a checkout of a merge whose second parent removes a pool."""
+    runner = Runner(tmp_path)
+    runner.program("gh", GH)
+    trial = Trial(runner.folder)
+    trial.wait_for("1", big=["2"])
+    shutil.copy(runner.folder / "world.json", tmp_path / "artifact")
+    runner.git("init", "--quiet", "--initial-branch", "main")
+    runner.git("add", ".")
+    runner.git("commit", "--quiet", "--message", "base")
+    runner.git("checkout", "--quiet", "-b", "change")
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    runner.git("commit", "--quiet", "--all", "--message", "change")
+    runner.git("checkout", "--quiet", "main")
+    runner.git("merge", "--quiet", "--no-ff", "change")
+    return runner
+
+
+@pytest.mark.parametrize("workflow", [GITHUB, COMMENT, FORGEJO], ids=lambda path: str(path.name))
+def test_no_script_of_a_workflow_holds_what_a_pull_request_chose(workflow: Path) -> None:
+    read = yaml.safe_load(workflow.read_text(encoding="utf-8"))
+
+    scripts = [
+        step["run"] for job in read["jobs"].values() for step in job["steps"] if "run" in step
+    ]
+
+    assert scripts
+    assert [each for each in scripts if "${{" in each] == []
+
+
+def test_the_pull_requests_own_workflow_at_github_has_no_secret() -> None:
+    read = yaml.safe_load(GITHUB.read_text(encoding="utf-8"))
+
+    assert set(read["permissions"].values()) == {"read"}
+    assert "secrets." not in json.dumps(read["jobs"]["plan"])
+    assert "pull_request" in read["jobs"]["plan"]["if"]
+    assert "!= 'pull_request'" in read["jobs"]["observe"]["if"]
+
+
+def test_a_pull_request_at_github_shows_its_plan_in_the_summary(runner: Runner) -> None:
+    made = steps(GITHUB, "plan")
+    # The artifact of the default branch is compressed; that of this test need not be.
+    script = {"run": made["plan"]["run"].replace("world.json.zst", "world.json")}
+
+    fetched = runner.run(made["fetch the observation"], DEFAULT="main")
+    planned = runner.run(script, GITHUB_HEAD_REF="change")
+
+    assert (fetched.returncode, planned.returncode) in ((0, 0), (0, 1)), planned.stderr
+    assert "`big`" in Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text()
+    assert json.loads((runner.folder / "plan.json").read_text())["change"]["pools"]
+    assert ["run", "download", "77", "--name", "world"] in runner.asked()
+
+
+@pytest.mark.parametrize("own", ["", "91\n"], ids=["the first", "again"])
+def test_a_pull_request_at_github_gets_one_comment(
+    runner: Runner, tmp_path: Path, own: str
+) -> None:
+    plan = steps(GITHUB, "plan")["plan"]["run"].replace("world.json.zst", "world.json")
+    runner.run({"run": plan})
+    shutil.copy(runner.folder / "plan.json", tmp_path / "artifact")
+
+    done = runner.run(
+        steps(COMMENT, "comment")["comment"],
+        GH_REPO="debian/fleet",
+        RUN="78",
+        OWNER="ada",
+        BRANCH="$(touch pwned)",
+        GH_NUMBER="5",
+        GH_OWN=own,
+    )
+
+    assert done.returncode == 0, done.stderr
+    *_, last = runner.asked()
+    path = "repos/debian/fleet/issues/" + ("comments/91" if own else "5/comments")
+    assert last[:4] == ["api", "--method", "PATCH" if own else "POST", path]
+    assert (runner.folder / "comment.md").read_text().startswith("<!-- fleet report -->\n")
+    assert not (runner.folder / "pwned").exists()
+
+
+class Forgejo:
+    """The pull request 5 of a project, and its comments."""
+
+    def __init__(self) -> None:
+        self.comments: list[dict[str, Any]] = []
+
+    def answer(self, asked: Received) -> Answer:
+        if asked.headers.get("authorization") != "token made-up":
+            return Answer(401, b"{}")
+        if asked.path.endswith("/pulls"):
+            return Answer(200, b'[{"number": 5}]')
+        body = json.loads(asked.body)["body"] if asked.body else ""
+        if asked.method == "GET":
+            return Answer(200, json.dumps(self.comments).encode())
+        if asked.method == "POST":
+            user = {"login": "fleet-bot"}
+            self.comments.append({"id": len(self.comments) + 1, "user": user, "body": body})
+        else:
+            self.comments[int(asked.path.rpartition("/")[2]) - 1]["body"] = body
+        return Answer(200, b"{}")
+
+
+@pytest.mark.skipif(not shutil.which("jq") or not shutil.which("curl"), reason="no jq or curl")
+def test_a_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Path) -> None:
+    forgejo = Forgejo()
+    forgejo.comments.append({"id": 1, "user": {"login": "ada"}, "body": "<!-- fleet report -->"})
+    step = steps(FORGEJO, "plans")["comment"]
+    runner.git("clone", "--quiet", "--bare", ".", str(tmp_path / "hub.git"))
+    runner.git("--git-dir", str(tmp_path / "hub.git"), "update-ref", "refs/pull/5/head", "change")
+    shutil.copy(runner.folder / "world.json", tmp_path)
+    shutil.rmtree(runner.folder)
+    runner.folder.mkdir()
+    runner.git("init", "--quiet")
+    runner.git("remote", "add", "origin", str(tmp_path / "hub.git"))
+    runner.git("fetch", "--quiet", "origin", "main")
+    (runner.folder / "base").mkdir()
+    assert runner.run({"run": "git archive FETCH_HEAD^1 | tar -x -C base"}).returncode == 0
+    shutil.copy(tmp_path / "world.json", runner.folder)
+
+    with Loopback(forgejo.answer) as server:
+        settings = {
+            "API": f"{server.url}/api/v1/repos/debian/fleet",
+            "TOKEN": "made-up",
+            "USER_NAME": "fleet-bot",
+        }
+        first = runner.run(step, **settings)
+        second = runner.run(step, **settings)
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    theirs, own = forgejo.comments
+    assert theirs["body"] == "<!-- fleet report -->"
+    assert "`big`" in own["body"]
+    assert not (runner.folder / "header").exists()
