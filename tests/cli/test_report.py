@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.fakes.gitlab import ADA, TOKEN, FakeGitlab
+from tests.docs.test_documents import BLOCK, Shell
+from tests.fakes.gitlab import ADA, JOB_TOKEN, TOKEN, FakeGitlab
 from tests.rigs.loopback import Answer
-from tests.rigs.process import Completed, RunFleet
+from tests.rigs.process import ROOT, Completed, RunFleet, fleet_command
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 MOST = 1_000_000
@@ -235,6 +237,24 @@ def test_a_file_that_is_no_plan_is_named(
 
     assert (done.returncode, done.stdout, gitlab.asked) == (1, "", [])
     assert done.stderr.startswith("fleet: error: plan.json: ")
+
+
+@pytest.mark.slow
+def test_the_job_of_the_page_comments_on_each_merge_request_that_has_a_plan(
+    trial: Trial, gitlab: FakeGitlab, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs/how-to/comment-on-merge-requests.md").read_text(encoding="utf-8")
+    (job,) = (yaml.safe_load(m["body"]) for m in BLOCK.finditer(page) if m["file"])
+    gitlab.saved[5] = (trial.folder / "plan.json").read_bytes()
+    (tmp_path / "job").mkdir()
+    shell = Shell(tmp_path / "job", fleet_command())
+    shell.environment |= gitlab.environment | {"CI_JOB_TOKEN": JOB_TOKEN}
+    del shell.environment["CI"]
+
+    printed = shell.run(job["fleet report"]["script"][0])
+
+    assert printed == "merge request !5: comment added\n"
+    assert [len(gitlab.comments(iid)) for iid in (3, 5)] == [0, 1]
 
 
 @pytest.mark.parametrize("number", ["0", "-3", "x", "3/notes", "03"])

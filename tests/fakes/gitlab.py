@@ -15,7 +15,11 @@ BOT, ADA = 40, 7
 TOKEN = "made-up-project-token"
 _NOTES = re.compile(r"/api/v4/projects/debian%2Ffleet/merge_requests/(\d+)/notes(?:/(\d+))?")
 _MERGE_REQUESTS = "/api/v4/projects/debian%2Ffleet/merge_requests"
+_ARTIFACT = re.compile(
+    r"/api/v4/projects/debian/fleet/jobs/artifacts/refs%2Fmerge-requests%2F(\d+)%2Fhead/raw/plan.json"
+)
 _MOST = 1_000_000
+JOB_TOKEN = "made-up-job-token"
 
 
 @dataclass
@@ -24,6 +28,8 @@ class FakeGitlab:
 
     open: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=lambda: {TOKEN: BOT})
+    saved: dict[int, bytes] = field(default_factory=dict)
+    """The artifact plan.json of a merge request's pipeline."""
     locked: bool = False
     answers: list[Answer] = field(default_factory=list)
     """What the next requests are answered, whatever they ask."""
@@ -73,7 +79,8 @@ class FakeGitlab:
     def _answer(self, asked: Received) -> Answer:
         if self.answers:
             return self.answers.pop(0)
-        user = self.tokens.get(asked.headers.get("private-token", ""))
+        job = asked.headers.get("job-token") == JOB_TOKEN
+        user = ADA if job else self.tokens.get(asked.headers.get("private-token", ""))
         if user is None:
             return _json(401, {"message": "401 Unauthorized"})
         if asked.path == "/api/v4/user":
@@ -81,9 +88,16 @@ class FakeGitlab:
         if asked.path == _MERGE_REQUESTS:
             return self._page(asked, [{"iid": iid, "state": "opened"} for iid in self.open])
         found = _NOTES.fullmatch(asked.path)
-        if found is None or int(found[1]) not in self.open:
-            return _json(404, {"message": "404 Not found"})
+        if job or found is None or int(found[1]) not in self.open:
+            return self._artifact(asked)
         return self._notes(asked, int(found[1]), found[2], user)
+
+    def _artifact(self, asked: Received) -> Answer:
+        found = _ARTIFACT.fullmatch(asked.path)
+        if found is None or asked.query != {"job": "fleet plan"}:
+            return _json(404, {"message": "404 Not Found"})
+        saved = self.saved.get(int(found[1]))
+        return Answer(404 if saved is None else 200, saved or b"{}")
 
     def _notes(self, asked: Received, iid: int, note: str | None, user: int) -> Answer:
         if note is None and asked.method == "GET":
