@@ -90,6 +90,10 @@ def find_remedies(
     """
     if is_served(plan, key) or signature_of(plan, key) is None:
         return ()
+    if replans.left <= 0:
+        # Every suggestion is proven by a plan; finding what to try takes long by itself.
+        replans.is_spent = True
+        return ()
     with replans.share(replans.left // 2) as given:
         waits = [
             Remedy(Suggestion(sentence=describe_wait(fleet, wait), wait=wait))

@@ -556,6 +556,9 @@ class Replans:
         """Return the next run, with this one's machines up; None when the limit is reached."""
         name = (run.number + 1, run.of)
         if name not in self._runs:
+            if self.left <= 0:
+                self.is_spent = True
+                return None
             world = next_run(run.fleet, run.world, run.plan)
             plan = self.plan(run.fleet, world)
             if plan is None:
