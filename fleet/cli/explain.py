@@ -2,20 +2,20 @@
 
 import argparse
 
-from fleet.apply.config import Config
 from fleet.apply.decide import Decision, decide
+from fleet.apply.places import all_with_places, with_places
 from fleet.cli.arguments import Parser, add_file, add_json, add_world
 from fleet.errors import FleetError
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import each_request, explain_every, explain_request
-from fleet.explain.values import Everything, ExplainedReason, Explanation, Suggestion
+from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import everything_to_text, explanation_to_text
 from fleet.report.json import value_to_json
 from fleet.report.terminal import clean
-from fleet.schema.findings import Path, nearest
+from fleet.schema.findings import nearest
 
 
 def arguments(parser: Parser) -> None:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     explanation = _explain(decision, args.kind, args.name)
     if explanation is None:
         raise FleetError(_unknown(decision, args.kind, args.name))
-    placed = _with_places(decision.config, explanation)
+    placed = with_places(decision.config, explanation)
     console.out(
         value_to_json(placed) if args.json else explanation_to_text(placed, colour=console.colour)
     )
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _explain_all(args: argparse.Namespace, decision: Decision, console: Console) -> int:
     everything = explain_every(decision.config.fleet, decision.world, decision.plan)
-    placed = _all_with_places(decision.config, everything)
+    placed = all_with_places(decision.config, everything)
     console.out(
         value_to_json(each_request(placed))
         if args.json
@@ -97,58 +97,6 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     known = ", ".join(map(clean, names[:_SHOWN])) + more
     return f"no {waits} {name}{also}; {hint}known: {known}"
-
-
-def _all_with_places(config: Config, everything: Everything) -> Everything:
-    """Return every answer with its lines of fleet.yaml; equal reasons are placed once."""
-    known: dict[tuple[ExplainedReason, ...], tuple[ExplainedReason, ...]] = {}
-    groups = []
-    for group in everything.groups:
-        answers = []
-        for answer in group.requests:
-            if answer.reasons not in known:
-                known[answer.reasons] = tuple(with_place(config, r) for r in answer.reasons)
-            suggestions = _placed_suggestions(config, answer)
-            placed = {"reasons": known[answer.reasons], "suggestions": suggestions}
-            answers.append(answer.model_copy(update=placed))
-        groups.append(group.model_copy(update={"requests": tuple(answers)}))
-    return everything.model_copy(update={"groups": tuple(groups)})
-
-
-def _with_places(config: Config, explanation: Explanation) -> Explanation:
-    reasons = tuple(with_place(config, reason) for reason in explanation.reasons)
-    suggestions = _placed_suggestions(config, explanation)
-    return explanation.model_copy(update={"reasons": reasons, "suggestions": suggestions})
-
-
-def _placed_suggestions(config: Config, explanation: Explanation) -> tuple[Suggestion, ...]:
-    return tuple(
-        suggestion.model_copy(
-            update={
-                "changes": tuple(
-                    change.model_copy(update={"place": place_of(config, change.path)})
-                    for change in suggestion.changes
-                )
-            }
-        )
-        for suggestion in explanation.suggestions
-    )
-
-
-def with_place(config: Config, reason: ExplainedReason) -> ExplainedReason:
-    """Return a reason with the line of fleet.yaml that decides it."""
-    if not reason.path:
-        return reason
-    return reason.model_copy(update={"place": place_of(config, reason.path)})
-
-
-def place_of(config: Config, path: Path) -> str:
-    """Return where a key was written, or that it is a default."""
-    document = config.document
-    written = document.value if isinstance(document.value, dict) else {}
-    if path[0] in written:
-        return document.place(path)
-    return f"{'.'.join(map(str, path))} (default, not set in {document.name})"
 
 
 def _names(decision: Decision, kind: str) -> list[str]:

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import decide, load_world
+from fleet.apply.places import with_place
 from fleet.apply.wire import read_members, read_rules
 from fleet.cli.arguments import Parser, add_json, add_verb, add_world
-from fleet.cli.explain import with_place
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.tags import (
     Subject,

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import product
 
-from fleet.explain.forecast import Forecast, Standing, forecast, workers_of
+from fleet.explain.forecast import Class, Forecast, Standing, forecast, workers_of
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.unblock import find_remedies
 from fleet.explain.values import (
@@ -19,8 +19,8 @@ from fleet.explain.values import (
     PlaceFacts,
     Suggestion,
 )
-from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, find_request, is_served
-from fleet.model.facts import World
+from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, is_served
+from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved, rate
 from fleet.model.prices import bill, find_types, markets_of, tariff_of
@@ -63,7 +63,7 @@ MOST_REPLANS = 100
 BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
-_SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
+SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,30 @@ class Case:
     def forecast(self) -> Forecast:
         """Return when each waiting request is expected to start."""
         return forecast(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def requests(self) -> dict[str, tuple[Request, bool]]:
+        """Return each waiting request by `queue/id`, and whether its queue stored its tags."""
+        return {
+            f"{queue}/{request.id}": (request, reading.demand.stored)
+            for queue, reading in self.world.queues.items()
+            if isinstance(reading.demand, Demand)
+            for request in reading.demand.requests
+        }
+
+    def find(self, key: str) -> tuple[Request, bool] | None:
+        """Return the request of this name; of a group's name `queue/id#n` the group."""
+        return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
+
+    @cached_property
+    def durations(self) -> Durations:
+        """Return how long work is expected to run."""
+        return Durations(self.fleet, self.world)
+
+    @cached_property
+    def images(self) -> dict[str, tuple[ImageVersion, ...]]:
+        """Return the versions that new machines of each pool boot."""
+        return images_by_pool(self.fleet, self.world, self.inventory)
 
     @cached_property
     def inventory(self) -> dict[str, PoolInventory]:
@@ -98,13 +122,20 @@ class Case:
     @cached_property
     def offers(self) -> dict[str, Offer]:
         """Return what the workers of each pool offer, by its name."""
-        images = images_by_pool(self.fleet, self.world, self.inventory)
-        return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
+        return {
+            name: offer_of_pool(self.fleet, name, self.images[name])
+            for name in sorted(self.images)
+        }
 
     @cached_property
     def workers(self) -> tuple[Standing, ...]:
         """Return the workers that take work, or are made by this plan."""
         return tuple(workers_of(self.fleet, self.world, self.plan))
+
+    @cached_property
+    def classes(self) -> frozenset[Class]:
+        """Return what these workers are: those that are alike once."""
+        return frozenset(worker.alike for worker in self.workers)
 
     @cached_property
     def unserved(self) -> dict[str, Unserved]:
@@ -224,7 +255,7 @@ def _without(case: Case, signature: Signature, worker: str) -> str:
 def _request_facts(
     case: Case, signature: Signature, key: str, start: datetime | None
 ) -> Iterator[str]:
-    found = find_request(case.world, key)
+    found = case.find(key)
     if found is not None:
         request, _ = found
         described = " ".join(filter(None, [request.task, request.package, request.scope]))
@@ -307,7 +338,7 @@ def _nothing_found(
 
 def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
     """Yield which rules add tags to a ticket."""
-    found = find_request(case.world, key)
+    found = case.find(key)
     if found is None or not isinstance(case.fleet.queues.get(key.partition("/")[0]), TicketQueue):
         return
     for origin in judge_of(case.fleet, case.world).ask_of(found[0], NOTHING).origins:
@@ -328,8 +359,7 @@ def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> boo
         for name, pool in case.fleet.pools.items()
     )
     return not able and not any(
-        signature.queue in queues and satisfies(ask, offer)
-        for queues, offer, _ in (worker.alike for worker in case.workers)
+        signature.queue in queues and satisfies(ask, offer) for queues, offer, _ in case.classes
     )
 
 
@@ -353,7 +383,7 @@ def reasons_of(
 
 def _of_patience(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
     """Yield for each tag with `otherwise` when the request may run without it."""
-    found = find_request(case.world, key)
+    found = case.find(key)
     since = found[0].pending_since if found else None
     vocabulary = Vocabulary(case.fleet)
     for tag in signature.required:
@@ -499,24 +529,20 @@ def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
 
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:
     """Return each way to make a machine for a request, in the order of fleet.yaml."""
-    found = find_request(case.world, key)
+    found = case.find(key)
     if found is None:
         return ()
-    durations = Durations(case.fleet, case.world)
-    (one, *_) = ordered(signature.queue, found[0], durations.of(signature.queue, found[0]))
-    images = images_by_pool(case.fleet, case.world)
+    (one, *_) = ordered(signature.queue, found[0], case.durations.of(signature.queue, found[0]))
     return tuple(
         place
         for name in signature.pools
         if isinstance(pool := case.fleet.pools.get(name), Pool)
-        for place in _in_pool(case, name, pool, images[name], one)
+        for place in _in_pool(case, name, pool, one)
     )
 
 
-def _in_pool(
-    case: Case, name: str, pool: Pool, images: tuple[ImageVersion, ...], one: Ordered
-) -> Iterator[PlaceFacts]:
-    on_demand = bool(offer_of_pool(case.fleet, name, images).on_demand)
+def _in_pool(case: Case, name: str, pool: Pool, one: Ordered) -> Iterator[PlaceFacts]:
+    on_demand = bool(case.offers[name].on_demand)
     tail = tail_seconds(case.fleet, pool, on_demand=on_demand)
     start = case.world.time + timedelta(seconds=pool.boot.expected)
     for known, market in product(find_types(case.fleet, pool), markets_of(pool)):
@@ -569,11 +595,11 @@ def explain_every(
     Makes at most `most` further plans.
     """
     case, replans = Case(fleet, world, plan), Replans(world, most)
-    apart = [*_apart(case)]
-    searches = sum(verdict not in _SERVED for _, verdict, _ in apart)
+    apart = [*by_outcome(case)]
+    searches = sum(verdict not in SERVED for _, verdict, _ in apart)
     groups = []
     for signature, verdict, keys in apart:
-        waits = verdict not in _SERVED
+        waits = verdict not in SERVED
         with replans.share(_share(replans.left, searches) if waits else 1, most_shown=1) as given:
             answers = tuple(_answers(case, signature, keys, given))
         searches -= waits
@@ -595,7 +621,7 @@ def _share(left: int, searches: int) -> int:
     return max(FEWEST_REPLANS, left // searches) if left >= FEWEST_REPLANS // 2 else 0
 
 
-def _apart(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
+def by_outcome(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
     """Yield the requests of each signature by outcome, served ones first."""
     for signature in case.plan.signatures:
         verdicts = {key: _verdict(case, signature, key) for key in signature.requests}
@@ -619,21 +645,38 @@ def _verdict(case: Case, signature: Signature, key: str) -> str:
 
 
 def _rank(verdict: str) -> int:
-    return _SERVED.index(verdict) if verdict in _SERVED else len(_SERVED)
+    return SERVED.index(verdict) if verdict in SERVED else len(SERVED)
 
 
 def _answers(
     case: Case, signature: Signature, keys: list[str], replans: Replans
 ) -> Iterator[Explanation]:
-    first = explain_one(case, signature, keys[0], replans)
-    if first.next_steps == (ENDED,):
-        steps = (f"to search for a change: `fleet explain request {keys[0]}`",)
-        first = first.model_copy(update={"next_steps": steps})
+    first = without_search(explain_one(case, signature, keys[0], replans))
     yield first
     for key in keys[1:]:
-        line = headline(case, signature, key, never=first.never)
-        update: dict[str, object] = {"name": key, "headline": line, "suggestions": ()}
         start = case.forecast.start_of(key)
-        update |= {"facts": (expectation(case, key, start),), "like": first.name}
-        update["expected"] = start
-        yield first.model_copy(update=update)
+        answer = explain_like(case, signature, key, first)
+        yield answer.model_copy(update={"facts": (expectation(case, key, start),)})
+
+
+def without_search(answer: Explanation) -> Explanation:
+    """Return the answer; where no change was searched for, with the command that does."""
+    if answer.next_steps != (ENDED,):
+        return answer
+    steps = (f"to search for a change: `fleet explain request {answer.name}`",)
+    return answer.model_copy(update={"next_steps": steps})
+
+
+def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
+    """Return the answer about a request of the same signature and outcome as an explained one."""
+    start = case.forecast.start_of(key)
+    return first.model_copy(
+        update={
+            "name": key,
+            "headline": headline(case, signature, key, never=first.never),
+            "facts": tuple(_request_facts(case, signature, key, start)),
+            "expected": start,
+            "suggestions": (),
+            "like": first.name,
+        }
+    )
