@@ -1,4 +1,4 @@
-"""What the status pages show beside a plan: the last days, money, images, failed tries.
+"""What the status pages show beside a plan: why requests wait, the last days, money, images.
 
 All of it is read from the store; a recorded world has what it has, and the rest is unknown.
 """
@@ -7,9 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleet.apply.decide import Decision
+from fleet.apply.places import place_of, with_places
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.explain.history import DAYS, HOLDS, history_of
 from fleet.explain.money import WEEK, RecentCharges, money_of
+from fleet.explain.request import Case
+from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
 from fleet.images.due import DueReport, find_due
 from fleet.images.role import role_digest
@@ -26,10 +29,16 @@ _RECORDED = Unknown(unknown="a recorded world holds no history")
 
 def shown_of(decision: Decision, store: Store | None) -> Shown:
     """Return what the pages show; `store` is None where the world was recorded."""
-    fleet, world, plan = decision.config.fleet, decision.world, decision.plan
+    config, world, plan = decision.config, decision.world, decision.plan
+    fleet = config.fleet
+    waits = waits_of(Case(fleet, world, plan))
+    explained = {key: with_places(config, answer) for key, answer in waits.explained.items()}
+    paths = {group.path for group in waits.groups if group.path}
     shown = Shown(
         plan,
         facts_of_workers(fleet, world),
+        waits=waits._replace(explained=explained),
+        places={path: place_of(config, path) for path in paths},
         history=_RECORDED,
         money=money_of(fleet, world),
         images=image_stories(fleet, world, plan),

@@ -64,6 +64,23 @@ def test_status_writes_pages_into_a_folder_that_it_makes(
     assert "trial-builders-0001" in (site / "-/status/workers/index.html").read_text()
 
 
+def test_the_pages_say_of_a_request_what_explain_does(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for(*(str(number) for number in range(1, 11)))
+
+    shown = run_fleet("status", "--site", "site")
+
+    pages = trial.folder / "site/-/status"
+    own = (pages / "requests/work%2F9/index.html").read_text()
+    queue = (pages / "queue/index.html").read_text()
+    assert shown.returncode == 0
+    assert "raise pools.builders.workers.max from 4 to 5" in own
+    assert re.search(r"see <code>fleet\.yaml:\d+:\d+", own)
+    assert re.search(r"<code>pools\.[a-z]+\.workers\.max, fleet\.yaml:\d+:\d+<", queue)
+    assert '<a href="../../../-/status/requests/work%252F9/index.html">' in queue
+    found = (pages / "requests/index.html").read_text()
+    assert found.count('<th scope="row">work/') == 10
+
+
 @pytest.mark.usefixtures("trial")
 def test_pages_that_cannot_be_written_are_said(run_fleet: RunFleet) -> None:
     failed = run_fleet("status", "--site", "fleet.yaml")

@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from fleet.explain.values import Explanation
+from fleet.explain.waiting import WaitingGroup, WaitingRequest, Waits
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import BaseChange, Work
 from fleet.model.plan import RefusedTag
@@ -76,12 +78,14 @@ def pages(files: dict[str, str]) -> dict[str, SitePage]:
 def test_the_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> None:
     assert sorted(files) == [
         "-/status/images/index.html",
+        "-/status/inactive/index.html",
         "-/status/money/index.html",
         "-/status/pools/arm/index.html",
         "-/status/pools/builders/index.html",
         "-/status/pools/legacy/index.html",
         "-/status/pools/powerful/index.html",
         "-/status/queue/index.html",
+        "-/status/requests/index.html",
         "-/status/workers/builder-01/index.html",
         "-/status/workers/debian-ci-builders-0001/index.html",
         "-/status/workers/debian-ci-builders-0002/index.html",
@@ -142,9 +146,42 @@ def test_workers_show_their_pool_and_link_to_their_page(files: dict[str, str]) -
     assert '<a href="../../../-/status/pools/powerful/index.html">powerful</a>' in page
 
 
-def test_inactive_workers_are_hidden_and_counted(files: dict[str, str]) -> None:
-    assert not any("debian-ci-builders-0009" in text for text in files.values())
-    assert tells(files["-/status/workers/index.html"], "1 inactive worker")
+def test_inactive_workers_are_hidden_behind_a_link(files: dict[str, str]) -> None:
+    page = files["-/status/workers/index.html"]
+
+    holding = [path for path, text in files.items() if "debian-ci-builders-0009" in text]
+
+    assert holding == ["-/status/inactive/index.html"]
+    assert tells(page, "1 inactive worker")
+    assert '<a href="../../../-/status/inactive/index.html">' in page
+
+
+def test_workers_that_do_not_work_come_first_with_the_reason() -> None:
+    broken = a_worker_verdict(worker="w-2", state="disconnected", because="not seen for 3 h")
+
+    page = site(Shown(a_plan(workers=(a_worker_verdict(worker="w-1"), broken))))
+
+    first = re.search(r"<tbody>.*?</tbody>", page["-/status/workers/index.html"], re.DOTALL)
+    assert first is not None
+    assert {word in first[0] for word in (">w-2<", ">disconnected<", "not seen for 3 h")} == {True}
+    assert "w-1" not in first[0]
+
+
+def test_a_long_list_of_workers_takes_several_pages() -> None:
+    names = [f"w-{number:04}" for number in range(600)]
+    workers = tuple(
+        a_worker_verdict(worker=name, pool=f"p-{number // 200}")
+        for number, name in enumerate(names)
+    )
+
+    files = site(Shown(a_plan(workers=workers)))
+
+    sheets = [f"-/status/workers/{folder}index.html" for folder in ("", "~2/")]
+    rows = [re.findall(r'<th scope="row"><a [^>]*>([^<]+)</a>', files[path]) for path in sheets]
+    assert [len(part) for part in rows] == [500, 100]
+    assert [*rows[0], *rows[1]] == names
+    for path in sheets:
+        assert re.findall(r">(\d: p-[^<]+)<", files[path]) == ["1: p-0 to p-2", "2: p-2"]
 
 
 def test_a_worker_page_tells_of_its_pool(files: dict[str, str]) -> None:
@@ -157,7 +194,7 @@ def test_a_worker_page_tells_of_its_pool(files: dict[str, str]) -> None:
 
 
 def test_a_request_is_found_by_its_id(files: dict[str, str]) -> None:
-    assert "<li>debian/10349</li>" in files["-/status/queue/index.html"]
+    assert '<th scope="row">debian/10349</th>' in files["-/status/requests/index.html"]
 
 
 def test_the_json_beside_the_pages_is_that_of_the_command(files: dict[str, str]) -> None:
@@ -310,16 +347,48 @@ def test_changes_of_shared_resources_are_shown() -> None:
     assert json.loads(files["status.json"])["bases"] == [own.model_dump(mode="json")]
 
 
-def test_long_lists_end_with_a_count() -> None:
-    requests = tuple(f"debian/{number}" for number in range(600))
+def test_many_requests_take_several_pages() -> None:
+    ids = tuple(f"debian/{number}" for number in range(2100))
 
-    page = site(Shown(a_plan(signatures=(a_signature(requests=requests),))))[
-        "-/status/queue/index.html"
-    ]
+    files = site(Shown(a_plan(signatures=(a_signature(requests=ids, count=2100),))))
 
-    assert "<li>debian/499</li>" in page
-    assert "<li>debian/500</li>" not in page
-    assert "and 100 more" in page
+    sheets = [f"-/status/requests/{folder}index.html" for folder in ("", "~2/")]
+    rows = [re.findall(r'<th scope="row">([^<]+)<', files[path]) for path in sheets]
+    assert (*rows[0], *rows[1]) == ids
+    assert len(rows[1]) == 100
+    assert ">debian/2000 to debian/2099<" in files[sheets[0]]
+
+
+@pytest.mark.slow
+def test_no_page_of_a_large_fleet_is_a_megabyte() -> None:
+    workers = tuple(
+        a_worker_verdict(worker=f"debian-ci-pool-{n % 40:03}-{n:05}", pool=f"pool-{n % 40:03}")
+        for n in range(5_000)
+    )
+    signatures, groups = [], []
+    for number in range(2_000):
+        ids = tuple(f"debian/{100_000 + 10 * number + n}" for n in range(10))
+        signature = a_signature(id=str(number), requests=ids, count=10)
+        signatures.append(signature)
+        rows = tuple(WaitingRequest(key, ago(minutes=number), None) for key in ids)
+        groups.append(WaitingGroup(signature, "no pool " * 100, False, ("pools",), 3600, rows))
+    explained = {
+        group.requests[0].key: Explanation(
+            kind="request", name=group.requests[0].key, headline=group.verdict
+        )
+        for group in groups[:200]
+    }
+    plan = a_plan(
+        workers=workers,
+        pools=tuple(a_pool_verdict(pool=f"pool-{n:03}") for n in range(40)),
+        signatures=tuple(signatures),
+    )
+
+    files = site(Shown(plan, waits=Waits(tuple(groups), explained)))
+
+    sizes = {path: len(text.encode()) for path, text in files.items() if path.endswith(".html")}
+    assert {path: size for path, size in sizes.items() if size >= 1_000_000} == {}
+    assert len(sizes) > 5_200
 
 
 def test_the_same_plan_gives_the_same_site() -> None:

@@ -13,6 +13,7 @@ from fleet.report.site.links import (
     MONEY,
     OVERVIEW,
     QUEUE,
+    REQUESTS,
     WORKERS,
     Place,
     link,
@@ -23,7 +24,7 @@ from fleet.report.site.machines import pools, workers
 from fleet.report.site.money import money
 from fleet.report.site.overview import overview
 from fleet.report.site.pages import MOST_LISTED, Page, Shown
-from fleet.report.site.queue import queue
+from fleet.report.site.queue import queue, requests
 from fleet.report.site.templates import environment
 
 __all__ = ["PARTS", "Part", "Shown", "link", "path_part", "path_parts", "site"]
@@ -43,6 +44,7 @@ PARTS = (
     Part(overview, "Overview", OVERVIEW),
     Part(workers, "Workers", f"{WORKERS}/index.html"),
     Part(queue, "Waiting", f"{QUEUE}/index.html"),
+    Part(requests, "Find a request", f"{REQUESTS}/index.html"),
     Part(money, "Money", MONEY),
     Part(images, "Images", IMAGES),
     Part(pools),

@@ -6,7 +6,7 @@ may be.
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -15,33 +15,37 @@ from fleet.report.status import Status
 
 OVERVIEW = "index.html"
 WORKERS = "-/status/workers"
+INACTIVE = "-/status/inactive"
 POOLS = "-/status/pools"
 QUEUE = "-/status/queue"
 MONEY = "-/status/money/index.html"
 IMAGES = "-/status/images/index.html"
+REQUESTS = "-/status/requests"
 _LONGEST = 120
 _TAKEN = frozenset({".", "..", "index.html"})
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where each worker and pool has its page."""
+    """Where each worker, pool and explained request has its page."""
 
     workers: Mapping[tuple[str, str], str]
     pools: Mapping[str, str]
+    requests: Mapping[str, str]
 
     def of_worker(self, worker: WorkerVerdict) -> str:
         """Return the path of a worker's own page."""
         return self.workers[_key(worker)]
 
 
-def addresses_of(status: Status) -> Addresses:
-    """Return where the pages of a status are."""
+def addresses_of(status: Status, requests: Iterable[str] = ()) -> Addresses:
+    """Return where the pages of a status, and of the requests that have one, are."""
     workers = path_parts([_key(worker) for worker in status.workers])
     pools = path_parts([(pool.pool, "") for pool in status.pools])
     return Addresses(
         workers={key: f"{WORKERS}/{part}/index.html" for key, part in workers.items()},
         pools={name: f"{POOLS}/{part}/index.html" for (name, _), part in pools.items()},
+        requests={key: f"{REQUESTS}/{path_part(key)}/index.html" for key in requests},
     )
 
 
@@ -68,6 +72,11 @@ class Place:
     def to_pool(self, name: str) -> str | None:
         """Return the link to a pool's page; None where the pool has none."""
         path = self._addresses.pools.get(name)
+        return self.to(path) if path else None
+
+    def to_request(self, key: str) -> str | None:
+        """Return the link to a request's own page; None where it has none."""
+        path = self._addresses.requests.get(key)
         return self.to(path) if path else None
 
     def is_at(self, path: str) -> bool:

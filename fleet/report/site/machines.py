@@ -1,25 +1,53 @@
 """The list of workers, and a page for each worker and pool."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fleet.model.facts import Attempt, Unknown
 from fleet.report import words
 from fleet.report.site.history import Past, past_of
-from fleet.report.site.links import WORKERS
+from fleet.report.site.links import INACTIVE, WORKERS
 from fleet.report.site.money import budget_row
-from fleet.report.site.pages import Page, Shown
+from fleet.report.site.pages import MOST_LISTED, Page, Shown
+from fleet.report.site.templates import BROKEN
 from fleet.report.site.versions import ImageStory
-from fleet.report.status import PoolStatus
+from fleet.report.status import PoolStatus, WorkerStatus
+
+
+class Sheet(NamedTuple):
+    """One page of a long list: where it is, and which pools it is about."""
+
+    path: str
+    pools: str
 
 
 def workers(shown: Shown) -> Iterator[Page]:
-    """Yield the list of workers, and a page for each of them."""
-    yield Page(f"{WORKERS}/index.html", "workers.html")
+    """Yield the list of workers, which may take several pages, and a page for each of them."""
+    listed = shown.status.workers
+    parts = [listed[n : n + MOST_LISTED] for n in range(0, len(listed), MOST_LISTED)] or [()]
+    sheets = [_sheet(number, part) for number, part in enumerate(parts, 1)]
+    shared = {
+        "sheets": sheets,
+        "counts": Counter(map(words.state, listed)).most_common(),
+        "broken": [worker for worker in listed if worker.state in BROKEN],
+    }
+    for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
+        yield Page(sheet.path, "workers.html", {**shared, "workers": part, "number": number})
     pools = {pool.pool: pool for pool in shown.status.pools}
-    for worker in shown.status.workers:
+    for worker in listed:
         values = {"worker": worker, "pool": pools.get(worker.pool)}
         yield Page(shown.addresses.of_worker(worker), "worker.html", values)
+    exists = (each for each in shown.plan.workers if each.inactive and each.verdict != "create")
+    inactive = sorted(exists, key=lambda each: (each.pool, each.worker))
+    yield Page(f"{INACTIVE}/index.html", "inactive.html", {"inactive": inactive})
+
+
+def _sheet(number: int, part: Sequence[WorkerStatus]) -> Sheet:
+    # No worker has a page of this name: see path_part.
+    folder = WORKERS if number == 1 else f"{WORKERS}/~{number}"
+    pools = dict.fromkeys((part[0].pool, part[-1].pool)) if part else ()
+    return Sheet(f"{folder}/index.html", " to ".join(pools))
 
 
 def pools(shown: Shown) -> Iterator[Page]:

@@ -8,11 +8,13 @@ from types import MappingProxyType
 from fleet.explain.history import History
 from fleet.explain.money import Money
 from fleet.explain.values import WorkerFacts
+from fleet.explain.waiting import Waits
 from fleet.model.facts import Attempt, Unknown
 from fleet.model.plan import Plan
 from fleet.report.site.links import Addresses, addresses_of
 from fleet.report.site.versions import ImageStory
 from fleet.report.status import Status, status_of
+from fleet.schema.findings import Path
 
 MOST_LISTED = 500
 _NOT_READ = Unknown(unknown="it was not read")
@@ -30,6 +32,10 @@ class Shown:
     images: tuple[ImageStory, ...] | Unknown = _NOT_READ
     attempts: tuple[Attempt, ...] = ()
     """The latest tries to make machines, the oldest first."""
+    waits: Waits = field(default_factory=Waits)
+    """What waits and why; without groups: not asked."""
+    places: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Where the keys that decide stand."""
 
     @cached_property
     def status(self) -> Status:
@@ -38,8 +44,8 @@ class Shown:
 
     @cached_property
     def addresses(self) -> Addresses:
-        """Return where each worker and pool has its page."""
-        return addresses_of(self.status)
+        """Return where each worker, pool and explained request has its page."""
+        return addresses_of(self.status, self.waits.explained)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,129 @@
-"""The page of what waits."""
+"""What waits and why: by outcome, a page for each explained request, and every request by id."""
 
+import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from fleet.report.site.links import QUEUE
-from fleet.report.site.pages import Page, Shown
+from fleet.explain.waiting import WaitingGroup
+from fleet.report import words
+from fleet.report.answers import place_of
+from fleet.report.site.links import QUEUE, REQUESTS
+from fleet.report.site.pages import MOST_LISTED, Page, Shown
+
+_MOST_GROUPS = 300
+_MOST_LONG = 50
+_MOST_ON_SHEET = 2_000
+_MOST_LETTERS = 120
 
 
 def queue(shown: Shown) -> Iterator[Page]:
-    """Yield the page of what waits."""
-    del shown
-    yield Page(f"{QUEUE}/index.html", "queue.html")
+    """Yield the page of what waits, by outcome."""
+    groups, now = shown.waits.groups, shown.plan.time
+    late = [
+        (request, group)
+        for group in groups
+        for request in group.requests
+        if group.is_long(request, now)
+    ]
+    late.sort(key=lambda each: (each[0].since, each[0].key))
+    values = {
+        "groups": groups[:_MOST_GROUPS],
+        "more": groups[_MOST_GROUPS:],
+        "late": late[:_MOST_LONG],
+        "later": len(late[_MOST_LONG:]),
+        "places": {group.path: _place(shown, group) for group in groups[:_MOST_GROUPS]},
+        "start_of": format_starts,
+    }
+    yield Page(f"{QUEUE}/index.html", "queue.html", values)
+
+
+def _place(shown: Shown, group: WaitingGroup) -> str:
+    """Return the key that decides, and where it stands."""
+    key, place = words.place(group.path), shown.places.get(group.path, "")
+    if not place:
+        return key
+    return place if place.startswith(key) else f"{key}, {place}"
+
+
+def format_starts(group: WaitingGroup) -> str:
+    """Return when the requests of a group are expected to start."""
+    starts = group.starts
+    if not starts:
+        return words.UNKNOWN
+    span = f"{starts[0]:%Y-%m-%d %H:%M}"
+    if starts[-1] - starts[0] and f"{starts[-1]:%Y-%m-%d %H:%M}" != span:
+        span += f" to {starts[-1]:%Y-%m-%d %H:%M}"
+    missing = f", {group.unknown_starts:,} unknown" if group.unknown_starts else ""
+    return f"{span} UTC{missing}"
+
+
+class Row(NamedTuple):
+    """One request in the list of all."""
+
+    key: str
+    like: str
+    """The request whose page explains it; empty where none does."""
+    waits: str
+    start: str
+    why: str
+
+
+class Sheet(NamedTuple):
+    """One page of the list of requests: where it is, and its first and last id."""
+
+    path: str
+    span: str
+
+
+def requests(shown: Shown) -> Iterator[Page]:
+    """Yield every request by id, on several pages where they are many, and the explained ones."""
+    rows = sorted(_rows(shown), key=lambda row: _by_number(row.key))
+    parts = [rows[n : n + _MOST_ON_SHEET] for n in range(0, len(rows), _MOST_ON_SHEET)] or [[]]
+    sheets = [_sheet(number, part) for number, part in enumerate(parts, 1)]
+    for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
+        values = {"rows": part, "sheets": sheets, "number": number}
+        yield Page(sheet.path, "requests.html", values)
+    found = {each.key: (group, each) for group in shown.waits.groups for each in group.requests}
+    for key, answer in shown.waits.explained.items():
+        group, request = found[key]
+        alike = [each.key for each in group.requests[: MOST_LISTED + 1] if each.key != key]
+        values = {
+            "answer": answer,
+            "group": group,
+            "request": request,
+            "is_long": group.is_long(request, shown.plan.time),
+            "alike": alike[:MOST_LISTED],
+            "others": len(group.requests) - 1,
+            "place_of": place_of,
+        }
+        yield Page(shown.addresses.requests[key], "request.html", values)
+
+
+def _rows(shown: Shown) -> Iterator[Row]:
+    now, explained = shown.plan.time, shown.waits.explained
+    if not shown.waits.groups:
+        for entry in shown.status.waiting:
+            because = _cut("; ".join(entry.because))
+            yield from (Row(key, "", "-", words.UNKNOWN, because) for key in entry.requests)
+    for group in shown.waits.groups:
+        first, why = group.requests[0].key, _cut(group.verdict)
+        like = first if first in explained else ""
+        for each in group.requests:
+            start = words.time(each.start) if each.start else words.UNKNOWN
+            own = each.key if each.key in explained else like
+            yield Row(each.key, own, words.since(each.since, now), start, why)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
+
+
+def _by_number(key: str) -> list[tuple[int, str]]:
+    parts = re.split(r"([0-9]{1,18})", key)
+    return [(int(part), "") if n % 2 else (-1, part) for n, part in enumerate(parts)]
+
+
+def _sheet(number: int, part: list[Row]) -> Sheet:
+    # No request has a page of this name: see path_part.
+    folder = REQUESTS if number == 1 else f"{REQUESTS}/~{number}"
+    return Sheet(f"{folder}/index.html", f"{part[0].key} to {part[-1].key}" if part else "")

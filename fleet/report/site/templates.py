@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from fleet.explain.tags import WORDS
 from fleet.report import words
 from fleet.report.site.links import IMAGES
 from fleet.report.terminal import clean
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from fleet.report.status import PoolStatus
 
 
+BROKEN = frozenset(
+    {"deaf", "disconnected", "failed", "stopped", "never-registered", "unrecorded", "missing"}
+)
+"""States of workers that should work and cannot."""
+_SHAPES = frozenset({"busy", "idle", "starting", "draining"})
+
+
 def environment() -> Environment:
     """Return the templates; what they name and nobody gave is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,6 +30,7 @@ def environment() -> Environment:
     found = Environment(
         loader=PackageLoader("fleet.report", "templates"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -46,6 +55,7 @@ def environment() -> Environment:
         cents=_cents,
         share=_share,
         images_page=IMAGES,
+        enforcer=WORDS,
     )
     return found
 
@@ -67,9 +77,9 @@ def _visible(value: object) -> object:
 
 def _look(state: str) -> str:
     """Return the class that a state is shown with; what is seldom and harmless has none."""
-    if state in ("disconnected", "failed", "never-registered", "unrecorded", "missing", "unknown"):
+    if state in BROKEN or state == words.UNKNOWN:
         return "wrong"
-    return state if state in ("busy", "idle", "starting", "draining") else "plain"
+    return state if state in _SHAPES else "plain"
 
 
 def _bar(pool: PoolStatus) -> tuple[tuple[str, float, float], ...]:

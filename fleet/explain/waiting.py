@@ -1,0 +1,148 @@
+"""What waits: by outcome, since when, and with the answer about those that wait longest."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from fleet.explain.request import (
+    MOST_REPLANS,
+    SERVED,
+    Case,
+    by_outcome,
+    explain_like,
+    explain_one,
+    without_search,
+)
+from fleet.explain.values import Explanation
+from fleet.explain.what_if import FEWEST_REPLANS, Replans
+from fleet.model.plan import Signature
+from fleet.schema.findings import Path
+from fleet.schema.model import Fleet, Pool
+
+MOST_EXPLAINED = 200
+LONG_SECONDS = 3600
+"""A request waits long after this, where no pool that fits has a `target_wait`."""
+_MOST_WORK = 5_000
+"""Requests and workers that all plans of the searches may be about together: a second or two."""
+
+
+class WaitingRequest(NamedTuple):
+    """One request: since when it waits, and when it is expected to start."""
+
+    key: str
+    since: datetime | None
+    start: datetime | None
+
+
+class WaitingGroup(NamedTuple):
+    """Requests of one signature with the same outcome, in the order of service."""
+
+    signature: Signature
+    verdict: str
+    """Their outcome in words."""
+    is_served: bool
+    """They have a worker, or one that is being created."""
+    path: Path
+    """The key of fleet.yaml that decides; empty where none does."""
+    long_seconds: int
+    """They wait long after so many seconds: `target_wait`, or an hour."""
+    requests: tuple[WaitingRequest, ...]
+
+    @property
+    def since(self) -> datetime | None:
+        """Return since when the oldest waits; None where that is unknown."""
+        return min((r.since for r in self.requests if r.since is not None), default=None)
+
+    @property
+    def starts(self) -> list[datetime]:
+        """Return the expected starts that are known, the first one first."""
+        return sorted(r.start for r in self.requests if r.start is not None)
+
+    @property
+    def unknown_starts(self) -> int:
+        """Return of how many the expected start is unknown."""
+        return sum(r.start is None for r in self.requests)
+
+    def is_long(self, request: WaitingRequest, now: datetime) -> bool:
+        """Say whether a request waits longer than it should."""
+        return request.since is not None and now - request.since > timedelta(
+            seconds=self.long_seconds
+        )
+
+
+class Waits(NamedTuple):
+    """All that waits, and the answers about some of it."""
+
+    groups: tuple[WaitingGroup, ...] = ()
+    """Those without a worker first, then by priority and number."""
+    explained: Mapping[str, Explanation] = {}
+    """By request: the first of each group without a worker, and those that wait longest."""
+
+
+def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> Waits:
+    """Return what waits; at most so many requests are explained, half of them for their group."""
+    groups = sorted(
+        (_group(case, *each) for each in by_outcome(case)),
+        key=lambda g: (g.is_served, -g.signature.priority, -len(g.requests)),
+    )
+    unserved = [group for group in groups if not group.is_served]
+    explained = dict(_firsts(case, unserved[: most // 2]))
+    longest = sorted(
+        (request.since, group.signature.id, request.key, number)
+        for number, group in enumerate(groups)
+        for request in group.requests
+        if request.since is not None and request.key not in explained
+    )
+    for _, _, key, number in longest[: most - len(explained)]:
+        group = groups[number]
+        first = explained.get(group.requests[0].key) if not group.is_served else None
+        if first is not None:
+            explained[key] = explain_like(case, group.signature, key, first)
+        else:
+            explained[key] = explain_one(case, group.signature, key, _no_plans(case))
+    return Waits(tuple(groups), explained)
+
+
+def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> WaitingGroup:
+    unserved = case.unserved.get(keys[0])
+    requests = ((key, case.find(key)) for key in keys)
+    return WaitingGroup(
+        signature=signature,
+        verdict=verdict,
+        is_served=verdict in SERVED,
+        path=next(iter(unserved.paths), ()) if unserved else (),
+        long_seconds=_target(case.fleet, signature),
+        requests=tuple(
+            WaitingRequest(key, found[0].pending_since if found else None, _start(case, key))
+            for key, found in requests
+        ),
+    )
+
+
+def _start(case: Case, key: str) -> datetime | None:
+    return case.forecast.start_of(key)
+
+
+def _target(fleet: Fleet, signature: Signature) -> int:
+    """Return after how many seconds a request waits long."""
+    pools = (fleet.pools.get(name) for name in signature.pools)
+    targets = (pool.target_wait for pool in pools if isinstance(pool, Pool))
+    return min((target for target in targets if target is not None), default=LONG_SECONDS)
+
+
+def _firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
+    """Yield the answer about the first of each group, with suggestions as far as time allows."""
+    size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
+    replans = Replans(case.world, MOST_REPLANS)
+    replans.left = min(replans.left, _MOST_WORK // (size + 1))
+    for number, group in enumerate(groups):
+        fair = max(FEWEST_REPLANS, replans.left // (len(groups) - number))
+        with replans.share(fair, most_shown=2) as given:
+            key = group.requests[0].key
+            yield key, without_search(explain_one(case, group.signature, key, given))
+
+
+def _no_plans(case: Case) -> Replans:
+    replans = Replans(case.world)
+    replans.left = 0
+    return replans

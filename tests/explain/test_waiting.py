@@ -1,0 +1,58 @@
+"""What waits, by outcome; those that wait longest are explained."""
+
+from fleet.explain.request import Case
+from fleet.explain.waiting import Waits, waits_of
+from fleet.guard import guard
+from fleet.model.facts import Request, World
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
+
+
+def waits(fleet: Fleet, *requests: Request, most: int = 200) -> Waits:
+    world: World = a_sim_world(requests=requests)
+    return waits_of(Case(fleet, world, guard(fleet, reconcile(fleet, world))), most=most)
+
+
+def test_those_without_a_machine_come_first_with_the_key_that_decides() -> None:
+    found = waits(a_sim_fleet(), *(a_request(id=str(n)) for n in range(1, 6)))
+
+    waiting, served = found.groups
+    assert [len(group.requests) for group in found.groups] == [2, 3]
+    assert (waiting.is_served, served.is_served) == (False, True)
+    assert waiting.path == ("pools", "builders", "workers", "max")
+    assert waiting.unknown_starts == 2
+
+
+def test_every_request_is_explained_as_the_command_does_where_they_are_few() -> None:
+    found = waits(a_sim_fleet(), *(a_request(id=str(n)) for n in range(1, 6)))
+
+    assert sorted(found.explained) == [f"debian/{n}" for n in range(1, 6)]
+    first, other = found.explained["debian/4"], found.explained["debian/5"]
+    (change,) = first.suggestions[0].changes
+    assert (change.path, change.new) == (("pools", "builders", "workers", "max"), "4")
+    assert (other.name, other.like, other.suggestions) == ("debian/5", "debian/4", ())
+    assert other.reasons == first.reasons
+
+
+def test_of_many_requests_those_that_wait_longest_are_explained() -> None:
+    requests = [a_request(id=str(n), pending_since=ago(minutes=100 - n)) for n in range(60)]
+
+    found = waits(a_sim_fleet(), *requests, most=6)
+
+    assert found.explained.keys() == {f"debian/{n}" for n in range(6)}
+    assert found.groups[0].since == ago(minutes=97)
+
+
+def test_a_request_is_late_after_the_target_of_its_pools_or_an_hour() -> None:
+    request = a_request(pending_since=ago(minutes=40))
+    patient = a_sim_fleet(pools={"builders": a_pool(provider="desk", target_wait="50m")})
+    hasty = a_sim_fleet(pools={"builders": a_pool(provider="desk", target_wait="30m")})
+    now = a_sim_world().time
+
+    late = {}
+    for name, fleet in {"none": a_sim_fleet(), "50m": patient, "30m": hasty}.items():
+        (group,) = waits(fleet, request).groups
+        late[name] = (group.long_seconds, group.is_long(group.requests[0], now))
+
+    assert late == {"none": (3600, False), "50m": (3000, False), "30m": (1800, True)}
