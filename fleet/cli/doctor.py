@@ -17,10 +17,12 @@ from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import SecretMissing
+from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
 from fleet.explain.request import Case
 from fleet.model.doctor import Finding
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
+from fleet.queues.gitlab import Gitlab
 from fleet.report.answers import diagnosis_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import (
@@ -67,7 +69,10 @@ def _asked(config: Config, file: str) -> Asked:
             for name, queue in fleet.queues.items()
             if isinstance(queue, DebusineQueue)
         },
-        further={"fleet": _versions} | dict(_databases(fleet, secrets)) | dict(_tools(fleet)),
+        further={"fleet": _versions}
+        | dict(_databases(fleet, secrets))
+        | dict(_tools(fleet))
+        | {"GitLab, variables": partial(_gitlab, fleet, Path(file).resolve().parent)},
         lock=store.lock_holder,
         unchecked=dict(_unchecked(fleet, file)),
     )
@@ -119,6 +124,23 @@ def _pulumi() -> Sequence[Finding]:
     from fleet.engines.pulumi_backends import find_cli
 
     return (Finding(about="Pulumi, version", result="ok", said=f"{find_cli()} fits"),)
+
+
+def _gitlab(fleet: Fleet, folder: Path) -> Sequence[Finding]:
+    """Look at the project that the environment names, or say why not.
+
+    Neither the environment nor a file in `folder`, that of fleet.yaml, speaks of GitLab: nothing.
+    """
+    names = (TOKEN, "CI_API_V4_URL", "CI_PROJECT_ID")
+    token, api, project = (os.environ.get(name, "").strip() for name in names)
+    if token and api and project:
+        return tuple(judge_gitlab(fleet, Gitlab(api, project, token).settings()))
+    places = (folder, *folder.parents)
+    if not (token or api or any((place / ".gitlab-ci.yml").is_file() for place in places)):
+        return ()
+    missing = ", ".join(name for name in names if not os.environ.get(name, "").strip())
+    said = f"not looked at; set {missing} (docs/how-to/run-in-gitlab.md)"
+    return (unchecked_gitlab(said),)
 
 
 def _program(project: str) -> Sequence[Finding]:

@@ -48,6 +48,28 @@ class Summary(Value):
     )
 
 
+class CiVariable(Value):
+    """Who gets a variable of a GitLab project; its value is not kept."""
+
+    name: str
+    protected: bool = Field(description="Only jobs of protected branches and tags have it.")
+    masked: bool = Field(description="Logs do not show its value.")
+    scope: str = Field(description="The environments whose jobs have it; `*`: every job.")
+
+
+class CiProject(Value):
+    """What a GitLab project says of itself, as far as its variables depend on it."""
+
+    default_branch: str
+    configuration: str = Field(description="`FILE`, or `FILE@PROJECT`.")
+    protected_branches: tuple[str, ...] = Field(description="Names; `*` stands for any text.")
+    opens_to_merge_requests: bool | None = Field(
+        description="Whether pipelines of merge requests between protected branches get "
+        "Protected variables; None: this GitLab does not say."
+    )
+    variables: tuple[CiVariable, ...]
+
+
 class Wait(Value):
     """How long requests of one queue and architecture wait."""
 

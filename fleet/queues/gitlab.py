@@ -1,6 +1,7 @@
-"""Ask GitLab's API what fleet needs of a project: its merge requests and fleet's own comments.
+"""Ask GitLab's API what fleet needs of a project: its merge requests, comments and settings.
 
-Only comments of the token's own user are changed. Redirects are not followed, so the token reaches
+Only comments of the token's own user are changed. Values of variables, which GitLab answers too,
+are dropped where its answer is parsed. Redirects are not followed, so the token reaches
 only the server that was named (`fleet.queues.http`).
 """
 
@@ -12,12 +13,15 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from fleet.errors import SourceUnreachable, WrongUsage
+from fleet.model.doctor import CiProject, CiVariable
 from fleet.queues.http import Body, Change, Limits, Reader, Reply, retry_advice
 
 MOST_CHARACTERS = 1_000_000
 """What GitLab takes as one comment."""
 _PAGE = 100
 _MOST_PAGES = 200
+_COMMENTS = "the scope `api` and the role Reporter"
+_SETTINGS = "the scope `read_api` and the role Maintainer"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -44,6 +48,23 @@ class MergeRequest(_Answer):
     """A merge request, by its number in the project."""
 
     iid: int
+
+
+class _Variable(_Answer):
+    key: str
+    protected: bool
+    masked: bool
+    environment_scope: str
+
+
+class _Branch(_Answer):
+    name: str
+
+
+class _Project(_Answer):
+    default_branch: str | None
+    ci_config_path: str | None = None
+    protect_merge_request_pipelines: bool | None = None
 
 
 Item = TypeVar("Item", bound=BaseModel)
@@ -93,6 +114,34 @@ class Gitlab:
         """Delete a comment; one that is gone is fine."""
         self._change("DELETE", f"{self._notes(merge_request)}/{note}", None, gone=True)
 
+    def settings(self) -> CiProject:
+        """Return who gets the project's variables, and what else decides that."""
+        with self._reader() as reader:
+            variables = tuple(
+                CiVariable(
+                    name=each.key,
+                    protected=each.protected,
+                    masked=each.masked,
+                    scope=each.environment_scope,
+                )
+                for each in self._pages(
+                    reader, "/variables", {}, RootModel[list[_Variable]], needs=_SETTINGS
+                )
+            )
+            branches = self._pages(
+                reader, "/protected_branches", {}, RootModel[list[_Branch]], needs=_SETTINGS
+            )
+            names = tuple(each.name for each in branches)
+            reply = reader.get(self._project, {}, self._headers)
+            project = self._checked(reply, needs=_SETTINGS).parse(_Project)
+        return CiProject(
+            default_branch=project.default_branch or "",
+            configuration=project.ci_config_path or ".gitlab-ci.yml",
+            protected_branches=names,
+            opens_to_merge_requests=project.protect_merge_request_pipelines,
+            variables=variables,
+        )
+
     def _notes(self, merge_request: int) -> str:
         return f"/merge_requests/{merge_request}/notes"
 
@@ -112,30 +161,33 @@ class Gitlab:
         path: str,
         query: Mapping[str, str],
         shape: type[RootModel[list[Item]]],
+        *,
+        needs: str = _COMMENTS,
     ) -> Iterator[Item]:
         page = "1"
         for _ in range(_MOST_PAGES):
             asked = {**query, "per_page": str(_PAGE), "page": page}
-            reply = self._checked(reader.get(self._project + path, asked, self._headers))
+            reply = reader.get(self._project + path, asked, self._headers)
+            reply = self._checked(reply, needs=needs)
             yield from reply.parse(shape).root
             page = reply.headers.get("x-next-page", "")
             if not page.isdecimal():
                 return
         raise SourceUnreachable(f"{reply.place} has more than {_MOST_PAGES} pages")
 
-    def _checked(self, reply: Reply) -> Reply:
+    def _checked(self, reply: Reply, *, needs: str = _COMMENTS) -> Reply:
         if reply.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
             return reply
-        raise SourceUnreachable(f"{reply.place} answered {reply.status}: {_advice(reply)}")
+        raise SourceUnreachable(f"{reply.place} answered {reply.status}: {_advice(reply, needs)}")
 
 
-def _advice(reply: Reply) -> str:
+def _advice(reply: Reply, needs: str) -> str:
     """Return what to do about an answer; nothing of what the server wrote is shown."""
     match reply.status:
         case HTTPStatus.UNAUTHORIZED:
             return "the token is not valid; is it expired or revoked?"
         case HTTPStatus.FORBIDDEN:
-            return "the token may not do this; it needs the scope `api` and the role Reporter"
+            return f"the token may not do this; it needs {needs}"
         case HTTPStatus.NOT_FOUND:
             return "there is no such project or merge request, or the token may not see it"
         case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:

@@ -1,6 +1,7 @@
-"""A GitLab that is written by hand: the comments of one project's merge requests, on loopback.
+"""A GitLab that is written by hand: comments, variables and settings of one project, on loopback.
 
-Shapes and words as GitLab's REST API documents them (version 4: notes, merge requests, user).
+Shapes and words as GitLab's REST API documents them (version 4: notes, merge requests, user,
+project-level variables, protected branches, projects).
 """
 
 import itertools
@@ -12,9 +13,10 @@ from typing import Any, Self
 from tests.rigs.loopback import Answer, Loopback, Received
 
 BOT, ADA = 40, 7
-TOKEN = "made-up-project-token"
+TOKEN, MAINTAINERS = "made-up-project-token", "made-up-maintainers-token"
+VALUE = "canary-value-of-a-variable"
+_PROJECT = "/api/v4/projects/debian%2Ffleet"
 _NOTES = re.compile(r"/api/v4/projects/debian%2Ffleet/merge_requests/(\d+)/notes(?:/(\d+))?")
-_MERGE_REQUESTS = "/api/v4/projects/debian%2Ffleet/merge_requests"
 _ARTIFACT = re.compile(
     r"/api/v4/projects/debian/fleet/jobs/artifacts/refs%2Fmerge-requests%2F(\d+)%2Fhead/raw/plan.json"
 )
@@ -27,9 +29,12 @@ class FakeGitlab:
     """Merge requests by number, each with its comments."""
 
     open: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=lambda: {TOKEN: BOT})
     saved: dict[int, bytes] = field(default_factory=dict)
     """The artifact plan.json of a merge request's pipeline."""
+    variables: list[dict[str, Any]] = field(default_factory=list)
+    protected: list[str] = field(default_factory=lambda: ["main"])
+    settings: dict[str, Any] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=lambda: {TOKEN: BOT, MAINTAINERS: ADA})
     locked: bool = False
     answers: list[Answer] = field(default_factory=list)
     """What the next requests are answered, whatever they ask."""
@@ -43,6 +48,11 @@ class FakeGitlab:
             "CI_API_V4_URL": self.url,
             "CI_PROJECT_ID": "debian/fleet",
             "FLEET_GITLAB_TOKEN": TOKEN,
+        }
+        self.doctors_environment = {
+            "CI_API_V4_URL": self.url,
+            "CI_PROJECT_ID": "debian/fleet",
+            "FLEET_GITLAB_MAINTAINER_TOKEN": MAINTAINERS,
         }
         return self
 
@@ -85,8 +95,8 @@ class FakeGitlab:
             return _json(401, {"message": "401 Unauthorized"})
         if asked.path == "/api/v4/user":
             return _json(200, {"id": user, "username": "project_1_bot", "bot": True})
-        if asked.path == _MERGE_REQUESTS:
-            return self._page(asked, [{"iid": iid, "state": "opened"} for iid in self.open])
+        if not job and _PROJECT in (asked.path, asked.path.rpartition("/")[0]):
+            return self._project(asked, user)
         found = _NOTES.fullmatch(asked.path)
         if job or found is None or int(found[1]) not in self.open:
             return self._artifact(asked)
@@ -98,6 +108,21 @@ class FakeGitlab:
             return _json(404, {"message": "404 Not Found"})
         saved = self.saved.get(int(found[1]))
         return Answer(404 if saved is None else 200, saved or b"{}")
+
+    def _project(self, asked: Received, user: int) -> Answer:
+        branches = [{"id": number, "name": name} for number, name in enumerate(self.protected)]
+        match asked.path.removeprefix(_PROJECT):
+            case "":
+                known = {"id": 7, "default_branch": "main", "ci_config_path": None}
+                return _json(200, {**known, **self.settings})
+            case "/merge_requests":
+                return self._page(asked, [{"iid": iid, "state": "opened"} for iid in self.open])
+            case "/variables" if user == ADA:
+                return self._page(asked, self.variables)
+            case "/protected_branches" if user == ADA:
+                return self._page(asked, branches)
+            case _:
+                return _json(403, {"message": "403 Forbidden"})
 
     def _notes(self, asked: Received, iid: int, note: str | None, user: int) -> Answer:
         if note is None and asked.method == "GET":
@@ -129,6 +154,23 @@ class FakeGitlab:
         shown = items[(page - 1) * size : page * size]
         following = str(page + 1) if page * size < len(items) else ""
         return _json(200, shown, {"X-Next-Page": following, "X-Page": str(page)})
+
+
+def a_variable(
+    name: str, *, protected: bool = True, masked: bool = True, scope: str = "plan"
+) -> dict[str, Any]:
+    """Return a variable as GitLab answers it, its value too."""
+    return {
+        "variable_type": "env_var",
+        "key": name,
+        "value": VALUE,
+        "protected": protected,
+        "masked": masked,
+        "hidden": False,
+        "raw": False,
+        "environment_scope": scope,
+        "description": None,
+    }
 
 
 def _json(status: int, value: object, headers: dict[str, str] | None = None) -> Answer:

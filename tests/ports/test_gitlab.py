@@ -1,4 +1,4 @@
-"""What GitLab's API owes fleet: comments in order, on every page, its own to change."""
+"""What GitLab's API owes fleet: comments in order, on every page, its own to change; settings."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 
 from fleet.errors import SourceUnreachable, WrongUsage
 from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
-from tests.fakes.gitlab import ADA, BOT, TOKEN, FakeGitlab
+from tests.fakes.gitlab import ADA, BOT, MAINTAINERS, TOKEN, VALUE, FakeGitlab, a_variable
 from tests.rigs.loopback import Answer, redirect
 
 
@@ -92,3 +92,21 @@ def test_an_answer_that_is_none_says_what_to_do(
 def test_a_token_is_not_sent_in_clear() -> None:
     with pytest.raises(WrongUsage):
         Gitlab("http://gitlab.example.org/api/v4", "1", TOKEN)
+
+
+def test_all_variables_are_told_with_who_gets_them_and_no_value(server: FakeGitlab) -> None:
+    server.variables = [a_variable(f"V{number}", masked=False) for number in range(250)]
+
+    told = Gitlab(server.url, "debian/fleet", MAINTAINERS).settings()
+
+    assert [each.name for each in told.variables] == [f"V{number}" for number in range(250)]
+    found = {(each.protected, each.masked, each.scope) for each in told.variables}
+    assert found == {(True, False, "plan")}
+    assert (told.default_branch, told.protected_branches) == ("main", ("main",))
+    assert (told.configuration, told.opens_to_merge_requests) == (".gitlab-ci.yml", None)
+    assert VALUE not in repr(told)
+
+
+def test_settings_are_for_maintainers(gitlab: Gitlab) -> None:
+    with pytest.raises(SourceUnreachable, match="Maintainer"):
+        gitlab.settings()

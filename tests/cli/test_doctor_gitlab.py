@@ -1,0 +1,163 @@
+"""`fleet doctor` asks GitLab who gets the variables of fleet, and repeats none of their values."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.builders.sentences import tells
+from tests.fakes.gitlab import MAINTAINERS, VALUE, FakeGitlab, a_variable
+from tests.rigs.loopback import Answer, html
+from tests.rigs.process import Completed, RunFleet
+
+NAMED = """\
+fleet: ci
+state: {backend: file, passphrase: {env: FLEET_PASSPHRASE}}
+providers:
+  cloud: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}
+queues:
+  debian:
+    kind: debusine
+    url: 'http://127.0.0.1:9'
+    scopes: [debian]
+    token: {command: [vault, read], environment: [VAULT_TOKEN]}
+"""
+NAMES = ("FLEET_PASSPHRASE", "HCLOUD_TOKEN", "VAULT_TOKEN")
+
+
+@pytest.fixture
+def folder(project: Path) -> Path:
+    (project / "fleet.yaml").write_text(NAMED)
+    return project
+
+
+def results(said: Completed) -> dict[str, str]:
+    """Return what was found of GitLab, by what it is about."""
+    found = json.loads(said.stdout)["findings"]
+    begin = "GitLab, "
+    return {
+        f["about"].removeprefix(begin): f["result"] for f in found if f["about"].startswith(begin)
+    }
+
+
+@pytest.mark.usefixtures("folder")
+def test_variables_that_are_protected_scoped_and_masked_are_in_order(run_fleet: RunFleet) -> None:
+    variables = [*map(a_variable, NAMES), a_variable("HCLOUD_TOKEN", scope="fleet")]
+    settings = {
+        "ci_config_path": "fleet.gitlab-ci.yml@debian/ci",
+        "protect_merge_request_pipelines": False,
+    }
+    with FakeGitlab(variables=variables, settings=settings) as gitlab:
+        said = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
+
+    assert results(said) == {
+        **{f"variable {name}": "ok" for name in NAMES},
+        "default branch": "ok",
+        "merge requests": "ok",
+        "configuration": "ok",
+    }
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_variable_that_others_get_is_wrong_and_one_of_others_is_not_looked_at(
+    run_fleet: RunFleet,
+) -> None:
+    variables = [
+        a_variable("FLEET_PASSPHRASE", protected=False),
+        a_variable("HCLOUD_TOKEN", scope="*"),
+        a_variable("VAULT_TOKEN", masked=False, scope="plan\x1b[2J"),
+        a_variable("DEPLOY_DOCS", protected=False, scope="*"),
+    ]
+    with FakeGitlab(variables=variables) as gitlab:
+        as_text = run_fleet("doctor", env=gitlab.doctors_environment)
+        as_json = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
+
+    assert as_json.returncode == 1
+    found = results(as_json)
+    assert found["variable FLEET_PASSPHRASE"] == "wrong"
+    assert found["variable HCLOUD_TOKEN"] == "wrong"
+    assert found["variable VAULT_TOKEN"] == "notice"
+    assert "variable DEPLOY_DOCS" not in found
+    assert tells(as_text.stdout, "x GitLab", "FLEET_PASSPHRASE", "state.passphrase")
+    assert "\x1b" not in as_text.stdout
+    for said in (as_text, as_json):
+        assert VALUE not in said.stdout + said.stderr
+        assert MAINTAINERS not in said.stdout + said.stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_settings_that_weaken_it_are_said(run_fleet: RunFleet) -> None:
+    open_to_all = {"protect_merge_request_pipelines": True}
+    with FakeGitlab(protected=["release/*"], settings=open_to_all) as gitlab:
+        said = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
+
+    assert results(said) == {
+        **{f"variable {name}": "unchecked" for name in NAMES},
+        "default branch": "wrong",
+        "merge requests": "notice",
+        "configuration": "notice",
+    }
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_older_gitlab_does_not_tell_all_of_it(run_fleet: RunFleet) -> None:
+    with FakeGitlab(protected=["m*n"]) as gitlab:
+        said = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
+
+    assert results(said)["default branch"] == "ok"
+    assert results(said)["merge requests"] == "unchecked"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "missing", ["FLEET_GITLAB_MAINTAINER_TOKEN", "CI_API_V4_URL", "CI_PROJECT_ID"]
+)
+def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(
+    run_fleet: RunFleet, missing: str
+) -> None:
+    with FakeGitlab() as gitlab:
+        environment = gitlab.doctors_environment
+        del environment[missing]
+        said = run_fleet("doctor", "--json", env=environment)
+
+    (finding,) = (f for f in json.loads(said.stdout)["findings"] if "GitLab" in f["about"])
+    assert finding["result"] == "unchecked"
+    assert missing in finding["said"]
+    assert gitlab.asked == []
+
+
+def test_a_repository_with_jobs_of_gitlab_hears_that_they_are_not_checked(
+    folder: Path, run_fleet: RunFleet
+) -> None:
+    silent = run_fleet("doctor", "--json")
+    (folder / ".gitlab-ci.yml").write_text("")
+
+    said = run_fleet("doctor", "--json")
+
+    assert "GitLab" not in silent.stdout
+    assert results(said) == {"variables": "unchecked"}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(401, b"{}"), "401"),
+        (Answer(403, b"{}"), "Maintainer"),
+        (Answer(404, b"{}"), "404"),
+        (Answer(500, b""), "500"),
+        (html(), "HTML"),
+        (Answer(200, b'[{"key": "A", "value": "%s"}]' % VALUE.encode()), "unexpected answer"),
+    ],
+)
+def test_a_gitlab_that_does_not_tell_is_wrong_and_not_in_order(
+    run_fleet: RunFleet, answer: Answer, words: str
+) -> None:
+    with FakeGitlab(answers=[answer]) as gitlab:
+        said = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
+
+    assert said.returncode == 1
+    (finding,) = (f for f in json.loads(said.stdout)["findings"] if "GitLab" in f["about"])
+    assert finding["result"] == "wrong"
+    assert words in finding["said"]
+    assert VALUE not in said.stdout + said.stderr
