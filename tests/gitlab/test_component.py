@@ -237,12 +237,18 @@ def test_jobs_with_an_environment_take_no_cache(
     assert [name for name in holding if found[name].get("cache") != []] == []
 
 
-def test_every_artifact_says_who_may_read_it(own_lines: Machines) -> None:
+def test_artifacts_say_who_reads_them_and_no_variable_changes_a_job(
+    own_lines: Machines,
+) -> None:
     found = own_lines.expanded(*SCHEDULE)
 
     access = {
         name: job["artifacts"].get("access") for name, job in found.items() if "artifacts" in job
     }
+    # What a person sets for one pipeline changes neither image nor file nor command.
+    assert set(re.findall(r"\$FLEET_\w+", str(found))) == {"$FLEET_WORLD", "$FLEET_IMAGES"}
+    image = {"name": "registry.example.org/debian/fleet@sha256:DIGEST"}
+    assert [n for n, job in found.items() if "script" in job and job["image"] != image] == []
     named = ("fleet plan", "fleet observe", "fleet images due", "pages")
     assert access == {"fleet validate": "all"} | dict.fromkeys(named, "developer")
 
