@@ -5,6 +5,7 @@ may be started (`fleet.state.confined`): it waits for its task, and has no secre
 no time without end (`fleet.apply.policy_runner`).
 """
 
+import glob
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from fleet.apply.policy_runner import ABSENT, Means, Task
 from fleet.errors import FleetError
-from fleet.model.policies import PolicyFile
+from fleet.model.policies import Failure, PolicyFile, PolicyTest
 from fleet.report.terminal import clean
 from fleet.schema.findings import Finding, Span
 from fleet.schema.source import Document
@@ -30,6 +31,7 @@ FOLDER = "policies"
 SECONDS = 60
 _STARTING = 30
 """How long the process may take beside that: to start, and to end."""
+_MOST_BYTES = 1_000_000
 _FAILED, _BROKEN = "failed-policy", "broken-policy"
 
 
@@ -56,19 +58,19 @@ class PolicyProcess:
             out, err = self._process.communicate(task.model_dump_json(), seconds + _STARTING)
         except subprocess.TimeoutExpired:
             raise FleetError(f"policies did not end within {seconds + _STARTING:.0f} s") from None
-        lines = [json.loads(line) for line in out.splitlines()]
-        if lines == [{"absent": ABSENT}]:
+        lines = out.splitlines()
+        if lines == [json.dumps({"absent": ABSENT})]:
             raise FleetError(
                 f"policies need {ABSENT}, which is not installed: "
                 "pip install 'fleet-reconciler[policies]'"
             )
-        if len(lines) != len(names) + 1:
+        if len(lines) != len(names) + 1 or not out.endswith("\n"):
             last = err.strip().splitlines()[-1:] or [f"status {self._process.returncode}"]
             raise FleetError(f"policies could not be run: {last[0]}")
         means, *results = lines
-        found = [PolicyFile.model_validate(each) for each in results]
+        found = [PolicyFile.model_validate_json(each) for each in results]
         named = [each.model_copy(update={"file": names[each.file]}) for each in found]
-        return Ran(tuple(named), Means.model_validate(means))
+        return Ran(tuple(named), Means.model_validate_json(means))
 
 
 @contextmanager
@@ -101,17 +103,28 @@ def policy_process() -> Iterator[PolicyProcess]:
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def find_policies(folder: str) -> tuple[str, ...]:
-    """Return the policies of a folder; those that begin with `_`, and conftest.py, are none.
+def find_policies(folder: str) -> dict[str, PolicyFile | None]:
+    """Return the policies of a folder; those that cannot be read with what that comes to.
 
-    Raises FileUnreadable for a link that leads out of the folder.
+    Files that begin with `_`, and conftest.py, are none.
     """
-    names = LocalFiles(within=folder).glob(join(folder, "*.py"))
-    return tuple(
-        name
-        for name in names
-        if not basename(name).startswith("_") and basename(name) != "conftest.py"
-    )
+    names = sorted(glob.glob(join(glob.escape(folder), "*.py")))  # noqa: PTH207 - as written
+    return {name: _unreadable(name, folder) for name in names if _is_policy(basename(name))}
+
+
+def _is_policy(name: str) -> bool:
+    return not name.startswith("_") and name != "conftest.py"
+
+
+def _unreadable(name: str, folder: str) -> PolicyFile | None:
+    """Return what comes of a pipe, a device, a link that leads elsewhere; None of a file."""
+    try:
+        LocalFiles(within=folder).read(name, _MOST_BYTES)
+    except FleetError as error:
+        failure = Failure(message=str(error).removeprefix(f"{name}: "))
+        test = PolicyTest(name="import", outcome="broken", failures=(failure,))
+        return PolicyFile(file=name, tests=(test,))
+    return None
 
 
 def find_failures(files: Sequence[PolicyFile], document: Document) -> Iterator[Finding]:

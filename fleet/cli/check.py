@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     folder = args.policies or join(dirname(args.file), FOLDER)
     if args.policies and not Path(folder).is_dir():
         raise WrongUsage(f"--policies {folder}: there is no such folder")
-    names = find_policies(folder)
+    found = find_policies(folder)
     decision = decide(args, console)
     base = load_base(args.base, decision.plan.fleet) if args.base else None
     change = None if base is None else compare_with(base, decision, console)
@@ -72,7 +72,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
         "plan": plan_to_json(decision.plan, change),
         "world": decision.world.model_dump_json(),
     }
-    files = _run(args.process, names, given, console) if names else ()
+    names = [name for name, broken in found.items() if broken is None]
+    ran = _run(args.process, names, given, console) if names else ()
+    judged = {each.file: each for each in (*ran, *filter(None, found.values()))}
+    files = [judged[name] for name in found]
     document = decision.config.document
     findings = in_order(find_failures(files, document), args.file)
     if args.gitlab_code_quality:
@@ -86,7 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         if findings:
             console.out(to_text(findings, document, colour=console.colour) + "\n")
-        summary = policies_to_summary(files) if names else f"no policy in {folder}/"
+        summary = policies_to_summary(files) if files else f"no policy in {folder}/"
         console.out(summary)
     return 1 if findings else 0
 

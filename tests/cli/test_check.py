@@ -1,12 +1,20 @@
 """`fleet check`: a fleet's own policies, each failing one a finding with its place."""
 
 import json
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from fleet.apply.policies import Ran
+from fleet.apply.policy_runner import Means
+from fleet.cli import check
+from fleet.cli.console import TerminalConsole
+from fleet.cli.main import build_parser
+from fleet.model.policies import PolicyFile
 from tests.builders.sentences import tells
 from tests.rigs.process import Completed, RunFleet, unwrapped
 
@@ -234,6 +242,48 @@ def test_a_policy_that_one_test_changes_is_whole_for_the_next(
     ran = run_fleet("check", "--world", "world.json")
 
     assert ran.returncode == 0, ran.stdout
+
+
+def test_what_is_no_file_of_the_folder_is_a_finding_and_others_are_judged(
+    policed: Path, run_fleet: RunFleet
+) -> None:
+    os.mkfifo(policed / "policies/pipe.py")
+    (policed / "policies/link.py").symlink_to("/etc/passwd")
+    (policed / "policies/device.py").symlink_to("/dev/zero")
+    (policed / "policies/nowhere.py").symlink_to("absent")
+    (policed / "policies/large.py").write_text("#" * 1_000_001)
+    (policed / "policies/folder.py").mkdir()
+
+    ran = run_fleet("check", "--world", "world.json", "--json")
+
+    broken = {place[0] for place in places(ran) if place[2] == "broken-policy"}
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert broken == {
+        f"policies/{name}.py" for name in ("device", "folder", "large", "link", "nowhere", "pipe")
+    }
+    assert len(places(ran)) == len(broken) + 3
+
+
+class NoKernel:
+    """A process that runs policies where the kernel lends no hand."""
+
+    def run(self, files: Sequence[str], *_: object) -> Ran:
+        return Ran(
+            tuple(PolicyFile(file=each) for each in files), Means(network=False, files=True)
+        )
+
+
+def test_where_the_kernel_lends_no_hand_it_is_said(
+    policed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(policed)
+    args = build_parser("check").parse_args(["check", "--world", "world.json"])
+    args.process = NoKernel()
+
+    code = check.run(args, TerminalConsole())
+
+    assert code == 0
+    assert "namespaces" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from fleet.apply.policies import find_failures, policy_process
+from fleet.apply.policies import PolicyProcess, find_failures, policy_process
+from fleet.errors import FleetError
 from fleet.model.policies import PolicyFile
 from fleet.schema.source import Document
 from tests.rigs.process import clean_environment
@@ -194,6 +195,36 @@ def test_hostile_words_of_a_policy_are_written_out() -> None:
     (finding,) = find_failures([file], document)
 
     assert finding.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("sys.modules['pytest'] = None; runner.main()", "[policies]"),
+        ("os.kill(os.getpid(), 9)", "-9"),
+        ("print('{}'); sys.exit('no room left')", "no room left"),
+        ("sys.stdout.write('{\\n{')", "status 0"),
+    ],
+)
+def test_a_process_that_cannot_run_policies_says_why(
+    tmp_path: Path, program: str, told: str
+) -> None:
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-I", "-c"),
+            f"import os, sys, fleet.apply.policy_runner as runner; sys.stdin.read(0); {program}",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    with process, pytest.raises(FleetError) as raised:
+        PolicyProcess(process).run([str(tmp_path / "good.py")], GIVEN)
+
+    assert told in str(raised.value)
 
 
 def _without_help_of_the_kernel(means: Mapping[str, bool], folder: Path) -> list[dict[str, Any]]:
