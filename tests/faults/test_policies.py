@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -227,24 +226,18 @@ def test_a_process_that_cannot_run_policies_says_why(
     assert told in str(raised.value)
 
 
-def _without_help_of_the_kernel(means: Mapping[str, bool], folder: Path) -> list[dict[str, Any]]:
-    """Run the policies of a folder in a process to which the kernel lends no hand."""
-    program = f"""
-import fleet.apply.policy_runner as runner
-runner.leave_network = lambda: {means["network"]}
-runner.give_up_files = lambda: {means["files"]}
-runner.main()
-"""
+def _run_with(changes: str, folder: Path) -> list[dict[str, Any]]:
+    """Run the policies of a folder in a process in which something keeps them in no more."""
+    program = f"import fleet.apply.policy_runner as runner\n{changes}\nrunner.main()\n"
     files = sorted(map(str, folder.glob("*.py")))
-    task = json.dumps({"files": files, "given": GIVEN, "seconds": 20})
     done = subprocess.run(
         [sys.executable, "-I", "-c", program],
-        input=task,
+        input=json.dumps({"files": files, "given": GIVEN, "seconds": 40}),
         text=True,
         capture_output=True,
         env=clean_environment(folder),
         check=True,
-        timeout=60,
+        timeout=90,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -255,12 +248,38 @@ def test_where_the_kernel_lends_no_hand_python_refuses_alone(tmp_path: Path) -> 
     )
     (tmp_path / "all.py").write_text(does, encoding="utf-8")
 
-    means, ran = _without_help_of_the_kernel({"network": False, "files": False}, tmp_path)
+    without = "runner.leave_network = runner.give_up_files = lambda: False"
+    means, ran = _run_with(without, tmp_path)
 
     assert means == {"network": False, "files": False}
     assert {test["outcome"] for test in ran["tests"]} == {"broken"}
     assert len(ran["tests"]) == len(CONFINED)
     assert all("refused: " in t["failures"][0]["message"] for t in ran["tests"])
+
+
+def test_the_kernel_alone_keeps_in_what_goes_round_python(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        tried = {
+            "writes": f"open({str(tmp_path / 'written')!r}, 'w')",
+            "removes": f"os.remove({str(tmp_path / 'policies/all.py')!r})",
+            "starts": "subprocess.run(['/bin/true'])",
+            "connects": f"socket.create_connection(('127.0.0.1', {listening.getsockname()[1]}))",
+            "kills": f"os.kill({os.getpid()}, 0)",
+            "looks": f"open('/proc/{os.getpid()}/environ').read()",
+        }
+        does = "".join(f"def test_{name}():\n    {code}\n" for name, code in tried.items())
+        text = f"import os, socket, subprocess\n{does}"
+        (tmp_path / "policies/all.py").write_text(text, encoding="utf-8")
+
+        means, ran = _run_with("runner.confine = lambda *_: None", tmp_path / "policies")
+
+    if not all(means.values()):
+        pytest.skip(f"NOT TESTED: this kernel lends no hand: {means}")
+    errors = {test["name"]: test["failures"][0]["message"] for test in ran["tests"]}
+    assert errors.keys() == {f"test_{name}" for name in tried}
+    assert not (tmp_path / "written").exists()
+    assert all("Error: [Errno " in each for each in errors.values()), errors
 
 
 def test_nothing_of_a_policy_outlives_the_check(tmp_path: Path) -> None:
