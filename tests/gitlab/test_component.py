@@ -266,6 +266,27 @@ def test_an_input_that_is_no_name_makes_no_pipeline(own_lines: Machines, wrong: 
     assert wrong.partition(":")[0] in listed.stdout + listed.stderr
 
 
+def test_the_image_of_the_page_has_fleet_of_one_commit(tmp_path: Path, home: Path) -> None:
+    # Its commands, without a container: in a folder, from this repository.
+    (tmp_path / "bin").mkdir()
+    own = Checkout(ROOT, home, ROOT.as_uri())
+    script = files_of_the_page()["Containerfile"].replace("\nRUN ", "\n").partition("\n")[2]
+    for old, new in {
+        f"{BASE}/debian/fleet.git": ROOT.as_uri(),
+        "COMMIT": own.git("rev-parse", "HEAD"),
+        "/opt": str(tmp_path),
+        "/usr/local": str(tmp_path),
+    }.items():
+        assert old in script
+        script = script.replace(old, new)
+
+    made = run_process("sh", "-ec", script, cwd=tmp_path, env=own.environment(), timeout=1800)
+    asked = run_process(tmp_path / "bin/fleet", "--version", cwd=tmp_path, env=own.environment())
+
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert asked.stdout.startswith("fleet "), asked.stderr
+
+
 def test_this_project_runs_the_same_jobs() -> None:
     own = (ROOT / ".gitlab-ci.yml").read_text(encoding="utf-8")
 
