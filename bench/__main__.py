@@ -9,7 +9,7 @@ import sys
 from bench.report import Report
 
 NAMES = (
-    *("startup", "tags", "reconcile", "debusine", "stacks", "apply", "tickets", "images"),
+    *("startup", "tags", "reconcile", "debusine", "stacks", "apply", "tickets", "images", "pages"),
     "contrib",
 )
 

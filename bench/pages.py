@@ -1,0 +1,91 @@
+"""Measure the status pages of a large fleet: 5,000 workers in 100 pools, 20,000 requests wait.
+
+`past_s`: what runs saw in a week, one sample in ten minutes, folded for each pool and the fleet.
+`money_s`: a month's charges of 3,000 payers, grouped and projected. `site_s`: every page of it.
+`largest_*_mb`: the largest page, and the largest of those that tell of the past.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from time import perf_counter
+
+from bench.report import Report
+from bench.worlds import SCOPES, Size, scene_of, world_of
+from fleet.explain.history import history_of
+from fleet.explain.money import RecentCharges, money_of
+from fleet.guard import guard
+from fleet.model.facts import Charge, Ledger
+from fleet.model.history import Figures, Sample
+from fleet.model.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.report.site import Shown, site
+
+SIZE = Size(20_000, 2_000, 100, 5_000)
+PAYERS = 3_000
+STEP = timedelta(minutes=10)
+WEEK = timedelta(days=7)
+OF_THE_PAST = ("index.html", "-/status/pools/", "-/status/money/", "-/status/images/")
+
+
+def measure() -> Report:
+    """Return seconds and megabytes; the pages are to take ten seconds, and 1 MB each."""
+    scene = scene_of(SIZE)
+    charges = tuple(_charges(list(scene.fleet.pools)))
+    ledger = Ledger(charged_until=scene.time, charges=charges)
+    world = world_of(scene).model_copy(update={"ledger": ledger})
+    plan = guard(scene.fleet, reconcile(scene.fleet, world))
+    samples = tuple(_samples(plan))
+    began = perf_counter()
+    history = history_of(scene.fleet, plan, samples)
+    folded = perf_counter()
+    money = money_of(scene.fleet, world, RecentCharges(plan.time - WEEK, plan.time, charges))
+    added = perf_counter()
+    files = site(Shown(plan, history=history, money=money))
+    ended = perf_counter()
+    pages = {
+        path: len(text.encode()) / 1e6 for path, text in files.items() if path[-5:] == ".html"
+    }
+    return Report(
+        name="pages",
+        figures={
+            "past_s": folded - began,
+            "money_s": added - folded,
+            "site_s": ended - added,
+            "largest_page_mb": max(pages.values()),
+            "largest_of_the_past_mb": max(
+                size for path, size in pages.items() if path.startswith(OF_THE_PAST)
+            ),
+        },
+        ratios={"all_of_ten_seconds": (ended - began) / 10},
+        targets={
+            "all_of_ten_seconds": 1,
+            "largest_page_mb": 1,
+            "largest_of_the_past_mb": 1,
+        },
+    )
+
+
+def _charges(pools: list[str]) -> Iterator[Charge]:
+    for nth in range(PAYERS):
+        money = Decimal(1 + nth % 97) / 7
+        yield Charge(
+            pool=pools[nth % len(pools)],
+            scope=SCOPES[nth % len(SCOPES)],
+            team=f"team{nth % 500}",
+            owner=f"owner{nth}",
+            seconds=(60, 3600, 36000),
+            money=(money / 100, money / 10, money),
+        )
+
+
+def _samples(plan: Plan) -> Iterator[Sample]:
+    """Yield a week of samples in which figures change with each, as they hardly ever do."""
+    for nth in range(WEEK // STEP, -1, -1):
+        pools = {
+            pool.pool: Figures(
+                nth % (1 + pool.max), (nth + number) % 7, nth % 3, 0, nth % 40, 10**8 * (nth % 50)
+            )
+            for number, pool in enumerate(plan.pools)
+        }
+        yield Sample(at=plan.time - nth * STEP, fleet=next(iter(pools.values())), pools=pools)
