@@ -1,8 +1,8 @@
 """The list of workers, and a page for each worker and pool."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from fleet.model.facts import Attempt, Unknown
 from fleet.report import words
@@ -53,15 +53,19 @@ def _sheet(number: int, part: Sequence[WorkerStatus]) -> Sheet:
 def pools(shown: Shown) -> Iterator[Page]:
     """Yield a page for each pool."""
     status = shown.status
+    workers = _by_pool(status.workers, lambda worker: (worker.pool,))
+    changes = _by_pool(shown.plan.actions, lambda action: (action.pool,))
+    waiting = _by_pool(status.waiting, lambda entry: entry.pools)
     for pool in status.pools:
+        fitting = waiting.get(pool.pool, [])
         values = {
             "pool": pool,
-            "workers": [worker for worker in status.workers if worker.pool == pool.pool],
-            "changes": [action for action in shown.plan.actions if action.pool == pool.pool],
-            "fitting": [entry for entry in status.waiting if pool.pool in entry.pools],
+            "workers": workers.get(pool.pool, []),
+            "changes": changes.get(pool.pool, []),
+            "fitting": fitting,
             "past": _past(shown, pool),
             "no_past": shown.history.unknown if isinstance(shown.history, Unknown) else "",
-            "binding": tuple(_binding(shown, pool.pool)),
+            "binding": tuple(_binding(shown, pool.pool, {entry.signature for entry in fitting})),
             "budgets": [
                 budget_row(each, None if isinstance(shown.money, Unknown) else shown.money)
                 for each in shown.plan.budgets
@@ -71,6 +75,17 @@ def pools(shown: Shown) -> Iterator[Page]:
             "failures": _failures(shown, pool.pool),
         }
         yield Page(shown.addresses.pools[pool.pool], "pool.html", values)
+
+
+_T = TypeVar("_T")
+
+
+def _by_pool(things: Iterable[_T], pools_of: Callable[[_T], Iterable[str]]) -> dict[str, list[_T]]:
+    found: dict[str, list[_T]] = {}
+    for thing in things:
+        for pool in pools_of(thing):
+            found.setdefault(pool, []).append(thing)
+    return found
 
 
 def _past(shown: Shown, pool: PoolStatus) -> Past | None:
@@ -89,9 +104,11 @@ class Binding(NamedTuple):
     """How many wait because of it; 0: it is not about requests."""
 
 
-def _binding(shown: Shown, pool: str) -> Iterator[Binding]:
-    """Yield what binds a pool: what holds requests back from it, then what guards keep back."""
-    fitting = {each.id for each in shown.plan.signatures if pool in each.pools}
+def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Binding]:
+    """Yield what binds a pool: what holds requests back from it, then what guards keep back.
+
+    `fitting` are the signatures that it fits.
+    """
     held: dict[tuple[str, str], int] = {}
     for unserved in shown.plan.unserved:
         own = [(each.because, each.path) for each in unserved.blocked if each.pool == pool]
