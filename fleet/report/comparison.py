@@ -169,7 +169,7 @@ def _machines(verdict: Verdict) -> str:
     counts = (("create", verdict.create), ("drain", verdict.drain), ("delete", verdict.delete))
     said = [f"{abs(n):,} {'more' if n > 0 else 'fewer'} to {verb}" for verb, n in counts if n]
     if verdict.withheld > 0:
-        said.append(f"guards withhold {words.many(verdict.withheld, 'more action')}")
+        said.append(f"guards withhold {words.many(verdict.withheld, 'action')} of this change")
     if verdict.machines_known:
         return ", ".join(said) or "no machine more or fewer"
     return f"{', '.join(said)} ({_NOT_ALL})" if said else f"machines {words.UNKNOWN}"
@@ -222,28 +222,59 @@ def _headline(change: Comparison, *, arrow: str = "->") -> str:
         return "Effect of this change: unknown"
     if change.same_config:
         return "No effect: only comments or order differ"
+    said = "; ".join((*_refusals(change), *_edits(change), _effect(change, arrow)))
+    return said[0].upper() + said[1:]
+
+
+def _refusals(change: Changes) -> Iterator[str]:
+    """Yield which guards refuse because of the change: nothing is applied before they are met."""
+    refused = [
+        f"{each.guard} of pool {each.pool}" if each.pool else each.guard
+        for each in change.guards
+        if each.after == "refused"
+    ]
+    if refused:
+        yield f"REFUSED by {words.named('guard', refused)}"
+
+
+def _edits(change: Changes) -> Iterator[str]:
+    if change.sensitive:
+        yield words.many(len(change.sensitive), "sensitive edit")
+
+
+def _effect(change: Changes, arrow: str) -> str:
     if change.is_quiet and change.verdict and not change.verdict.machines_known:
-        return f"Effect of this change on machines: {words.UNKNOWN}"
+        return f"effect on machines {words.UNKNOWN}"
     if change.is_quiet:
         unsure = " (some facts are unknown)" if change.unknown else ""
         due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
-        return f"No effect on machines now{unsure}{due}"
+        return f"no effect on machines now{unsure}{due}{_lasting(change)}"
     replacing = any(each.outdated for each in change.outdated)
-    while_replacing = " (while replacing)" if replacing else ""
-    return f"Effect of this change{while_replacing}: {_money(change, arrow)}"
+    while_replacing = " while replacing" if replacing else ""
+    return f"{_money(change, arrow)}{while_replacing}"
+
+
+def _lasting(change: Changes) -> str:
+    """Return what a change costs that is not felt now."""
+    before, after = change.rest_before, change.rest_after
+    if before is None or after is None or change.currency != change.currency_before:
+        return ""
+    month = after.month - before.month
+    return f"; later {month:+,.0f} {change.currency} per month" if round(month) else ""
 
 
 def _at_rest(change: Changes) -> str:
     """Return what the change costs once nothing waits and nothing is being replaced."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
-        return "steady state: unknown (a price is unknown, or the currency changes)"
+        return "when nothing waits: unknown (a price is unknown, or the currency changes)"
     hour, month = after.hour - before.hour, after.month - before.month
     if not hour and not month:
-        return f"steady state: no difference ({words.rate(after.hour)} {change.currency}/h)"
+        return f"when nothing waits: no difference ({words.rate(after.hour)} {change.currency}/h)"
     return (
-        f"steady state: {words.rate(hour, sign=True)} {change.currency}/h, about {month:+,.0f} "
-        f"{change.currency} per month ({before.month:,.0f} without it, {after.month:,.0f} with it)"
+        f"when nothing waits: {words.rate(hour, sign=True)} {change.currency}/h, "
+        f"about {month:+,.0f} {change.currency} per month "
+        f"({before.month:,.0f} without it, {after.month:,.0f} with it)"
     )
 
 
@@ -267,7 +298,8 @@ def _amounts(change: Changes) -> list[Decimal]:
 def _shown(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], int]:
     rates = words.rates(_amounts(change), sign=True)[3:]
     costs = [f"{rate} {change.currency}/h" for rate in rates]
-    config = [_config(each) for each in change.config]
+    shown = {each.path for each in change.sensitive}
+    config = [_config(each) for each in change.config if each.path not in shown]
     rows = [
         *sorted(
             [
@@ -322,8 +354,10 @@ def _actions(change: ActionsChange, cost: str) -> _Row:
         parts.append(cost)
     return _Row(
         *("pool", change.pool, mark, ", ".join(parts)),
-        why=change.because,
-        id=change.reason.value,
+        why=change.because
+        if more
+        else "",  # what would cause some does not say why there are fewer
+        id=change.reason.value if more else "",
     )
 
 

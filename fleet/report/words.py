@@ -288,5 +288,6 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
         )
     old = f"Observed {write_duration(max(0, seconds))} ago"
     if seconds > 2 * cadence:
-        return f"{old}, more than twice `cadence` ({write_duration(cadence)}): machines may differ"
+        times = f"{seconds // cadence:,} times `cadence` ({write_duration(cadence)})"
+        return f"{old}, {times}: what runs, waits and costs now may differ"
     return old

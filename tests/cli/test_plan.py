@@ -136,10 +136,9 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     assert lines[0] == "  pool big"
     assert tells(lines[1], "    * ", "removed")
     assert tells(lines[2], "    * 1 fewer", "ccx63", "-0.4620 EUR/h")
-    assert tells(lines[3], "request work/2", "[requests-wait]")
-    assert lines[4] == "  queue work"
-    assert lines[5].endswith(": work/2")
-    assert "; see pools.builders.provides" in lines[6]
+    assert lines[3] == "  queue work"
+    assert lines[4].endswith(": work/2")
+    assert "; see pools.builders.provides" in lines[5]
 
 
 def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFleet) -> None:

@@ -16,5 +16,5 @@ def test_a_pool_that_is_only_renamed_makes_no_difference(
     planned = run_fleet("plan", "--base", "base.yaml")
 
     assert (planned.returncode, planned.stderr) == (0, "")
-    assert "  steady state: no difference (0.00 EUR/h)\n" in planned.stdout
+    assert "  when nothing waits: no difference (0.00 EUR/h)\n" in planned.stdout
     assert "  pool makers\n    * name builders -> makers\n" in planned.stdout

@@ -171,7 +171,7 @@ def test_the_plan_job_says_what_the_change_does(kept: Pipeline, gitlab: Gitlab) 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.folder / "plan.md").read_text(encoding="utf-8")
     assert re.search("^Observed .* ago$", plan, re.MULTILINE)
-    assert ": Effect of this change: " in plan.splitlines()[0]
+    assert "EUR/h" in plan.splitlines()[0]
     assert "| pool `builders` | 1 more to create, 2 instead of 1, ccx33, " in plan
 
 

@@ -290,7 +290,7 @@ def test_a_change_without_effect_has_no_table() -> None:
 def test_a_change_that_saves_money_says_how_much() -> None:
     first = headline(cost_after=Decimal("0.1554"))
 
-    assert first.endswith(": -0.0777 EUR/h (0.2331 without, 0.1554 with)")
+    assert first.endswith("-0.0777 EUR/h (0.2331 without, 0.1554 with)")
 
 
 def test_a_change_that_costs_nothing_says_so() -> None:
@@ -302,7 +302,7 @@ def test_a_change_that_costs_nothing_says_so() -> None:
 def test_money_in_two_currencies_is_shown_side_by_side() -> None:
     first = headline(currency="USD")
 
-    assert first.endswith(": 0.2331 EUR/h -> 0.2331 USD/h")
+    assert first.endswith("0.2331 EUR/h -> 0.2331 USD/h")
 
 
 def test_fewer_actions_are_counted_from_both_sides() -> None:
