@@ -12,6 +12,7 @@ from fleet.report.terminal import clean
 
 _PLAIN_WORD = re.compile(
     r"""[("']*                          # may open a bracket or a quotation
+        (?:[+-](?=\d+[.,]\d|\d+\Z))?     # the sign of an amount
         [^\W_]+(?:[-/.,'][^\W_]+)*      # letters and digits, joined by simple marks
         %?[)"']*[.,;:?)]*\Z             # may be a share, close a bracket, end a sentence
         |%\)?[.,;:]*\Z                 # a share sign that stands alone

@@ -125,6 +125,7 @@ def test_a_word_that_means_something_becomes_code(word: str) -> None:
         "idle for 20 min; 15 min are allowed (30% at most).",
         "the first 5 now - the rest next run",
         "it's paused in fleet.yaml: see pools.builders.workers.max",
+        "about +816 EUR per month, -0.1554 EUR/h",
     ],
 )
 def test_ordinary_sentences_stay_as_they_are(text: str) -> None:
