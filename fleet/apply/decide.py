@@ -34,7 +34,9 @@ from fleet.ports import Console
 from fleet.queues.recorded import read_world, world_of
 from fleet.reconcile import reconcile
 from fleet.report import words
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
+from fleet.schema.source import Document
 from fleet.state.history import RecordedFiles
 
 
@@ -192,12 +194,20 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
         "rest_after": find_rest(head, plan),
         "allow_list": reach,
         "sensitive": tuple(
-            each.model_copy(update={"place": str(document.span(each.path))})
+            each.model_copy(update={"place": _place(document, each.path)})
             for each in find_sensitive(edits, reach, planned)
         ),
         "verdict": find_verdict(found, world, (renamed, planned), (head, plan)),
     }
     return found.model_copy(update=more)
+
+
+def _place(document: Document, path: Path) -> str:
+    """Return where a key is written; those of a provider may be a pool's own `hooks`."""
+    span = document.span(path)
+    if path[0] == "providers" and document.span(path[:2]) == document.span(path[:1]):
+        span = document.span(("pools", path[1], "hooks", *path[2:]))
+    return str(span)
 
 
 def _with_config(plan: Plan, fleet: Fleet) -> Plan:

@@ -292,6 +292,26 @@ def test_a_world_of_the_future_is_said_at_the_top(trial: Trial, run_fleet: RunFl
     assert "powerful[0].match" in marked.stdout
 
 
+def test_a_program_of_a_pool_is_named_where_the_pool_has_it(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    hooks = "{provider: hooks, machine: {cores: 2, memory: 4GiB, price: 0 EUR/h}, hooks: HOOKS}"
+    run = "{new: [a], delete: [b], list: [LIST]}"
+    trial.write(fleet_yaml(pools={"own": hooks.replace("HOOKS", run)}))
+    trial.wait_for()
+    run_fleet("observe", "--out", "seen.json")
+    text = (trial.folder / "fleet.yaml").read_text()
+    changed(trial, text.replace("LIST", "sh, -c, other"))
+
+    said = run_fleet("plan", "--json", "--base", "base/fleet.yaml", "--world", "seen.json")
+
+    (edit,) = json.loads(said.stdout)["change"]["sensitive"]
+    assert (edit["kind"], edit["path"][-1]) == ("command-changed", "list")
+    (line,) = [n for n, x in enumerate(text.splitlines(), 1) if "hooks: {" in x]
+    assert edit["place"].startswith(f"fleet.yaml:{line}:")
+    assert (edit["before"], edit["after"]) == ("[LIST]", "[sh, -c, other]")
+
+
 def test_a_rule_is_measured_by_the_history_that_the_world_is_from(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
