@@ -217,7 +217,7 @@ def gitlab(session: nox.Session) -> None:
     if npm is None or missing:
         skip(session, f"gitlab-ci-local needs {', '.join(missing)}")
         return
-    installed = install_gitlab_ci_local(npm)
+    installed = install_npm(npm, "gitlab", ".bin/gitlab-ci-local")
     if installed is None:
         skip(session, "gitlab-ci-local could not be installed from npm")
         return
@@ -230,7 +230,12 @@ def pages(session: nox.Session) -> None:
     if not any(map(shutil.which, CHROMIUM)):
         skip(session, f"no browser on PATH (looked for {', '.join(CHROMIUM)})")
         return
-    run_marked(session)
+    npm = shutil.which("npm")
+    axe = install_npm(npm, "pages", "axe-core/axe.min.js") if npm else None
+    if axe is None:
+        why = "could not be installed from npm" if npm else "needs npm"
+        print(f"WITHOUT {session.name}: axe-core {why}", flush=True)
+    run_marked(session, FLEET_AXE=str(axe or ""))
 
 
 @nox.session
@@ -349,14 +354,14 @@ def ansible_environment() -> dict[str, str]:
     return {"ANSIBLE_HOME": str(home), "ANSIBLE_LOCAL_TEMP": str(home / "tmp"), "NO_COLOR": "1"}
 
 
-def install_gitlab_ci_local(npm: str) -> Path | None:
-    """Install the locked version outside the tree, once; return its program or None."""
-    source = ROOT / "tests" / "gitlab"
+def install_npm(npm: str, tests: str, wanted: str) -> Path | None:
+    """Install what a folder of tests locks, outside the tree; return this file of it or None."""
+    source = ROOT / "tests" / tests
     locked = (source / "package-lock.json").read_bytes()
-    folder = CACHE / f"gitlab-ci-local-{hashlib.sha256(locked).hexdigest()[:16]}"
-    program = folder / "node_modules" / ".bin" / "gitlab-ci-local"
-    if program.exists():
-        return program
+    folder = CACHE / f"npm-{tests}-{hashlib.sha256(locked).hexdigest()[:16]}"
+    found = folder / "node_modules" / wanted
+    if found.exists():
+        return found
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(source / name, folder / name)
@@ -365,4 +370,4 @@ def install_gitlab_ci_local(npm: str) -> Path | None:
         cwd=folder,
         check=False,
     )
-    return program if done.returncode == 0 and program.exists() else None
+    return found if done.returncode == 0 and found.exists() else None

@@ -1,0 +1,127 @@
+"""Every kind of page at three widths, light and dark: nothing sticks out, axe-core is content."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from fleet.explain.values import Change, ExplainedReason, Explanation, Suggestion
+from fleet.explain.waiting import WaitingGroup, WaitingRequest, Waits
+from fleet.model.plan import Plan
+from fleet.report.site import Shown, site
+from tests.builders import a_worker_verdict, ago
+from tests.builders.past import a_shown_past
+from tests.builders.telling import a_lively_plan
+from tests.rigs.browser import Tab
+
+pytestmark = pytest.mark.pages
+
+_CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+_WIDTHS = (400, 1280, 1920)
+_LONG = "a-name-without-a-place-to-break-it-" * 6
+_OUT = """(() => {
+  const wide = document.documentElement.clientWidth;
+  return [...document.querySelectorAll("body *")]
+    .filter(one => !one.classList.contains("skip"))
+    .filter(one => !one.closest("thead") || wide > 720)
+    .filter(one => one.getBoundingClientRect().right > wide + 1)
+    .map(one => one.tagName + ": " + one.textContent.trim().slice(0, 60));
+})()"""
+_AXE = """axe.run().then(found => found.violations.map(each =>
+  each.id + ": " + each.nodes.map(node => node.html.slice(0, 160)).slice(0, 3).join(" | ")))"""
+
+
+def some_waits(plan: Plan) -> Waits:
+    """Return the waits of a plan, each group explained by its first request."""
+    because = {each.signature: each.because for each in plan.unserved}
+    groups = tuple(
+        WaitingGroup(
+            signature,
+            because.get(signature.id, "get new machines"),
+            signature.id not in because,
+            ("pools", "builders", "workers", "max") if signature.id in because else (),
+            3600,
+            tuple(
+                WaitingRequest(key, ago(hours=n + 1), ago(hours=-n))
+                for n, key in enumerate(signature.requests)
+            ),
+        )
+        for signature in plan.signatures
+    )
+    return Waits(groups, {g.requests[0].key: _answer(g.requests[0].key) for g in groups})
+
+
+def _answer(key: str) -> Explanation:
+    path = ("pools", "builders", "workers", "max")
+    change = Change(path=path, old="4", new="5", yaml="pools: {builders: {workers: {max: 5}}}")
+    return Explanation(
+        kind="request",
+        name=key,
+        headline=f"request {key} waits: pool builders is at workers.max (4)",
+        facts=(f"requires {_LONG}",),
+        reasons=(ExplainedReason(because=f"pool {_LONG} fits", path=path, by="capacity"),),
+        next_steps=("wait",),
+        suggestions=(Suggestion(sentence="raise it", changes=(change,)),),
+    )
+
+
+def _sites() -> dict[str, Shown]:
+    plan = a_lively_plan()
+    odd = a_worker_verdict(worker=_LONG, pool=_LONG, running=_LONG, image=_LONG, because=_LONG)
+    broken = a_worker_verdict(worker="w-1", state="disconnected", because="not connected for 3 h")
+    plan = plan.model_copy(update={"workers": (*plan.workers, odd, broken)})
+    return {"now": Shown(plan, waits=some_waits(plan)), "past": a_shown_past()}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Write the sites and return the address of each page."""
+    found = {}
+    for name, shown in _sites().items():
+        root = tmp_path_factory.mktemp(name)
+        for path, text in site(replace(shown)).items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+            if path.endswith(".html"):
+                found[f"{name}/{path}"] = (root / path).as_uri()
+    return found
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    if _CHROMIUM is None:
+        pytest.skip("SKIPPED: no chromium on PATH; install it to test the status pages")
+    with Tab(_CHROMIUM, tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
+
+
+def test_nothing_sticks_out_of_any_page(tab: Tab, pages: dict[str, str]) -> None:
+    found = {}
+    for (name, url), width in product(pages.items(), _WIDTHS):
+        tab.show(url, width=width)
+        out = tab.evaluate(_OUT)
+        if out:
+            found[name, width] = out[:3]
+
+    assert found == {}
+
+
+def test_axe_finds_nothing_on_any_page(tab: Tab, pages: dict[str, str]) -> None:
+    axe = os.environ.get("FLEET_AXE")
+    if not axe:
+        pytest.skip("SKIPPED: no axe-core; `nox -s pages` installs it with npm")
+    script = Path(axe).read_text(encoding="utf-8")
+
+    found = {}
+    for (name, url), width, dark in product(pages.items(), (400, 1280), (False, True)):
+        tab.show(url, width=width, dark=dark)
+        tab.evaluate(f"{script}; true")
+        violations = tab.evaluate(_AXE)
+        if violations:
+            found[name, width, dark] = violations
+
+    assert found == {}
