@@ -100,7 +100,7 @@ def comparison_blocks(
         yield f"#### {_headline(change)}"
         yield f"- {sentence(change.unknown)}"
         return
-    yield f"### {code(fleet)}: {_headline(change, arrow='→')}"
+    yield f"### {code(fleet)}: {sentence(_headline(change, arrow='→'))}"
     yield from (f"**{sentence(text)}**" for text in _summary(change, "→"))
     yield sentence(age)
     yield f"#### {_sensitive_heading(change)}"
