@@ -11,6 +11,7 @@ from fleet.apply.places import place_of, with_places
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.explain.history import DAYS, HOLDS, history_of
 from fleet.explain.money import WEEK, RecentCharges, money_of
+from fleet.explain.powerful import powerful_builds
 from fleet.explain.request import Case
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
@@ -34,9 +35,11 @@ def shown_of(decision: Decision, store: Store | None) -> Shown:
     waits = waits_of(Case(fleet, world, plan))
     explained = {key: with_places(config, answer) for key, answer in waits.explained.items()}
     paths = {group.path for group in waits.groups if group.path}
+    facts = facts_of_workers(fleet, world)
     shown = Shown(
         plan,
-        facts_of_workers(fleet, world),
+        facts,
+        powerful=powerful_builds(fleet, world, plan, facts),
         waits=waits._replace(explained=explained),
         places={path: place_of(config, path) for path in paths},
         history=_RECORDED,

@@ -76,9 +76,29 @@ def _cost(
     """Return what a machine, or the work on it, has cost since a moment; None: unknown."""
     if held is None or held.tariff is None or since is None or since > world.time:
         return None
+    return _span_cost(fleet, held.tariff, held.created_at, (since, world.time), work=work)
+
+
+def cost_of_work(
+    fleet: Fleet,
+    tariff: Tariff | None,
+    created_at: datetime,
+    span: tuple[datetime, datetime],
+) -> Decimal | None:
+    """Return what work from one moment to another costs on a machine; None: unknown."""
+    return _span_cost(fleet, tariff, created_at, span, work=True) if tariff else None
+
+
+def _span_cost(
+    fleet: Fleet,
+    tariff: Tariff,
+    created_at: datetime,
+    span: tuple[datetime, datetime],
+    *,
+    work: bool,
+) -> Decimal:
     zone = ZoneInfo(fleet.money.time_zone)
-    months = _by_month(held.tariff, held.created_at, (since, world.time), zone, work=work)
-    return sum(months, Decimal(0)).quantize(_EXACT)
+    return sum(_by_month(tariff, created_at, span, zone, work=work), Decimal(0)).quantize(_EXACT)
 
 
 def _by_month(

@@ -55,6 +55,8 @@ def money(shown: Shown) -> Iterator[Page]:
         "money": known,
         "because": found.unknown if isinstance(found, Unknown) else "",
         "groupings": tuple(_groupings(known)) if known else (),
+        "powerful": shown.powerful[:_MOST],
+        "more_powerful": len(shown.powerful[_MOST:]),
         "budgets": [budget_row(each, known) for each in shown.plan.budgets if not each.coming],
         "past": plots,
         "no_past": history.unknown if isinstance(history, Unknown) else "",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from fleet.explain.history import History
 from fleet.explain.money import Money
+from fleet.explain.powerful import PowerfulBuild
 from fleet.explain.values import WorkerFacts
 from fleet.explain.waiting import Waits
 from fleet.model.facts import Attempt, Unknown
@@ -34,6 +35,8 @@ class Shown:
     """The latest tries to make machines, the oldest first."""
     waits: Waits = field(default_factory=Waits)
     """What waits and why; without groups: not asked."""
+    powerful: tuple[PowerfulBuild, ...] = ()
+    """Builds that the allow-list gave powerful machines."""
     places: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
     """Where the keys that decide stand."""
 

@@ -9,6 +9,7 @@ from fleet.explain.tags import WORDS
 from fleet.report import words
 from fleet.report.site.links import IMAGES
 from fleet.report.terminal import clean
+from fleet.schema.units import write_duration
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -53,6 +54,7 @@ def environment() -> Environment:
         named=words.named,
         state_of=words.state,
         cents=_cents,
+        duration=write_duration,
         share=_share,
         images_page=IMAGES,
         enforcer=WORDS,

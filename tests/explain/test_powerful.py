@@ -1,0 +1,139 @@
+"""What a build on a powerful machine costs, and what it would without the allow-list."""
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from fleet.explain.powerful import PowerfulBuild, powerful_builds
+from fleet.explain.worker import facts_of_workers
+from fleet.model.facts import Work, World
+from fleet.reconcile import reconcile
+from tests.builders import (
+    NOW,
+    a_fleet,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_worker,
+    a_world,
+    ago,
+)
+from tests.rigs.process import RunFleet
+
+NAME = "debian-ci-powerful-0001"
+POOLS: dict[str, object] = {
+    "builders": a_pool(),
+    "powerful": a_pool(machine="ccx63", provides=["extra_powerful"]),
+}
+DAY = [{"match": "chromium", "takes": "24h", "machine": "ccx63", "cores": 48}]
+
+
+def builds(required: str = "extra_powerful", **more: object) -> tuple[PowerfulBuild, ...]:
+    """Return the builds of a fleet where Chromium runs for some hours already."""
+    rule = {"match": "debian/.*/chromium", "ask": ["extra_powerful"]}
+    settings: dict[str, object] = {
+        "pools": POOLS,
+        "powerful": [rule],
+        "tags": {"extra_powerful": {}},
+    }
+    fleet = a_fleet(**settings | more)
+    world = a_powerful_world(required)
+    plan = reconcile(fleet, world)
+    return powerful_builds(fleet, world, plan, facts_of_workers(fleet, world))
+
+
+def a_powerful_world(required: str) -> World:
+    work = Work(
+        task="sbuild",
+        package="chromium",
+        started_at=ago(hours=6),
+        required=("worker:build-arch:amd64", required),
+    )
+    worker = a_worker(name=NAME, machine=NAME, pool="powerful", busy=True, work=work)
+    machine = a_machine(name=NAME, pool="powerful", type="ccx63", created_at=ago(hours=6))
+    return a_world(
+        queues={"debian": a_reading(workers=(worker,))},
+        providers={"hetzner": a_listing(machine)},
+    )
+
+
+def test_it_has_a_cost_so_far_and_an_expected_one() -> None:
+    (build,) = builds(durations={"sbuild": DAY})
+
+    assert (build.worker.worker, build.package, build.worker.type) == (NAME, "chromium", "ccx63")
+    assert (build.since, build.ends) == (ago(hours=6), NOW + timedelta(hours=18))
+    assert build.cost is not None
+    assert build.expected == 4 * build.cost > 0
+
+
+def test_without_the_allow_list_it_takes_longer_and_costs_what_that_pool_costs() -> None:
+    (build,) = builds(durations={"sbuild": DAY})
+
+    place = build.elsewhere
+    assert place is not None
+    assert (place.pool, place.type) == ("builders", "ccx33")
+    # Amdahl's law: a tenth of the work is serial; 8 cores instead of 48.
+    assert place.seconds == -(-86400 * 48 * (10 * 8 + 90) // (8 * (10 * 48 + 90)))
+    assert place.cost == Decimal("0.2227") * place.seconds / 3600
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    (build,) = builds()
+
+    assert build.cost
+    assert (build.ends, build.expected, build.elsewhere) == (None, None, None)
+
+
+def test_a_build_that_did_not_ask_for_it_is_none() -> None:
+    assert builds("worker:type:external") == ()
+
+
+def test_it_is_not_compared_with_a_pool_of_another_queue() -> None:
+    pools = POOLS | {"builders": a_pool(serves=["other"])}
+    other = {"kind": "world", "path": "world.json"}
+    queues = a_fleet().queues | {"other": other}
+
+    (build,) = builds(durations={"sbuild": DAY}, pools=pools, queues=queues)
+
+    assert build.elsewhere is None
+
+
+FLEET = """\
+fleet: debian-ci
+providers:
+  hetzner: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}
+queues:
+  debian:
+    {kind: debusine, url: "https://debusine.example.org", scopes: [debian], token: {env: TOKEN}}
+images:
+  trixie: {suite: trixie, architecture: amd64}
+pools:
+  builders: {provider: hetzner, machine: ccx33, image: trixie, workers: {max: 3}}
+  powerful:
+    provider: hetzner
+    machine: ccx63
+    image: trixie
+    workers: {max: 3}
+    provides: [extra_powerful]
+powerful:
+  - {match: "debian/.*/chromium", ask: [extra_powerful]}
+durations:
+  sbuild: [{match: chromium, takes: 24h, machine: ccx63, cores: 48}]
+"""
+
+
+def test_the_page_of_money_shows_it(project: Path, run_fleet: RunFleet) -> None:
+    (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
+    world = a_powerful_world("extra_powerful").model_dump_json()
+    (project / "world.json").write_text(world, encoding="utf-8")
+
+    done = run_fleet("status", "--world", "world.json", "--site", "public")
+
+    assert done.returncode == 0, done.stderr
+    page = (project / "public/-/status/money/index.html").read_text(encoding="utf-8")
+    row = page[page.index('id="powerful"') :].partition("</tr>\n</tbody>")[0]
+    text = " ".join(re.sub(r"<[^>]+>", " ", row).split())
+    assert f" chromium {NAME} (ccx63) 6 h 2026-11-22 02:00 UTC 8.21 32.85 " in text
+    assert text.endswith(" builders (ccx33): 9.56 EUR in 1d 18h")
