@@ -16,6 +16,7 @@ from fleet.apply.config import (
     check_file,
     to_config,
 )
+from fleet.apply.decide import Decision
 from fleet.apply.parallel import Background
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.timer import Signals, SystemClock
@@ -211,6 +212,8 @@ class Runs:
     def __init__(
         self, args: argparse.Namespace, console: Console, config: Config, options: RunOptions
     ) -> None:
+        self.shown: Callable[[Decision], None] = lambda _: None
+        """Called with what a run planned, when it has ended."""
         self.watch: Callable[[], None] = lambda: None
         """Called when a run has its plan, and has given free machines to tickets."""
         self._args = args
@@ -234,6 +237,7 @@ class Runs:
         applied = apply_once(
             self._config, self._args.file, self._console, self._show, self._options
         )
+        self.shown(applied.decision)
         code = applied.exit_code or (0 if is_current else 1)
         changed = any(each.created or each.deleted for each in applied.outcome.stacks)
         run = Run(code, tuple(find_on_the_way(applied.plan)), changed)

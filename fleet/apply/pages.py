@@ -3,8 +3,12 @@
 All of it is read from the store; a recorded world has what it has, and the rest is unknown.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
+from threading import Lock
+from urllib.parse import unquote, urlsplit
 
 from fleet.apply.decide import Decision
 from fleet.apply.places import place_of, with_places
@@ -22,8 +26,9 @@ from fleet.model.images import Version
 from fleet.planner.inventory import attempts_of
 from fleet.planner.ledger import periods
 from fleet.ports import Since, Store
-from fleet.report.site import Shown
+from fleet.report.site import Shown, site
 from fleet.report.site.versions import image_stories
+from fleet.tickets.xml_rpc import Page
 
 _RECORDED = Unknown(unknown="a recorded world holds no history")
 
@@ -89,3 +94,43 @@ def _due(decision: Decision, versions: tuple[Version, ...]) -> DueReport | None:
         return None
     fleet, now = decision.config.fleet, decision.plan.time
     return find_due(fleet, versions, role_digest=role, news={}, now=now)
+
+
+_KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "json": "application/json"}
+
+
+class LivePages:
+    """The pages of the last run, made when somebody asks for one of them.
+
+    Threads may share it. Between two runs every answer is the same.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._last: Decision | None = None
+        self._made_of: Decision | None = None
+        self._pages: Mapping[str, Page] = {}
+
+    def show(self, decision: Decision) -> None:
+        """Show what a run saw and planned from now on; until the first one there is no page."""
+        self._last = decision
+
+    def read(self, path: str) -> Page | None:
+        """Return the page at the path of a URL; None: there is none."""
+        name = unquote(urlsplit(path).path).removeprefix("/")
+        return self._made().get(f"{name}index.html" if name.endswith("/") or not name else name)
+
+    def _made(self) -> Mapping[str, Page]:
+        with self._lock:
+            last = self._last
+            if last is not None and last is not self._made_of:
+                files = site(shown_of(last, self._store))
+                self._pages = {name: _page(name, text) for name, text in files.items()}
+                self._made_of = last
+            return self._pages
+
+
+def _page(name: str, text: str) -> Page:
+    content = text.encode()
+    return Page(content, _KINDS[name.rpartition(".")[2]], sha256(content).hexdigest())

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 
 from fleet.apply.config import Config
-from fleet.apply.decide import look, plan_for, priced
+from fleet.apply.decide import Decision, look, plan_for, priced
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Concurrently, Sources, remember_rules, stack_ref
 from fleet.apply.parallel import Parallelism, pool_executor
@@ -70,6 +70,8 @@ class Applied:
 
     plan: Plan
     outcome: Outcome
+    decision: Decision
+    """The whole plan, also where only a part was applied, and what it rests on."""
 
     @property
     def exit_code(self) -> int:
@@ -114,7 +116,7 @@ def apply_once(
             run.record(plan, outcome, sample_of(config.fleet, whole))
         if background:
             background.seen = run.seen(world, plan)
-    return Applied(plan, outcome)
+    return Applied(plan, outcome, Decision(config, world, whole))
 
 
 @dataclass(frozen=True)

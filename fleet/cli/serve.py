@@ -64,6 +64,11 @@ def arguments(parser: Parser) -> None:
         "--key", metavar="FILE", help="the certificate's private key (default: in the same file)"
     )
     parser.add_argument(
+        "--pages",
+        action="store_true",
+        help="also show the status pages of the last run at this address, to every client",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the outcome of each run as JSON"
     )
 
@@ -120,6 +125,13 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     calls.most_waiting = bounds.calls * 3 // 4
     with _listening(args, calls, credentials, bounds) as server:
         server.health = health.tell
+        if args.pages:
+            from fleet.apply.pages import LivePages
+
+            pages = LivePages(DatabaseStore(place, config.fleet.fleet))
+            runs.shown = pages.show
+            server.pages = pages.read
+            console.note(f"status pages at {server.url}/")
         console.note(f"listening at {server.url} for tickets of queue {queue}")
         load_ahead(config.fleet)
         return keep_running(once, rhythm, console, bell, background)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedReader, RawIOBase
 from socket import AF_INET, AF_INET6, socket
@@ -44,6 +45,27 @@ Answer = Callable[[str, str, Sequence[Any]], Any]
 """Answers a client's call, by its name and its arguments; raises Fault to refuse it."""
 ReadHealth = Callable[[], tuple[bool, Mapping[str, object]]]
 """Says whether all is well, and what /healthz answers."""
+
+
+class Page(NamedTuple):
+    """A page as it is sent."""
+
+    content: bytes
+    kind: str
+    """Its media type."""
+    tag: str
+    """Another one for another content."""
+
+
+ReadPage = Callable[[str], Page | None]
+"""Returns the page at the path of a URL; None: there is none."""
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 @dataclass(frozen=True)
@@ -80,15 +102,18 @@ class XmlRpcServer(BackgroundServer):
         bounds = bounds or Bounds()
         self._tokens = tokens or {}
         self.health: ReadHealth = lambda: (True, {})
-        handler = _handler(answer, lambda: self._tokens, bounds.patience, self._health)
+        self.pages: ReadPage | None = None
+        handler = _handler(self, answer, bounds.patience)
         self._listener = _Server(address, handler, tls, bounds)
         super().__init__(self._listener)
         host, port = self._server.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
         self.url = f"http{'s' if tls else ''}://{shown}:{port}"
 
-    def _health(self) -> tuple[bool, Mapping[str, object]]:
-        return self.health()
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        """Return the token of each client; none at all: everybody may call."""
+        return self._tokens
 
     def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
         """Use these tokens and this certificate from the next call on."""
@@ -125,7 +150,7 @@ def _refuse_doctype(*_: object) -> None:
 
 
 def _handler(
-    answer: Answer, tokens: Callable[[], Mapping[str, str]], patience: float, health: ReadHealth
+    server: XmlRpcServer, answer: Answer, patience: float
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = patience
@@ -142,10 +167,8 @@ def _handler(
             body = _read(self)
             if body is None:
                 return
-            client = find_client(self.headers.get("Authorization"), tokens())
+            client = _authenticated(self, server.tokens)
             if client is None:
-                refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
-                _reply(self, 401, b"authentication required (NAME:TOKEN)\n", "text/plain", refusal)
                 return
             if client == ANYBODY:
                 client = f"{ANYBODY} {self.client_address[0]}"
@@ -155,11 +178,15 @@ def _handler(
         def do_GET(self) -> None:
             """Answer /healthz without authentication: it names no ticket and no machine."""
             if self.path != "/healthz":
-                _reply(self, 404, b"not found: GET /healthz, or POST a call\n", "text/plain")
+                _send_page(self, server)
                 return
-            is_well, figures = health()
+            is_well, figures = server.health()
             body = json.dumps(figures).encode() + b"\n"
             _reply(self, 200 if is_well else 503, body, "application/json")
+
+        def do_HEAD(self) -> None:
+            """Answer as GET, without a body."""
+            self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
             """Log nothing: a client must not be able to fill a disk."""
@@ -208,6 +235,30 @@ def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | N
     return name if expected and is_right else None
 
 
+def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer) -> None:
+    if server.pages is None:
+        _reply(handler, 404, b"not found: GET /healthz, or POST a call\n", "text/plain")
+        return
+    if _authenticated(handler, server.tokens) is None:
+        return
+    page = server.pages(handler.path)
+    if page is None:
+        _reply(handler, 404, b"there is no such page\n", "text/plain", _PAGE_HEADERS)
+        return
+    headers = {**_PAGE_HEADERS, "ETag": f'"{page.tag}"'}
+    is_known = headers["ETag"] in handler.headers.get("If-None-Match", "")
+    _reply(handler, 304 if is_known else 200, page.content, page.kind, headers)
+
+
+def _authenticated(handler: BaseHTTPRequestHandler, tokens: Mapping[str, str]) -> str | None:
+    """Return the client that asks; None where it was refused."""
+    client = find_client(handler.headers.get("Authorization"), tokens)
+    if client is None:
+        refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
+        _reply(handler, 401, b"authentication required (NAME:TOKEN)\n", "text/plain", refusal)
+    return client
+
+
 def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
     """Return the body of a request; None where it was refused."""
     given = handler.headers.get("Content-Length", "")
@@ -244,9 +295,11 @@ def _reply(
     handler.send_response(status)
     for name, value in {"Content-Type": kind, **(headers or {})}.items():
         handler.send_header(name, value)
-    handler.send_header("Content-Length", str(len(body)))
+    if status != HTTPStatus.NOT_MODIFIED:
+        handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    handler.wfile.write(body)
+    if handler.command != "HEAD" and status != HTTPStatus.NOT_MODIFIED:
+        handler.wfile.write(body)
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,0 +1,119 @@
+"""`fleet serve --pages`: the status pages of the last run, live, for everybody who may call."""
+
+import base64
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.cli.test_serve import Heard, counter, served
+from tests.rigs.resalloc_client import OldClient
+from tests.rigs.ticket_service import TOKENS
+from tests.rigs.trial import Trial
+
+__all__ = ("counter",)
+TOKEN = TOKENS["copr"]
+
+
+class Browser:
+    """Asks one server for pages."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url).netloc
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, str]:
+        connection = HTTPConnection(self._address, timeout=60)
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, headers=given)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer, text
+
+
+def browser(console: Heard) -> Browser:
+    return Browser(console.hear("listening at").split()[2])
+
+
+def test_the_pages_of_the_last_run_are_shown_without_scripts_and_cookies(counter: Trial) -> None:
+    def look(_: OldClient, console: Heard) -> None:
+        here = browser(console)
+        for path, kind in (
+            ("/", "text/html; charset=utf-8"),
+            ("/-/status/workers/", "text/html; charset=utf-8"),
+            ("/-/status/money/index.html?from=elsewhere", "text/html; charset=utf-8"),
+            ("/style.css", "text/css"),
+            ("/status.json", "application/json"),
+        ):
+            answer, text = here.ask(path)
+            assert (answer.status, answer.headers["Content-Type"]) == (200, kind), path
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert answer.headers["Set-Cookie"] is None
+            assert "<script" not in text
+
+    code, console = served(counter, look, "--pages")
+
+    assert code == 0, console.said
+
+
+def test_what_has_not_changed_is_not_sent_again(counter: Trial) -> None:
+    def look(client: OldClient, console: Heard) -> None:
+        here = browser(console)
+        first, text = here.ask("/-/status/pools/powerful/")
+        again, nothing = here.ask("/-/status/pools/powerful/", If_None_Match=first.headers["ETag"])
+        assert (again.status, nothing) == (304, "")
+        head, nothing = here.ask("/-/status/pools/powerful/", "HEAD")
+        assert (head.status, nothing) == (200, "")
+        assert int(head.headers["Content-Length"]) == len(text.encode())
+        said = len(console.said)
+        client.take("extra_powerful")
+        console.hear("Applied:", said)
+        later, text = here.ask("/-/status/pools/powerful/", If_None_Match=first.headers["ETag"])
+        assert later.status == 200
+        assert "powerful-0001" in text
+
+    code, console = served(counter, look, "--pages")
+
+    assert code == 0, console.said
+
+
+@pytest.mark.parametrize(
+    "path", ["/../fleet.yaml", "/%2e%2e/fleet.yaml", "//etc/passwd", "/.fleet/store.db", "/x"]
+)
+def test_there_is_nothing_but_pages(counter: Trial, path: str) -> None:
+    def look(_: OldClient, console: Heard) -> None:
+        assert browser(console).ask(path)[0].status == 404
+
+    code, console = served(counter, look, "--pages")
+
+    assert code == 0, console.said
+
+
+def test_they_are_for_clients_with_a_token_where_there_are_tokens(
+    counter: Trial, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"copr {TOKEN}\n", encoding="utf-8")
+    tokens.chmod(0o600)
+
+    def look(_: OldClient, console: Heard) -> None:
+        here = browser(console)
+        assert here.ask("/")[0].status == 401
+        named = base64.b64encode(f"copr:{TOKEN}".encode()).decode()
+        answer, text = here.ask("/", Authorization=f"Basic {named}")
+        assert answer.status == 200
+        assert TOKEN not in text
+
+    code, console = served(counter, look, "--pages", "--tokens", str(tokens))
+
+    assert code == 0, console.said
+
+
+def test_without_the_option_there_is_none(counter: Trial) -> None:
+    def look(_: OldClient, console: Heard) -> None:
+        assert browser(console).ask("/")[0].status == 404
+
+    code, console = served(counter, look)
+
+    assert code == 0, console.said
