@@ -42,6 +42,7 @@ from fleet.model.images import (
     Upload,
     Version,
 )
+from fleet.model.orders import Order
 from fleet.model.outcome import StackOutcome
 from fleet.model.tickets import Given, Leased, Ticket
 from fleet.model.values import Moment, Tags, Value
@@ -474,6 +475,21 @@ class Store(Protocol):
 
     def refund(self, approval: str, machines: Collection[str]) -> None:
         """Take back what an approval was used for where it was not done after all."""
+
+    def orders(self, now: datetime) -> tuple[Order, ...]:
+        """Return what operators ordered that is in force then, sorted by its key."""
+
+    def place_order(self, order: Order, console: str = "") -> None:
+        """Write down an order in place of one of the same key; needs no lock of the fleet.
+
+        `console` is the end of a held machine's console.
+        """
+
+    def lift_orders(self, keys: Collection[str]) -> frozenset[str]:
+        """Drop orders, and return the keys of those that there were."""
+
+    def console(self, order: str) -> str:
+        """Return the end of the console that was kept with a hold; empty: none was."""
 
     def image_versions(self) -> tuple[Version, ...]:
         """Return every version that is remembered, by image, the oldest first."""

@@ -29,6 +29,7 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.images import ImageVersion
+from fleet.model.orders import Order
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.planner import assembly
 from fleet.planner.inventory import heirs_of, stack_name
@@ -147,6 +148,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         images=_images(sources.store),
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
+        orders=_orders(sources.store, now),
         members=_members(sources),
         runs=_runs(sources.store, now),
         delete_seconds=_delete_seconds(sources.store),
@@ -515,6 +517,16 @@ def _building(worker: Worker, package: str | None) -> Worker:
         return worker
     work = worker.work.model_copy(update={"package": package})
     return worker.model_copy(update={"work": work})
+
+
+def _orders(store: Store, now: datetime) -> tuple[Order, ...] | Unknown:
+    """Return the orders in force; without a store nobody can have given any."""
+    try:
+        return store.orders(now)
+    except StoreMissing:
+        return ()
+    except StoreFailed as error:
+        return Unknown(unknown=str(error))
 
 
 def _approved(store: Store, world: World) -> dict[str, int] | Unknown:

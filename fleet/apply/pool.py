@@ -13,7 +13,8 @@ from datetime import timedelta
 
 from fleet.apply.observe import Sources
 from fleet.apply.spending import refund, spend, undone
-from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy, refusal
+from fleet.errors import FleetError, PlanRefused, StackFailed, StoreMissing, WorkerBusy, refusal
+from fleet.guard.freezes import find_stopped
 from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World, market_of
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Drain, Plan, Reason, Release
@@ -113,12 +114,25 @@ def apply_pool(run: PoolRun) -> StackOutcome:
         return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
     try:
         if run.actions:
+            _check_orders(run)
             return _apply_approved(run, run.actions)
         if run.stack is not None:
             run.record_stack(serial=run.stack.serial)
     except FleetError as failure:
         return StackOutcome(pool=run.ref.pool, result="failed", error=str(failure))
     return StackOutcome(pool=run.ref.pool, result="unchanged")
+
+
+def _check_orders(run: PoolRun) -> None:
+    """Refuse what was frozen or held after this run planned it."""
+    try:
+        orders = run.sources.store.orders(run.world.time)
+    except StoreMissing:
+        return  # only `fleet sweep` comes here without one
+    known = {order.key for order in run.plan.orders}
+    later = [order for order in orders if order.key not in known]
+    for order, action in find_stopped(run.fleet, run.plan, later, run.actions):
+        raise refusal(f"{action.worker}: {order.sentence}, after this run made its plan")
 
 
 def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:

@@ -48,6 +48,7 @@ from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
 from fleet.planner.competing import format_rivals
 from fleet.planner.inventory import PoolInventory, extended, find_due, take_inventory
+from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.ports import Asking, Console, Store, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
@@ -187,7 +188,7 @@ class _Run:
 
     def apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
         """Apply what machines share, before planning; a saved plan is compared first."""
-        if self.options.selection.saved is not None:
+        if self.options.selection.saved is not None or is_all_frozen(self.fleet, world):
             return world, ()
         return self._apply_shared_stacks(world)
 

@@ -89,6 +89,9 @@ class Choice:
 
 def sweep(fleet: Fleet, world: World) -> Plan:
     """Return the plan that deletes expired machines, and nothing else."""
+    if isinstance(world.orders, Unknown):
+        # Machines expire where nobody runs fleet any more; then nobody orders anything either.
+        world = world.model_copy(update={"orders": ()})
     return _plan_deletions(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
 
 
@@ -184,6 +187,8 @@ def _stops(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[str]:
     inventory = pool_plan.inventory
     if unit.machine is None and unit.state in _UNSURE:
         yield _UNSURE[unit.state].format(name=unit.name)
+    if unit.held:
+        yield f"held {unit.held.said} (`fleet release {unit.name}` ends that)"
     yield from (*_unread(inventory), *inventory.blind)
     if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
         yield "its pool has mode: pause"

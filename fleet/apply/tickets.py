@@ -16,6 +16,7 @@ from fleet.model.facts import Listing, Machine, MachineState, QueueReading, Unkn
 from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Ticket
 from fleet.planner.competing import known_machines
+from fleet.planner.inventory import holds_of
 from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets.handout import HandOut, find_held
@@ -40,7 +41,7 @@ def hand_out_all(
         queue: desk.settle(world.time, there, broken)
         for queue, desk in sorted(sources.desks.items())
     }
-    _clean(listed, sources, tell, note)
+    _clean(world, sources, tell, note)
     if broken or sources.lenders:
         world = _with_workers(world, sources)
     given = Seen(fleet, world, sources, world.time).give(open_tickets, tell, note)
@@ -67,7 +68,8 @@ class Seen:
         sources = replace(self.sources, executor=executor)
         desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
         queues = {**self.world.queues, **desks}
-        world = self.world.model_copy(update={"time": now, "queues": queues})
+        orders = sources.store.orders(now)
+        world = self.world.model_copy(update={"time": now, "queues": queues, "orders": orders})
         waiting = {
             queue: sources.desks[queue].settle(now, None, ())
             for queue, reading in desks.items()
@@ -129,10 +131,11 @@ def _listed(world: World) -> _Listed:
     }
 
 
-def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
-    """Clean what tickets gave back."""
+def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
+    """Clean what tickets gave back; what an operator holds stays as it is."""
     if not sources.lenders:
         return
+    listed = _listed(world)
 
     def clean(machine: Machine, desk: TicketDesk, lender: MachineCleaner) -> None:
         note(f"provider {listed[machine.name][0]}: release {machine.name}")
@@ -143,7 +146,13 @@ def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
             retry = "" if begun else " (the next run retries)"
             tell(f"{machine.pool}: {machine.name} not reused: cleaning failed: {trouble}{retry}")
 
-    dirty = {name: desk for desk in sources.desks.values() for name in desk.released()}
+    held = holds_of(world)
+    dirty = {
+        name: desk
+        for desk in sources.desks.values()
+        for name in desk.released()
+        if name not in held
+    }
     sources.executor.run(
         [
             Task(f"release {name}", at, [name], partial(clean, machine, desk, sources.lenders[at]))

@@ -86,6 +86,43 @@ def add_base(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_order(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every order has: for how long, and why."""
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        required=True,
+        type=_duration,
+        metavar="TIME",
+        help="ends by itself after this time, as 2h or 1d 12h; at most 30d",
+    )
+    parser.add_argument(
+        "--reason", required=True, type=_reason, metavar="TEXT", help="why, for the others"
+    )
+
+
+_LONGEST = 30 * 86400
+_LONGEST_REASON = 300
+
+
+def _duration(text: str) -> int:
+    from fleet.schema.units import read_duration
+
+    seconds = read_duration(text)
+    if not seconds or seconds > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time from 1s to 30d, as 90m, 2h or 1d")
+    return seconds
+
+
+def _reason(text: str) -> str:
+    reason = " ".join(text.split())
+    if not reason or not reason.isprintable() or len(reason) > _LONGEST_REASON:
+        raise argparse.ArgumentTypeError(
+            f"a reason is 1 to {_LONGEST_REASON} characters that can be printed"
+        )
+    return reason
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option that prints JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
+from fleet.guard.freezes import withhold_frozen
 from fleet.guard.refusals import (
     Held,
     count_machines,
@@ -51,7 +52,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     withheld: dict[str, GuardResult] = {}
     approved: dict[str, str] = {}
     guards: tuple[_Guard, ...] = (
-        *(_observed, _unappliable, refuse_rivalled),
+        *(_observed, withhold_frozen, _unappliable, refuse_rivalled),
         *(refuse_delete, refuse_cost, throttle),
     )
     for hold in guards:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 
 from fleet.model.facts import Unknown, World
+from fleet.model.orders import GivenApproval
 from fleet.model.plan import Action, ApprovalVerdict, GuardName, Plan, Release, Warning_
 from fleet.model.values import digest
 from fleet.schema.limits import Approval
@@ -20,8 +21,16 @@ APPROVED_DAYS = 14
 def judge_approvals(
     fleet: Fleet, world: World, pools: Collection[str]
 ) -> tuple[ApprovalVerdict, ...]:
-    """Return the verdict on each approval of fleet.yaml; one written twice counts once."""
+    """Return the verdict on each approval, given by hand or in fleet.yaml.
+
+    One written twice counts once.
+    """
     verdicts: dict[str, ApprovalVerdict] = {}
+    orders = () if isinstance(world.orders, Unknown) else world.orders
+    for given in orders:
+        if isinstance(given, GivenApproval) and given.until > world.time:
+            verdict = _judge_given(given, world, pools)
+            verdicts.setdefault(verdict.digest, verdict)
     for number, approval in enumerate(fleet.approvals):
         verdict = _judge(approval, number, world, pools)
         verdicts.setdefault(verdict.digest, verdict)
@@ -33,27 +42,53 @@ def approval_digest(approval: Approval) -> str:
     return digest(approval.model_dump(mode="json"))
 
 
+def _judge_given(given: GivenApproval, world: World, pools: Collection[str]) -> ApprovalVerdict:
+    known = digest(given.model_dump(mode="json"))
+    return ApprovalVerdict(
+        digest=known,
+        path=(),
+        guard=given.guard,
+        pool=given.pool,
+        count=given.count,
+        used=_used(known, world),
+        reason=given.reason,
+        expires=given.until.date(),
+        by=given.given,
+        inert=_why_inert(known, given, world, pools),
+    )
+
+
+def _used(known: str, world: World) -> int:
+    return 0 if isinstance(world.approved, Unknown) else world.approved.get(known, 0)
+
+
+def _why_inert(
+    known: str, approval: Approval | GivenApproval, world: World, pools: Collection[str]
+) -> str:
+    """Return why an approval that has not expired lets nothing pass; empty where it may."""
+    if isinstance(world.approved, Unknown):
+        return f"its use is unknown: {world.approved.unknown}"
+    if _used(known, world) >= approval.count:
+        return "used up"
+    if approval.pool not in pools:
+        return f"no pool {approval.pool} in fleet.yaml or with machines"
+    return ""
+
+
 def _judge(
     approval: Approval, number: int, world: World, pools: Collection[str]
 ) -> ApprovalVerdict:
     known = approval_digest(approval)
-    used = 0 if isinstance(world.approved, Unknown) else world.approved.get(known, 0)
-    inert = ""
+    inert = _why_inert(known, approval, world, pools)
     if approval.expires < world.time.date():
         inert = f"expired on {approval.expires}"
-    elif isinstance(world.approved, Unknown):
-        inert = f"its use is unknown: {world.approved.unknown}"
-    elif used >= approval.count:
-        inert = "used up"
-    elif approval.pool not in pools:
-        inert = f"no pool {approval.pool} in fleet.yaml or with machines"
     return ApprovalVerdict(
         digest=known,
         path=("approvals", number),
         guard=approval.guard,
         pool=approval.pool,
         count=approval.count,
-        used=used,
+        used=_used(known, world),
         reason=approval.reason,
         expires=approval.expires,
         inert=inert,
@@ -63,7 +98,7 @@ def _judge(
 def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_]:
     """Yield what to tidy up: approvals that let nothing pass any more, expired ones aside."""
     for each in approvals:
-        if each.inert and "expired" not in each.inert:
+        if each.inert and not each.by and "expired" not in each.inert:
             message = (
                 f"the approval of guard {each.guard} for pool {each.pool} (used {each.used} of "
                 f"{each.count}) has no effect: {each.inert}"
@@ -103,6 +138,11 @@ def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
     """Return the line under `approvals` that lets so many machines of a pool pass."""
     expires = today + timedelta(days=APPROVED_DAYS)
     return f'- {{guard: {guard}, pool: {pool}, count: {count}, reason: "WHY", expires: {expires}}}'
+
+
+def command_to_type(guard: GuardName, pool: str, count: int) -> str:
+    """Return the command that lets so many machines of a pool pass for a while."""
+    return f'fleet approve {guard} --pool {pool} --count {count} --for 2h --reason "WHY"'
 
 
 def _for(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:

@@ -13,7 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from fleet.guard.approvals import approve_first, describe_approvals, left_for, line_to_paste
+from fleet.guard.approvals import (
+    approve_first,
+    command_to_type,
+    describe_approvals,
+    left_for,
+    line_to_paste,
+)
 from fleet.model.plan import (
     Action,
     Cause,
@@ -246,6 +252,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             withheld=len(left),
             approved=len(passing),
             approve=(paste,) if left else (),
+            commands=(command_to_type("rival", verdict.pool, len(left)),) if left else (),
         )
         yield Held(result, left, passing)
 
@@ -464,6 +471,7 @@ def _refuse(
     passing: dict[str, str] = {}
     later: list[Action | Release] = []
     lines: list[str] = []
+    commands: list[str] = []
     for case in cases:
         approved = approve_first(plan, limit.guard, case.pool, case.actions)
         rest = max(0, case.open - left_for(plan, limit.guard, case.pool))
@@ -472,6 +480,7 @@ def _refuse(
         later += case.along if rest else ()
         if rest:
             lines.append(line_to_paste(limit.guard, case.pool, rest, plan.time.date()))
+            commands.append(command_to_type(limit.guard, case.pool, rest))
     used = describe_approvals(plan, limit.guard, pool, len(passing)) if pool else ""
     result = GuardResult(
         guard=limit.guard,
@@ -486,6 +495,7 @@ def _refuse(
         withheld=len(later),
         limit=limit.said,
         approve=tuple(lines),
+        commands=tuple(commands),
     )
     return Held(result, later, passing)
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.model.images import ImageVersion
+from fleet.model.orders import Order
 from fleet.model.values import MOST, Count, Moment, Tags, Value, digest
 
 
@@ -549,6 +550,11 @@ class World(Value):
         default_factory=dict,
         description="Digest of an approval to how many machines it has let pass.",
     )
+    orders: tuple[Order, ...] | Unknown = Field(
+        (),
+        description="Freezes, holds and approvals of operators that are in force.",
+        exclude_if=lambda orders: not orders,
+    )
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
     )
@@ -592,7 +598,7 @@ def pseudonymise(world: World, key: bytes, kept: Collection[str] = ()) -> World:
                 return {k: within(v, k) for k, v in value.items()}
             case list():
                 return [within(each, name) for each in value]
-            case str() if name == "requester" or (name == "sandbox" and value):
+            case str() if name in ("requester", "by") or (name == "sandbox" and value):
                 return of(value)
             case str() if value.startswith(_SANDBOX):
                 return _SANDBOX + of(value.removeprefix(_SANDBOX))

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.model.facts import BaseChange, WorkerInputs
 from fleet.model.images import State, WaitingVersion
+from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
 from fleet.model.values import Moment, Value
 from fleet.schema.units import CURRENCY_PATTERN
@@ -37,6 +38,11 @@ class GuardResult(Value):
     approve: tuple[str, ...] = Field(
         (), description="Lines to paste under `approvals`, one per pool, that would let it pass."
     )
+    commands: tuple[str, ...] = Field(
+        (),
+        description="Commands that would do the same at once, one per pool.",
+        exclude_if=lambda commands: not commands,
+    )
 
     @property
     def is_worth_saying(self) -> bool:
@@ -52,7 +58,14 @@ class ApprovalVerdict(Value):
     """How far one approval is used up, and what it lets pass in this plan."""
 
     digest: str = Field(description="Of all it says: an edited approval is another one.")
-    path: tuple[str | int, ...] = Field(description="Its key in fleet.yaml.")
+    path: tuple[str | int, ...] = Field(
+        description="Its key in fleet.yaml; none where it was given by `fleet approve`."
+    )
+    by: str = Field(
+        "",
+        description="Who gave it by `fleet approve`, and until when.",
+        exclude_if=lambda given: not given,
+    )
     guard: GuardName
     pool: str
     count: int = Field(description="How many machines it lets pass in all.")
@@ -271,6 +284,8 @@ class Reason(StrEnum):
     ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
     EXPIRED = "expired"  # not renewed by `fleet apply`; only `fleet sweep` says so
     REQUESTED = "requested"  # a person named it; only `fleet machine delete` says so
+    # drain, keep
+    HELD = "held"  # `fleet hold`: it gets no new work and stays
     # keep
     BUSY = "busy"
     SERVES_WAITING = "serves-waiting"
@@ -610,6 +625,11 @@ class Plan(Value):
     unserved: tuple[Unserved, ...] = ()
     guards: tuple[GuardResult, ...] = ()
     approvals: tuple[ApprovalVerdict, ...] = ()
+    orders: tuple[Order, ...] = Field(
+        (),
+        description="Freezes, holds and approvals of operators that are in force.",
+        exclude_if=lambda orders: not orders,
+    )
     budgets: tuple[BudgetVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()
     optimum: Optimum | None = Field(

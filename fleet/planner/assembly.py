@@ -52,6 +52,7 @@ from fleet.planner.competing import (
 )
 from fleet.planner.demand import Signed, required_of
 from fleet.planner.inventory import demand_trouble, estimate_of, stack_name
+from fleet.planner.lifecycle.held import is_all_frozen, orders_of
 from fleet.planner.limits import is_booting
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.programme import GAP, NODES
@@ -90,7 +91,7 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             yield f"pool {pool_plan.name}: {pool_plan.choice.said}"
         leaving = pool_plan.leaving
         for unit in pool_plan.inventory.having(*_ATTENTION):
-            if unit.name in leaving or pool_plan.goes_by_itself(unit):
+            if unit.name in leaving or unit.held or pool_plan.goes_by_itself(unit):
                 continue
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
         for unit in pool_plan.inventory.units:
@@ -244,9 +245,12 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
         last = "; gets no new work and is deleted afterwards" if is_going(unit) else ""
+        last = f"; held {unit.held.said}" if unit.held else last
         away = ", but is not connected" if unit.worker and unit.worker.away else ""
         work = f"request {running}" if running else "something"
         return Reason.BUSY, f"runs {work}{away}{last}"
+    if unit.held:
+        return pool_plan.kept[unit.name]
     if unit.name in pool_plan.used:
         return Reason.SERVES_WAITING, f"reserved for request {pool_plan.used[unit.name]}"
     if unit.state is State.NEVER_REGISTERED and unit.name not in pool_plan.kept:
@@ -315,19 +319,21 @@ def assemble(
     approvals = judge_approvals(fleet, world, known)
     moving = find_promotions(fleet, world, pool_plans)
     rules = tuple(judge_rules(fleet, world))
+    is_still = is_all_frozen(fleet, world)
     plan = Plan(
         fleet=fleet.fleet,
         time=world.time,
         currency=fleet.money.currency,
         actions=actions,
         releases=releases,
-        bases=tuple(find_base_changes(fleet, world)),
-        promotions=moving.now,
+        bases=() if is_still else tuple(find_base_changes(fleet, world)),
+        promotions=() if is_still else moving.now,
         waiting_versions=moving.waiting,
         workers=tuple(_all_workers(fleet, world, pool_plans)),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
         signatures=_signatures(fleet, decided, pool_plans, rules),
         approvals=approvals,
+        orders=orders_of(fleet, world),
         unserved=unserved,
         budgets=decided.budgets,
         limits=decided.limits,
@@ -482,7 +488,7 @@ def _types_of(pool: Pool) -> str:
 
 def _unwanted(pool_plan: PoolPlan) -> int:
     """Count what goes because of config as soon as its work ends, not only in this run."""
-    units = pool_plan.inventory.units
+    units = [unit for unit in pool_plan.inventory.units if not unit.held]
     if not pool_plan.may_remove:
         return 0
     if pool_plan.pool is None or pool_plan.pool.mode == "drain":

@@ -16,7 +16,7 @@ key may be dropped after an apply.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from fleet.model.facts import (
@@ -31,6 +31,7 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
+from fleet.model.orders import Hold
 from fleet.model.plan import Estimate
 from fleet.planner.units import (
     Registries,
@@ -138,6 +139,13 @@ def heirs_of(fleet: Fleet) -> dict[str, str]:
     return heirs
 
 
+def holds_of(world: World) -> dict[str, Hold]:
+    """Return the machines that an operator holds, by name."""
+    orders = () if isinstance(world.orders, Unknown) else world.orders
+    holds = (each for each in orders if isinstance(each, Hold) and each.until > world.time)
+    return {each.machine: each for each in holds}
+
+
 def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
     """Return what each renamed pool is called now, without those whose heirs took over nothing.
 
@@ -216,6 +224,7 @@ class Seen:
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._static = static_names(fleet)
         self.owners = find_owners(fleet, world)
+        self.holds = holds_of(world)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
         self._world = world
         self._fleet = fleet
@@ -406,11 +415,14 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     return PoolInventory(
         pool=name,
         provider=provider,
-        units=units_of(
-            Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
-            is_overdue=lambda machine: is_overdue(pool, machine, world.time),
-            now=world.time,
-            has_registry=bool(registries) and not unreadable,
+        units=tuple(
+            replace(unit, held=seen.holds[unit.name]) if unit.name in seen.holds else unit
+            for unit in units_of(
+                Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
+                is_overdue=lambda machine: is_overdue(pool, machine, world.time),
+                now=world.time,
+                has_registry=bool(registries) and not unreadable,
+            )
         ),
         blind=tuple(blind),
         frozen=(*blind, *unreadable, *stale_demand(fleet, world, queues)),

@@ -271,7 +271,8 @@ class PoolPlan:
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the drain of a registered worker, where anything may be removed."""
-        if self.may_remove and unit.registry is not None:
+        may_go = unit.held is None or reason is Reason.HELD
+        if self.may_remove and may_go and unit.registry is not None:
             self.actions.append(
                 Drain(
                     pool=self.name,
@@ -286,7 +287,7 @@ class PoolPlan:
     def delete(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed."""
         revokes = unit.awaits_token and self.inventory.tokens is not None
-        if self.may_remove and not unit.may_run:
+        if self.may_remove and not unit.may_run and unit.held is None:
             self.actions.append(
                 Delete(
                     pool=self.name,
@@ -321,8 +322,12 @@ class Why(NamedTuple):
 
 
 def is_going(unit: Unit) -> bool:
-    """Say whether a unit gets no new work any more; a busy one ends what it runs first."""
-    return unit.state in _GOING or (unit.worker is not None and unit.worker.draining)
+    """Say whether a unit gets no new work any more; a busy one ends what it runs first.
+
+    What an operator holds stays all the same.
+    """
+    is_told = unit.worker is not None and unit.worker.draining
+    return unit.state in _GOING or is_told or unit.held is not None
 
 
 def gives_back(unit: Unit) -> str:

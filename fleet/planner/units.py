@@ -25,6 +25,7 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
+from fleet.model.orders import Hold
 from fleet.schema.model import (
     Boot,
     DebusineQueue,
@@ -247,6 +248,8 @@ class Unit:
     worker: Worker | None = None
     inputs: WorkerInputs | None = None
     registry: str | None = None
+    held: Hold | None = None
+    """Who ordered that it gets no work and stays."""
 
     @property
     def since(self) -> datetime | None:

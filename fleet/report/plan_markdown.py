@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fleet.explain.changes import Comparison
 from fleet.model.facts import Unknown
+from fleet.model.orders import sentences
 from fleet.model.plan import Action, Create, Delete, Drain, Plan
 from fleet.report import words
 from fleet.report.comparison import comparison_blocks
@@ -261,7 +262,7 @@ def _approvals(plan: Plan) -> Iterator[str]:
             code(each.guard),
             code(each.pool),
             words.used(each) + (f"; no effect: {sentence(each.inert)}" if each.inert else ""),
-            str(each.expires),
+            sentence(each.by) or str(each.expires),
             sentence(each.reason),
         )
         for each in plan.approvals
@@ -270,14 +271,15 @@ def _approvals(plan: Plan) -> Iterator[str]:
 
 
 def _unsure(plan: Plan) -> Iterator[str]:
-    for heading, sentences in (
+    for heading, said in (
+        (words.ORDERS_HEADING, tuple(sentences(plan.orders))),
         (words.UNKNOWN_HEADING, plan.unknown),
         (words.PARTLY_READ_HEADING, tuple(map(words.estimated, plan.estimates))),
         (words.ATTENTION_HEADING, plan.attention),
     ):
-        if sentences:
+        if said:
             yield f"#### {heading}"
-            yield "\n".join(f"- {sentence(each)}" for each in sentences)
+            yield "\n".join(f"- {sentence(each)}" for each in said)
 
 
 def _notes(plan: Plan) -> Iterator[str]:

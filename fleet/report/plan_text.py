@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from fleet.model.facts import Unknown
+from fleet.model.orders import Order, sentences
 from fleet.model.plan import (
     Action,
     Create,
@@ -77,6 +78,7 @@ def plan_to_text(
     """
     first, totals = list(_moment(plan, age)), list(_totals(plan))
     whole = (
+        orders_section(plan.orders),
         _unserved(plan),
         _pools(plan),
         changes_section(plan),
@@ -507,16 +509,28 @@ def _guard(guard: GuardResult, included: Mapping[str, str]) -> Iterator[Line]:
         steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
         yield line("      to proceed: ", steps.rstrip())
     yield from (line("        ", Span(entry, Style.CYAN)) for entry in guard.approve)
+    if guard.commands:
+        yield line("      at once, where the store can be reached:")
+    yield from (line("        ", Span(entry, Style.CYAN)) for entry in guard.commands)
 
 
 def _approvals(plan: Plan) -> Iterator[Line]:
     if plan.approvals:
         yield title("Approvals")
     for each in plan.approvals:
-        yield line(f"  {each.guard}, pool {each.pool}: {words.used(each)}, until {each.expires}")
+        until = each.by or f"until {each.expires}"
+        yield line(f"  {each.guard}, pool {each.pool}: {words.used(each)}, {until}")
         if each.inert:
             yield line("      ", Span(f"no effect: {each.inert}", Style.YELLOW))
         yield line(Span(f"      reason: {each.reason}", Style.DIM))
+
+
+def orders_section(orders: Sequence[Order]) -> Iterator[Line]:
+    """Yield the freezes and holds in force as text for a terminal."""
+    said = [*sentences(orders)]
+    if said:
+        yield title(words.ORDERS_HEADING)
+    yield from (line("  ", Span("! ", Style.YELLOW), each) for each in said)
 
 
 def _warnings(plan: Plan) -> Iterator[Line]:

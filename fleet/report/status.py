@@ -15,6 +15,7 @@ from pydantic import Field
 from fleet.explain.values import WorkerFacts
 from fleet.model.facts import BaseChange
 from fleet.model.images import WaitingVersion
+from fleet.model.orders import Order, sentences
 from fleet.model.plan import (
     ApprovalVerdict,
     BudgetVerdict,
@@ -276,6 +277,9 @@ class Status(Value):
     )
     guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
     approvals: tuple[ApprovalVerdict, ...]
+    orders: tuple[Order, ...] = Field(
+        description="Freezes, holds and approvals of operators that are in force."
+    )
 
 
 def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
@@ -312,6 +316,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         waiting_versions=plan.waiting_versions,
         guards=plan.guards,
         approvals=plan.approvals,
+        orders=plan.orders,
     )
 
 
@@ -359,6 +364,7 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
     lines = [
         line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
         line(f"{_cost(status)}; {_demand(status)}"),
+        *_orders(status),
         *_unknown(status),
         BLANK,
         *_pools(status),
@@ -384,6 +390,11 @@ def _demand(status: Status) -> str:
     return words.demand(waiting, served, unsure=status.unread or status.estimates)
 
 
+def _orders(status: Status) -> Iterator[Line]:
+    for said in sentences(status.orders):
+        yield line(Span("order: ", Style.YELLOW), said)
+
+
 def _unknown(status: Status) -> Iterator[Line]:
     for reading in status.unknown:
         yield line(Span("unknown: ", Style.YELLOW), reading)
@@ -403,7 +414,8 @@ def _unknown(status: Status) -> Iterator[Line]:
             yield line(Span("refused: ", Style.RED), guard.because)
     for approval in status.approvals:
         used = words.used(approval)
-        what = f"{approval.guard}, pool {approval.pool}, {used}, until {approval.expires}"
+        until = approval.by or f"until {approval.expires}"
+        what = f"{approval.guard}, pool {approval.pool}, {used}, {until}"
         inert = f" ({approval.inert})" if approval.inert else ""
         yield line(Span("approval: ", Style.DIM), what, inert)
 

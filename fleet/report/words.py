@@ -30,6 +30,7 @@ HAVE_A_MACHINE = "have or will get a machine"
 WHOLE = "The whole plan, with what is due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
 PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
+ORDERS_HEADING = "Orders of operators"
 ATTENTION_HEADING = "Action required"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")

@@ -73,6 +73,14 @@ ATTEMPTS = sa.Table(
     sa.Column("result", sa.Text, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
 )
+ORDERS = sa.Table(
+    "fleet_orders",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("until", sa.Text, nullable=False),
+    sa.Column("order", sa.Text, nullable=False),
+    sa.Column("console", sa.Text, nullable=False),
+)
 SPENT = sa.Table(
     "fleet_spent",
     METADATA,
@@ -483,6 +491,7 @@ _TABLES = {
     "samples": SAMPLES,
     "ledger": LEDGER,
     "attempts": ATTEMPTS,
+    "orders": ORDERS,
     "spent": SPENT,
     "images": IMAGES,
     "manifests": MANIFESTS,

@@ -23,6 +23,7 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, Vers
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
 from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
+from fleet.model.orders import Order
 from fleet.model.values import in_utc
 from fleet.ports import Charging, Since, StackRecord
 from fleet.state.database import (
@@ -48,6 +49,7 @@ from fleet.state.database import (
     write_rows,
 )
 from fleet.state.files import make_private
+from fleet.state.orders import drop_orders, read_console, read_orders, write_order
 
 _KEPT = timedelta(days=30)
 
@@ -640,6 +642,26 @@ class DatabaseStore(Database):
         """Take back what an approval was used for where it was not done after all."""
         with self._transaction() as connection:
             take_back(connection, approval, machines)
+
+    def orders(self, now: datetime) -> tuple[Order, ...]:
+        """Return what operators ordered that is in force then, sorted by its key."""
+        with self._checked() as connection:
+            return read_orders(connection, now)
+
+    def place_order(self, order: Order, console: str = "") -> None:
+        """Write down an order in place of one of the same key; needs no lock of the fleet."""
+        with self._checked() as connection:
+            write_order(connection, order, console)
+
+    def lift_orders(self, keys: Collection[str]) -> frozenset[str]:
+        """Drop orders, and return the keys of those that there were."""
+        with self._checked() as connection:
+            return drop_orders(connection, keys)
+
+    def console(self, order: str) -> str:
+        """Return the end of the console that was kept with a hold; empty: none was."""
+        with self._checked() as connection:
+            return read_console(connection, order)
 
     def image_versions(self) -> tuple[Version, ...]:
         """Return every version that is remembered, by image, the oldest first."""

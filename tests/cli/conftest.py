@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.trial import Trial
+from tests.rigs.trial import Trial, fleet_yaml
 
 
 @pytest.fixture
@@ -12,6 +12,18 @@ def trial(project: Path) -> Trial:
     """Return a trial fleet with a store, where nothing exists and nothing waits."""
     trial = Trial(project)
     trial.init()
+    return trial
+
+
+@pytest.fixture
+def idle(trial: Trial) -> Trial:
+    """Return a fleet with two idle machines, which nothing that waits needs."""
+    pool = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
+    trial.write(fleet_yaml(pools={"builders": pool}))
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(minutes=2)
+    trial.wait_for()
     return trial
 
 

@@ -10,6 +10,7 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, Vers
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
 from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
+from fleet.model.orders import Order
 from fleet.ports import Charging, Since, StackRecord
 
 _PAYER = {"pool", "scope", "team", "owner", "tags"}
@@ -27,6 +28,7 @@ class Shelf:
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
     samples: dict[datetime, Sample] = field(default_factory=dict)
     spent: dict[str, set[str]] = field(default_factory=dict)
+    orders: dict[str, tuple[Order, str]] = field(default_factory=dict)
     images: dict[tuple[str, str], Version] = field(default_factory=dict)
     manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     rules: dict[str, tuple[str, datetime]] = field(default_factory=dict)
@@ -200,6 +202,26 @@ class FakeStore:
     def refund(self, approval: str, machines: Collection[str]) -> None:
         """Take back what was not done."""
         self._shelf.spent.get(approval, set()).difference_update(machines)
+
+    def orders(self, now: datetime) -> tuple[Order, ...]:
+        """Return the orders in force."""
+        kept = sorted(self._shelf.orders.items())
+        return tuple(order for _, (order, _) in kept if order.until > now)
+
+    def place_order(self, order: Order, console: str = "") -> None:
+        """Write an order down."""
+        self._shelf.orders[order.key] = (order, console)
+
+    def lift_orders(self, keys: Collection[str]) -> frozenset[str]:
+        """Drop orders."""
+        found = self._shelf.orders.keys() & keys
+        for key in found:
+            del self._shelf.orders[key]
+        return frozenset(found)
+
+    def console(self, order: str) -> str:
+        """Return the console kept with a hold."""
+        return self._shelf.orders[order][1] if order in self._shelf.orders else ""
 
     def image_versions(self) -> tuple[Version, ...]:
         """Return every version, by image, the oldest first."""

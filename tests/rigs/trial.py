@@ -92,6 +92,12 @@ class Trial:
             code = main(args)
         return code, said.getvalue()
 
+    def told(self, *args: str, code: int = 0) -> str:
+        """Return what a command says that ends with this code."""
+        ended, said = self.do(*args)
+        assert ended == code, said
+        return said
+
     def init(self) -> None:
         """Create the store; an empty one of this fleet at the usual place is always the same."""
         store = self.folder / ".fleet/store.db"
@@ -168,6 +174,12 @@ class Trial:
         self._store().record_attempts(
             [each.model_copy(update={"at": each.at - by}) for each in tries]
         )
+
+    def end_orders(self) -> None:
+        """Have the time of every order be over."""
+        for order in self._store().orders(datetime.now(UTC)):
+            over = order.at - timedelta(days=1)
+            self._store().place_order(order.model_copy(update={"until": over}))
 
     def _store(self) -> DatabaseStore:
         return DatabaseStore(sqlite_url(self.folder / ".fleet/store.db"), "trial")

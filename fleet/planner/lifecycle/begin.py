@@ -17,6 +17,7 @@ from fleet.planner.lifecycle.failed import (
     drain_failed,
     finish_interrupted,
 )
+from fleet.planner.lifecycle.held import keep_held, why_frozen
 from fleet.planner.lifecycle.orphans import delete_orphans
 from fleet.planner.lifecycle.replace import mark_outdated, mark_worn
 from fleet.planner.lifecycle.returned import delete_returned
@@ -52,6 +53,7 @@ def begin_pool_plans(
         delete_orphans(world, pool_plan)
         mark_outdated(pool_plan)
         mark_worn(world, pool_plan)
+        keep_held(pool_plan)
         delete_drained(pool_plan)
         delete_returned(world, pool_plan)
         drain_unwanted_pool(pool_plan)
@@ -76,7 +78,8 @@ def _begin(
             inventory=with_begun(fleet, inventory, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, remembered),
-            closed=wont_make(fleet, inventory, choice, shared),
+            closed=why_frozen(fleet, world, name, "creates")
+            or wont_make(fleet, inventory, choice, shared),
             options=options,
             lost=find_lost(memory, inventory),
             choice=choice,

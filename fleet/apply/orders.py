@@ -1,0 +1,115 @@
+"""Place and lift orders of operators in the store, beside any run that is under way.
+
+No lock is taken: an order holds for every runner at once, and a run asks again before each pool.
+"""
+
+import argparse
+import os
+import socket
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fleet.apply.config import load_config
+from fleet.apply.decide import look
+from fleet.apply.observe import Sources
+from fleet.apply.timer import SystemClock
+from fleet.apply.wire import wire
+from fleet.errors import FleetError, WrongUsage
+from fleet.model.facts import Listing, Stack, Unknown, World
+from fleet.model.orders import Freeze, Order
+from fleet.ports import Console
+from fleet.schema.findings import nearest
+from fleet.schema.model import Fleet, static_names
+from fleet.state.database import name_user
+
+_MADE = 10_000
+_USERS = ("GITLAB_USER_LOGIN", "GITHUB_ACTOR", "FORGEJO_ACTOR")
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """What every command has at hand that gives or ends an order."""
+
+    fleet: Fleet
+    sources: Sources
+    console: Console
+    now: datetime
+    who: str
+    look: Callable[[], World]
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, console: Console) -> "Ordering":
+        """Return it for a command's arguments."""
+        config = load_config(args, console)
+        sources = wire(config.fleet, args.file)
+        now, who = SystemClock().now(), name_person(os.environ)
+        return cls(
+            config.fleet, sources, console, now, who, lambda: look(config, sources, console)
+        )
+
+    def terms(self, args: argparse.Namespace) -> dict[str, object]:
+        """Return what every order says: who, since and until when, and why."""
+        until = self.now + timedelta(seconds=args.seconds)
+        return {"by": self.who, "at": self.now, "until": until, "reason": args.reason}
+
+    def place(self, order: Order) -> None:
+        """Write an order down for all runners."""
+        self.sources.store.place_order(order)
+
+    def lift(self, orders: Collection[Order]) -> None:
+        """End orders."""
+        self.sources.store.lift_orders([order.key for order in orders])
+
+    def in_force(self) -> tuple[Order, ...]:
+        """Return every order in force."""
+        return self.sources.store.orders(self.now)
+
+    def check_pool(self, name: str | None) -> None:
+        """Refuse a pool that is neither in fleet.yaml nor has a stack."""
+        if name is not None:
+            stacks = (record.pool for record in self.sources.store.stacks())
+            known = {*self.fleet.pools, *stacks}
+            _check("pool", name, known, f"pools of fleet {self.fleet.fleet}")
+
+    def check_machine(self, name: str) -> None:
+        """Refuse a machine that nobody knows; what fleet has made it knows without asking."""
+        if any(each.worker == name for each in self.sources.store.attempts(_MADE)):
+            return
+        if name in static_names(self.fleet):
+            raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
+        world = self.look()
+        unread = [each for each in world.providers.values() if isinstance(each, Unknown)]
+        if unread and name not in _machines(world):
+            self.console.note(f"fleet: warning: {name} is not seen: {unread[0].unknown}")
+            return
+        _check("machine", name, _machines(world), "machines")
+
+
+def name_person(environment: Mapping[str, str]) -> str:
+    """Return who gives an order: the user of a pipeline's job, else user@host."""
+    named = (environment.get(key, "") for key in _USERS)
+    return next(filter(None, named), "") or f"{name_user()}@{socket.gethostname()}"
+
+
+def freezes_of(orders: Iterable[Order], pool: str | None) -> list[Freeze]:
+    """Return the freezes of exactly this pool, or of every pool."""
+    return [each for each in orders if isinstance(each, Freeze) and each.pool == pool]
+
+
+def _machines(world: World) -> set[str]:
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    recorded = [each.workers for each in stacks.values() if isinstance(each, Stack)]
+    listed = [each.machines for each in world.providers.values() if isinstance(each, Listing)]
+    return {
+        *(worker.name for many in recorded for worker in many),
+        *(machine.name for many in listed for machine in many),
+    }
+
+
+def _check(what: str, name: str, known: Collection[str], said: str) -> None:
+    if name not in known:
+        meant = nearest(name, known)
+        hint = f"did you mean {meant}? " if meant else ""
+        few = ", ".join(sorted(known)[:12]) or "none"
+        raise FleetError(f"nothing was ordered: no {what} {name}; {hint}{said}: {few}")

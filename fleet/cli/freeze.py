@@ -1,0 +1,37 @@
+"""Stop creations or deletions for a while, in one pool or in all, at once for every run."""
+
+import argparse
+
+from fleet.apply.orders import Ordering
+from fleet.cli.arguments import Parser, add_file, add_order
+from fleet.guard.freezes import lift
+from fleet.model.orders import FROZEN, Freeze
+from fleet.ports import Console
+from fleet.schema.units import write_time
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet freeze` takes."""
+    add_file(parser)
+    parser.add_argument("--pool", metavar="NAME", help="only this pool (default: every pool)")
+    which = parser.add_mutually_exclusive_group()
+    for what in FROZEN:
+        which.add_argument(
+            f"--{what}",
+            action="store_const",
+            dest="stops",
+            const=(what,),
+            default=FROZEN,
+            help=f"only {what} (default: creates and deletes)",
+        )
+    add_order(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Write the freeze down, in place of one of the same pool and kind."""
+    ordering = Ordering.of(args, console)
+    ordering.check_pool(args.pool)
+    order = Freeze(pool=args.pool, stops=args.stops, **ordering.terms(args))
+    ordering.place(order)
+    console.out(f"{order.what} frozen until {write_time(order.until)}; `{lift(order)}` ends it")
+    return 0

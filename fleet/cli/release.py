@@ -1,0 +1,28 @@
+"""End the hold of a machine before its time."""
+
+import argparse
+
+from fleet.apply.orders import Ordering
+from fleet.cli.arguments import Parser, add_file
+from fleet.errors import FleetError
+from fleet.model.orders import Hold
+from fleet.ports import Console
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet release` takes."""
+    add_file(parser)
+    parser.add_argument("machine", metavar="MACHINE", help="the machine that is held")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """End the hold; its worker was drained, so the next runs delete the machine."""
+    ordering = Ordering.of(args, console)
+    holds = [each for each in ordering.in_force() if isinstance(each, Hold)]
+    ending = [each for each in holds if each.machine == args.machine]
+    if not ending:
+        held = ", ".join(each.machine for each in holds) or "none"
+        raise FleetError(f"{args.machine} is not held; held: {held}")
+    ordering.lift(ending)
+    console.out(f"{args.machine} is no longer held: a drained machine is deleted once it is idle")
+    return 0

@@ -1,0 +1,33 @@
+"""End a freeze before its time."""
+
+import argparse
+
+from fleet.apply.orders import Ordering, freezes_of
+from fleet.cli.arguments import Parser, add_file
+from fleet.guard.freezes import lift
+from fleet.model.orders import Freeze
+from fleet.ports import Console
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet unfreeze` takes."""
+    add_file(parser)
+    parser.add_argument(
+        "--pool", metavar="NAME", help="end this pool's freezes (default: those of every pool)"
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """End the freezes of this scope, and name those that stay."""
+    ordering = Ordering.of(args, console)
+    orders = ordering.in_force()
+    ending = freezes_of(orders, args.pool)
+    ordering.lift(ending)
+    for order in ending:
+        console.out(f"{order.what} no longer frozen")
+    if not ending:
+        console.out(f"{f'pool {args.pool}' if args.pool else 'the fleet'} is not frozen")
+    for stays in orders:
+        if isinstance(stays, Freeze) and stays.pool != args.pool:
+            console.out(f"{stays.sentence}; `{lift(stays)}` ends it")
+    return 0

@@ -1,0 +1,90 @@
+"""Withhold what operators froze, for as long as they said.
+
+A freeze of deletes ends where a budget is exceeded by what exists: what nothing needs goes then,
+for a freeze never keeps a budget from being enforced.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from fleet.guard.refusals import Held, count_machines, many
+from fleet.model.orders import Freeze, Frozen, Hold, Order
+from fleet.model.plan import (
+    Action,
+    Cause,
+    Create,
+    Delete,
+    Drain,
+    GuardResult,
+    Plan,
+    Reason,
+    Release,
+)
+from fleet.schema.model import Fleet
+
+
+def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Withhold what the freezes of a plan stop, by freeze and pool."""
+    found: defaultdict[tuple[str, str], list[Action | Release]] = defaultdict(list)
+    freezes = {each.key: each for each in plan.orders if isinstance(each, Freeze)}
+    for order, action in find_stopped(fleet, plan, freezes.values(), (*actions, *plan.releases)):
+        found[order.key, action.pool].append(action)
+    sizes = {verdict.pool: count_machines(verdict) for verdict in plan.pools}
+    for (key, pool), own in sorted(found.items()):
+        order = freezes[key]
+        yield Held(
+            GuardResult(
+                guard="freeze",
+                pool=pool,
+                result="throttled",
+                because=f"{order.sentence}: {many(len(own), 'action')} withheld",
+                way_out=lift(order),
+                count=len(own),
+                of=sizes.get(pool, 0),
+                withheld=len(own),
+            ),
+            own,
+        )
+
+
+def find_stopped(
+    fleet: Fleet, plan: Plan, orders: Iterable[Order], actions: Iterable[Action | Release]
+) -> Iterator[tuple[Freeze | Hold, Action | Release]]:
+    """Yield each action that a freeze or a hold stops, with the first that does."""
+    over = _over_budget(fleet, plan)
+    stopping = [each for each in orders if isinstance(each, Freeze | Hold)]
+    for action in actions:
+        for order in stopping:
+            if isinstance(order, Hold):
+                stops = order.machine == action.worker and isinstance(action, Delete)
+            elif _is_for_want_of_work(action) and action.pool in over:
+                stops = False
+            else:
+                stops = order.pool in (None, action.pool) and _kind(action) in order.stops
+            if stops:
+                yield order, action
+                break
+
+
+def lift(order: Freeze) -> str:
+    """Return the command that ends a freeze."""
+    return f"fleet unfreeze --pool {order.pool}" if order.pool else "fleet unfreeze"
+
+
+def _kind(action: Action | Release) -> Frozen | None:
+    if isinstance(action, Drain) and action.reason is Reason.HELD:
+        return None
+    return "creates" if isinstance(action, Create) else "deletes"
+
+
+def _is_for_want_of_work(action: Action | Release) -> bool:
+    return not isinstance(action, Create | Release) and action.cause is Cause.DEMAND
+
+
+def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:
+    """Return the pools whose machines alone take a budget past its limit."""
+    paths = {each.path[:2] for each in plan.budgets if each.exceeded}
+    of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
+    if any(not (each.scope or each.team or each.owner or each.tags) for each in of_all):
+        return frozenset(verdict.pool for verdict in plan.pools)
+    return frozenset(str(name) for section, name in paths if section == "pools")

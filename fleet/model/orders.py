@@ -1,0 +1,100 @@
+"""What operators ordered beside fleet.yaml, for a while: freezes, holds, approvals.
+
+They stand in the store, so that every run obeys them at once, and end by themselves.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from fleet.model.values import Count, Moment, Value
+
+Frozen = Literal["creates", "deletes"]
+FROZEN: tuple[Frozen, ...] = get_args(Frozen)
+
+
+class _Order(Value):
+    by: str = Field(description="Who gave it: a GitLab user, or user@host.")
+    at: Moment = Field(description="When it was given.")
+    until: Moment = Field(description="It ends by itself then.")
+    reason: str
+
+    @property
+    def given(self) -> str:
+        """Return who gave it and until when, as in `by ada until 04:00 UTC`."""
+        day = "%H:%M" if self.until.date() == self.at.date() else "%Y-%m-%d %H:%M"
+        return f"by {self.by} until {self.until:{day}} UTC"
+
+    @property
+    def said(self) -> str:
+        """Return who gave it, until when and why, as in `by ada until 04:00 UTC: disk full`."""
+        return f"{self.given}: {self.reason}"
+
+
+class Freeze(_Order):
+    """No machine is created, or none goes, in one pool or in all."""
+
+    order: Literal["freeze"] = "freeze"
+    pool: str | None = Field(None, description="None: every pool.")
+    stops: tuple[Frozen, ...] = Field(FROZEN, description="What does not happen.")
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from others: a later one of this key takes its place."""
+        return " ".join(("freeze", self.pool or "*", *self.stops))
+
+    @property
+    def what(self) -> str:
+        """Return what is frozen, as in `creates of pool builders`."""
+        where = f"pool {self.pool}" if self.pool else "every pool"
+        return f"{' and '.join(self.stops)} of {where}"
+
+    @property
+    def sentence(self) -> str:
+        """Return what was ordered, by whom, until when and why."""
+        return f"{self.what} frozen {self.said}"
+
+
+class Hold(_Order):
+    """One machine gets no new work and is not deleted, whatever else speaks for it."""
+
+    order: Literal["hold"] = "hold"
+    machine: str
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from others: a later one of this key takes its place."""
+        return f"hold {self.machine}"
+
+    @property
+    def sentence(self) -> str:
+        """Return what was ordered, by whom, until when and why."""
+        return f"{self.machine} held {self.said}"
+
+
+class GivenApproval(_Order):
+    """An approval from the command line, beside those of fleet.yaml."""
+
+    order: Literal["approve"] = "approve"
+    guard: Literal["delete", "cost_increase", "rival"]
+    pool: str
+    count: Count = Field(description="How many machines it lets pass in all.")
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from others: each approval stands for itself."""
+        return f"approve {self.guard} {self.pool} {self.at.isoformat()}"
+
+    @property
+    def sentence(self) -> str:
+        """Return what was ordered, by whom, until when and why."""
+        return f"{self.count} of pool {self.pool} may pass guard {self.guard}, {self.said}"
+
+
+def sentences(orders: Iterable["Order"]) -> Iterator[str]:
+    """Yield what freezes and holds say; approvals are shown with what they let pass."""
+    return (order.sentence for order in orders if not isinstance(order, GivenApproval))
+
+
+Order = Annotated[Freeze | Hold | GivenApproval, Field(discriminator="order")]

@@ -1,0 +1,37 @@
+"""`fleet approve` lets a number of machines pass a guard, as the refusal says."""
+
+import pytest
+
+from tests.cli.test_freeze import WHY
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
+
+
+def test_the_command_that_a_refusal_prints_lets_it_pass(idle: Trial) -> None:
+    idle.write(fleet_yaml(pools={}))
+    refused = idle.told("apply", code=4)
+    command = next(line.strip() for line in refused.splitlines() if "fleet approve" in line)
+
+    idle.told(*command.replace('"', "").split()[1:])
+    for _ in range(2):
+        idle.apply()
+
+    assert idle.machines() == []
+
+
+def test_an_approval_lets_no_more_pass_than_its_number(idle: Trial) -> None:
+    idle.write(fleet_yaml(pools={}))
+    idle.told("approve", "delete", "--pool", "builders", "--count", "1", *WHY)
+
+    for _ in range(3):
+        idle.do("apply")
+
+    assert len(idle.machines()) == 1
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "10001", "many"])
+def test_a_wrong_number_is_wrong_usage(run_fleet: RunFleet, count: str) -> None:
+    ran = run_fleet("approve", "delete", "--pool", "builders", f"--count={count}", *WHY)
+
+    assert ran.returncode == 2
+    assert "--count" in ran.stderr

@@ -1,0 +1,98 @@
+"""`fleet freeze` stops creations or deletions at once, for a while, in a pool or in all."""
+
+import pytest
+
+from tests.cli.test_machine import ONE, TWO, WARM
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
+
+WHY = ("--for", "2h", "--reason", "disk full")
+
+
+def test_a_freeze_of_creates_makes_no_machine_until_it_is_lifted(trial: Trial) -> None:
+    trial.told("freeze", "--creates", *WHY)
+    trial.wait_for("1")
+    trial.apply()
+    assert trial.machines() == []
+
+    trial.told("unfreeze")
+    trial.apply()
+
+    assert len(trial.machines()) == 1
+
+
+@pytest.mark.parametrize("shown", ["plan", "status", "apply"])
+def test_a_freeze_is_shown_with_who_and_why(trial: Trial, shown: str) -> None:
+    trial.told("freeze", *WHY)
+
+    said = trial.told(shown)
+
+    assert "disk full" in said
+    assert "@" in said
+
+
+def test_a_freeze_of_deletes_keeps_what_nothing_needs(idle: Trial) -> None:
+    idle.told("freeze", "--pool", "builders", "--deletes", *WHY)
+    idle.age(hours=2)
+    for _ in range(3):
+        idle.apply()
+    assert idle.machines() == [ONE, TWO]
+
+    idle.told("unfreeze", "--pool", "builders")
+    for _ in range(2):
+        idle.apply()
+
+    assert idle.machines() == []
+
+
+def test_a_freeze_ends_by_itself(idle: Trial) -> None:
+    idle.told("freeze", *WHY)
+    idle.age(hours=2)
+    assert "orders" in idle.plan()
+
+    idle.end_orders()
+
+    assert "orders" not in idle.plan()
+    for _ in range(2):
+        idle.apply()
+    assert idle.machines() == []
+
+
+def test_what_waits_gets_its_machine_in_a_pool_that_is_not_frozen(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": WARM, "others": WARM}))
+    trial.told("freeze", "--pool", "builders", *WHY)
+    trial.wait_for("1")
+
+    trial.apply()
+
+    assert trial.machines() == ["trial-others-0001"]
+
+
+def test_a_pool_that_there_is_none_of_is_told(trial: Trial) -> None:
+    assert "builders" in trial.told("freeze", "--pool", "bilders", *WHY, code=1)
+
+
+@pytest.mark.parametrize("wrong", [("--for", "0s"), ("--for", "31d"), ("--reason", " ")])
+def test_a_freeze_without_end_or_reason_is_wrong_usage(
+    run_fleet: RunFleet, wrong: tuple[str, str]
+) -> None:
+    given = dict(zip(WHY[::2], WHY[1::2], strict=True)) | {wrong[0]: wrong[1]}
+
+    ran = run_fleet("freeze", *(word for pair in given.items() for word in pair))
+
+    assert ran.returncode == 2
+    assert wrong[0] in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("freeze", *WHY),
+        ("unfreeze",),
+        ("hold", ONE, *WHY),
+        ("release", ONE),
+        ("approve", "delete", "--pool", "builders", "--count", "1", *WHY),
+    ],
+)
+def test_without_a_store_nothing_is_ordered(project_trial: Trial, words: tuple[str, ...]) -> None:
+    assert "fleet state init" in project_trial.told(*words, code=4)

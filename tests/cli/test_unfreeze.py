@@ -1,0 +1,22 @@
+"""`fleet unfreeze` ends the freezes of its scope, and names those that stay."""
+
+from tests.cli.test_freeze import WHY
+from tests.rigs.trial import Trial
+
+
+def test_a_freeze_of_a_pool_outlives_the_end_of_those_of_all(trial: Trial) -> None:
+    trial.told("freeze", *WHY)
+    trial.told("freeze", "--creates", *WHY)
+    trial.told("freeze", "--pool", "builders", *WHY)
+
+    said = trial.told("unfreeze")
+
+    assert "fleet unfreeze --pool builders" in said
+    assert [each["pool"] for each in trial.plan()["orders"]] == ["builders"]
+
+
+def test_the_end_of_what_is_not_frozen_changes_nothing(trial: Trial) -> None:
+    trial.told("unfreeze")
+    trial.told("unfreeze", "--pool", "builders")
+
+    assert "orders" not in trial.plan()
