@@ -212,8 +212,8 @@ class Runs:
     def __init__(
         self, args: argparse.Namespace, console: Console, config: Config, options: RunOptions
     ) -> None:
-        self.shown: Callable[[Decision], None] = lambda _: None
-        """Called with what a run planned, when it has ended."""
+        self.shown: list[Callable[[Decision], None]] = []
+        """Each is called with what a run planned, when it has ended."""
         self.watch: Callable[[], None] = lambda: None
         """Called when a run has its plan, and has given free machines to tickets."""
         self._args = args
@@ -237,7 +237,8 @@ class Runs:
         applied = apply_once(
             self._config, self._args.file, self._console, self._show, self._options
         )
-        self.shown(applied.decision)
+        for show in self.shown:
+            show(applied.decision)
         code = applied.exit_code or (0 if is_current else 1)
         changed = any(each.created or each.deleted for each in applied.outcome.stacks)
         run = Run(code, tuple(find_on_the_way(applied.plan)), changed)

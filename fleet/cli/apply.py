@@ -3,13 +3,15 @@
 import argparse
 
 from fleet.apply.config import Config, load_config, read_seconds, refuse_throwaway_state
+from fleet.apply.decide import Decision
 from fleet.apply.loop import Runs, Schedule, keep_running
+from fleet.apply.metrics import metrics_of
 from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals
 from fleet.cli.arguments import Parser, add_file
-from fleet.errors import WrongUsage
+from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.plan import Plan
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
@@ -17,6 +19,8 @@ from fleet.report.json import value_to_json
 from fleet.report.outcome import outcome_to_text
 from fleet.report.plan_text import plan_to_text
 from fleet.state.files import LocalFiles
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
 
 
 def arguments(parser: Parser) -> None:
@@ -63,6 +67,11 @@ def arguments(parser: Parser) -> None:
         help="with --every: stop when there is nothing left to do",
     )
     parser.add_argument(
+        "--metrics",
+        metavar="FILE",
+        help="after each run write its metrics to FILE, for node_exporter's textfile collector",
+    )
+    parser.add_argument(
         "--trust-clock",
         action="store_true",
         help="apply once although the clock differs from the last run's or the server's",
@@ -85,6 +94,8 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
     if schedule is None:
         return _apply_once(config, args, console, options)
     runs = Runs(args, console, config, options)
+    if args.metrics:
+        runs.shown.append(lambda decision: _write_metrics(decision, args, console))
     return keep_running(runs.run, schedule, console, options.signals)
 
 
@@ -121,9 +132,21 @@ def _apply_once(
 
     with options.signals.heard():
         applied = apply_once(config, args.file, console, show, options)
+    if args.metrics:
+        _write_metrics(applied.decision, args, console)
     if args.json:
         console.out(value_to_json(applied.outcome))
     else:
         console.out(outcome_to_text(applied.outcome, applied.plan, colour=console.colour))
     options.signals.end_if_asked()
     return applied.exit_code
+
+
+def _write_metrics(decision: Decision, args: argparse.Namespace, console: Console) -> None:
+    """Write the metrics; what cannot be written is reported and does not fail the run."""
+    fleet = decision.config.fleet
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    try:
+        LocalFiles().write_text(args.metrics, metrics_of(decision, store))
+    except FileUnreadable as error:
+        console.note(f"fleet: warning: no metrics: {error}")

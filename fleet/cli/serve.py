@@ -9,6 +9,7 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
 from fleet.apply.loop import Run, Runs, Schedule, keep_running
+from fleet.apply.metrics import LiveMetrics
 from fleet.apply.parallel import Background, Parallelism, default_jobs
 from fleet.apply.run import RunOptions
 from fleet.apply.selection import Selection
@@ -125,11 +126,14 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     calls.most_waiting = bounds.calls * 3 // 4
     with _listening(args, calls, credentials, bounds) as server:
         server.health = health.tell
+        metrics = LiveMetrics(DatabaseStore(place, config.fleet.fleet), lambda: runs.fleet)
+        runs.shown.append(metrics.show)
+        server.metrics = metrics.read
         if args.pages:
             from fleet.apply.pages import LivePages
 
             pages = LivePages(DatabaseStore(place, config.fleet.fleet))
-            runs.shown = pages.show
+            runs.shown.append(pages.show)
             server.pages = pages.read
             console.note(f"status pages at {server.url}/")
         console.note(f"listening at {server.url} for tickets of queue {queue}")

@@ -29,6 +29,11 @@ def arguments(parser: Parser) -> None:
     add_json(parser)
     parser.add_argument("--site", metavar="DIR", help="write static status pages to DIR")
     parser.add_argument(
+        "--metrics",
+        metavar="FILE",
+        help="write metrics to FILE, for node_exporter's textfile collector",
+    )
+    parser.add_argument(
         "--heartbeat",
         action="store_true",
         help="only check that `fleet apply` still runs, for monitoring: exit 0 yes, 1 no",
@@ -38,24 +43,27 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the status, write it as static pages, or say whether runs still come."""
     if args.heartbeat:
-        if args.world or args.site:
-            raise WrongUsage("--heartbeat excludes --world and --site")
+        if args.world or args.site or args.metrics:
+            raise WrongUsage("--heartbeat excludes --world, --site and --metrics")
         return _heartbeat(args, console)
     decision = decide(args, console)
     plan = decision.plan
+    store = None if args.world else _store(decision.config.fleet, args)
+    if args.metrics:
+        from fleet.apply.metrics import metrics_of
+
+        LocalFiles().write_text(args.metrics, metrics_of(decision, store))
     if args.site:
         from fleet.apply.pages import shown_of
         from fleet.report.site import site
 
-        pages = site(
-            shown_of(decision, None if args.world else _store(decision.config.fleet, args))
-        )
+        pages = site(shown_of(decision, store))
         _write_site(Path(args.site), pages)
         console.note(f"wrote {len(pages)} files to {args.site}; open {args.site}/index.html")
     if args.json:
         facts = facts_of_workers(decision.config.fleet, decision.world)
         console.out(status_to_json(plan, facts))
-    elif not args.site:
+    elif not (args.site or args.metrics):
         console.out(status_to_text(plan, colour=console.colour))
     return 0
 

@@ -3,6 +3,7 @@
 What a run could not read is None, never zero.
 """
 
+from datetime import datetime
 from typing import NamedTuple
 
 from pydantic import Field
@@ -33,3 +34,11 @@ class Sample(Value):
     pools: dict[str, Figures] = Field(
         default_factory=dict, description="Pool to its figures; one that did not exist is absent."
     )
+
+
+class LastRun(NamedTuple):
+    """The latest run of `fleet apply` that carried a plan out to its end."""
+
+    ended: datetime
+    succeeded: bool
+    """Whether nothing failed and nothing was refused."""

@@ -22,6 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedReader, RawIOBase
 from socket import AF_INET, AF_INET6, socket
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 from xml.parsers import expat
 from xmlrpc.client import Error, Fault, Unmarshaller, dumps
 
@@ -59,6 +60,11 @@ class Page(NamedTuple):
 
 ReadPage = Callable[[str], Page | None]
 """Returns the page at the path of a URL; None: there is none."""
+ReadMetrics = Callable[[], str]
+"""Returns what /metrics answers, in a format that is both OpenMetrics and the one before it."""
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+"""Media types of metrics: the one that a scraper accepts is sent."""
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; "
@@ -103,6 +109,7 @@ class XmlRpcServer(BackgroundServer):
         self._tokens = tokens or {}
         self.health: ReadHealth = lambda: (True, {})
         self.pages: ReadPage | None = None
+        self.metrics: ReadMetrics | None = None
         handler = _handler(self, answer, bounds.patience)
         self._listener = _Server(address, handler, tls, bounds)
         super().__init__(self._listener)
@@ -235,19 +242,27 @@ def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | N
     return name if expected and is_right else None
 
 
+def _send_metrics(handler: BaseHTTPRequestHandler, read: ReadMetrics) -> None:
+    is_open = "application/openmetrics-text" in handler.headers.get("Accept", "")
+    kind = OPENMETRICS if is_open else PLAIN
+    _reply(handler, 200, read().encode(), kind, {"Cache-Control": "no-store"})
+
+
 def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer) -> None:
-    if server.pages is None:
-        _reply(handler, 404, b"not found: GET /healthz, or POST a call\n", "text/plain")
+    metrics = server.metrics if urlsplit(handler.path).path == "/metrics" else None
+    if server.pages is None and metrics is None:
+        body = b"not found: GET /healthz or /metrics, or POST a call\n"
+        _reply(handler, 404, body, "text/plain")
+    elif _authenticated(handler, server.tokens) is None:
         return
-    if _authenticated(handler, server.tokens) is None:
-        return
-    page = server.pages(handler.path)
-    if page is None:
+    elif metrics is not None:
+        _send_metrics(handler, metrics)
+    elif server.pages is not None and (page := server.pages(handler.path)):
+        headers = {**_PAGE_HEADERS, "ETag": f'"{page.tag}"'}
+        is_known = headers["ETag"] in handler.headers.get("If-None-Match", "")
+        _reply(handler, 304 if is_known else 200, page.content, page.kind, headers)
+    else:
         _reply(handler, 404, b"there is no such page\n", "text/plain", _PAGE_HEADERS)
-        return
-    headers = {**_PAGE_HEADERS, "ETag": f'"{page.tag}"'}
-    is_known = headers["ETag"] in handler.headers.get("If-None-Match", "")
-    _reply(handler, 304 if is_known else 200, page.content, page.kind, headers)
 
 
 def _authenticated(handler: BaseHTTPRequestHandler, tokens: Mapping[str, str]) -> str | None:

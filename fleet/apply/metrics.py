@@ -1,0 +1,70 @@
+"""Metrics of what a run saw and planned, with what the store says of runs and images."""
+
+from collections.abc import Callable
+from datetime import datetime
+from threading import Lock
+
+from pydantic import ValidationError
+
+from fleet.apply.decide import Decision
+from fleet.errors import StoreFailed, StoreMissing
+from fleet.model.history import LastRun
+from fleet.model.images import Version
+from fleet.model.outcome import Outcome
+from fleet.ports import Store
+from fleet.report.metrics import Seen, metrics_to_text
+from fleet.schema.model import Fleet
+
+
+def metrics_of(decision: Decision, store: Store | None) -> str:
+    """Return the metrics of a decision; `store` is None where the world was recorded."""
+    fleet = decision.config.fleet
+    if store is None:
+        return metrics_to_text(fleet, None, Seen(decision.world, decision.plan))
+    try:
+        last = last_run(store)
+        versions: tuple[Version, ...] = store.image_versions()
+    except (StoreMissing, StoreFailed):
+        last, versions = None, ()  # the plan has it among what is unknown
+    return metrics_to_text(fleet, last, Seen(decision.world, decision.plan, versions))
+
+
+def last_run(store: Store) -> LastRun | None:
+    """Return the last run that came to its end; None: there was none."""
+    found = store.ended_runs(1)
+    if not found:
+        return None
+    run = found[0]
+    try:
+        succeeded = Outcome.model_validate_json(run["outcome"]).exit_code == 0
+    except ValidationError:
+        succeeded = False  # another version of fleet wrote what this one cannot read
+    return LastRun(datetime.fromisoformat(run["ended"]), succeeded)
+
+
+class LiveMetrics:
+    """The metrics as of the last run; before the first one, those that need none.
+
+    Threads may share it.
+    """
+
+    def __init__(self, store: Store, fleet: Callable[[], Fleet]) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._lock = Lock()
+        self._last: Decision | None = None
+
+    def show(self, decision: Decision) -> None:
+        """Tell of what this run saw and planned from now on."""
+        self._last = decision
+
+    def read(self) -> str:
+        """Return the metrics; without a store, what they can say without it."""
+        with self._lock:
+            if self._last is not None:
+                return metrics_of(self._last, self._store)
+            try:
+                last = last_run(self._store)
+            except (StoreMissing, StoreFailed):
+                last = None
+            return metrics_to_text(self._fleet(), last)

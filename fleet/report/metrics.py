@@ -1,0 +1,324 @@
+"""Render the figures of one plan and of the last run as OpenMetrics, for Prometheus.
+
+All are gauges, so that the same text is also Prometheus' older format, as node_exporter's textfile
+collector reads it. A figure that is unknown has no sample: unknown is not zero. Labels hold names
+of fleet.yaml and words of fleet, never a request, a worker or a person. Points in time are in
+seconds since 1970, and what is over or near is for a query to say.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.checks.limits import dated
+from fleet.explain.history import sample_of
+from fleet.model.facts import AttemptResult, Listing, World
+from fleet.model.history import LastRun
+from fleet.model.images import Version
+from fleet.model.plan import BudgetVerdict, Plan, PoolVerdict
+from fleet.planner.inventory import attempts_of, expired_at, takers_of
+from fleet.report.status import pool_status
+from fleet.report.terminal import clean
+from fleet.schema.model import Fleet, StaticPool
+
+RECENT = timedelta(hours=3)
+"""How long a try to make a machine counts."""
+_ELSEWHERE = "(other)"
+"""The pool of machines whose label names none that the plan knows."""
+_STATES = ("busy", "idle", "starting", "other")
+_RESULTS: tuple[AttemptResult, ...] = (
+    "registered",
+    "failed",
+    "gone",
+    "out-of-stock",
+    "quota",
+    "error",
+)
+
+Labels = Mapping[str, str]
+Samples = Iterable[tuple[Labels, float | Decimal | None]]
+
+
+class Seen(NamedTuple):
+    """What one run, or one look, saw and planned."""
+
+    world: World
+    plan: Plan
+    versions: Sequence[Version] = ()
+    """Every version of an image that the store remembers."""
+
+
+class _Family(NamedTuple):
+    """One metric: its name, what it says, its samples; a sample without a value is left out."""
+
+    name: str
+    help: str
+    samples: Samples
+
+
+def metrics_to_text(fleet: Fleet, last: LastRun | None, seen: Seen | None = None) -> str:
+    """Return the metrics of a fleet; without `seen`, those of its runs alone.
+
+    `last` is None where no run has ended yet, or the store does not say.
+    """
+    families = [*_of_runs(fleet, last), *(_of_plan(fleet, seen) if seen else ())]
+    return "".join(line for each in families for line in _lines(fleet.fleet, each)) + "# EOF\n"
+
+
+def _lines(fleet: str, family: _Family) -> Iterator[str]:
+    name = family.name
+    yield f"# HELP {name} {family.help}\n# TYPE {name} gauge\n"
+    if name.endswith("_seconds"):
+        yield f"# UNIT {name} seconds\n"
+    for labels, value in family.samples:
+        if value is not None:
+            told = {"fleet": fleet, **labels}.items()
+            inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in told)
+            yield f"{name}{{{inside}}} {_written(value)}\n"
+
+
+def _escaped(text: str) -> str:
+    return clean(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _written(value: float | Decimal) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else repr(value)
+
+
+def _only(value: float | Decimal | None) -> Samples:
+    return [({}, value)]
+
+
+def _of_runs(fleet: Fleet, last: LastRun | None) -> Iterator[_Family]:
+    yield _Family(
+        "fleet_cadence_seconds",
+        "How often `fleet apply` is to run.",
+        _only(fleet.cadence),
+    )
+    yield _Family(
+        "fleet_last_run_timestamp_seconds",
+        "When the last run of `fleet apply` that came to its end did so.",
+        _only(last and last.ended.timestamp()),
+    )
+    yield _Family(
+        "fleet_last_run_success",
+        "1 if that run did all of its plan, 0 if something failed or was refused.",
+        _only(last and int(last.succeeded)),
+    )
+
+
+def _of_plan(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+    plan = seen.plan
+    yield _Family(
+        "fleet_plan_timestamp_seconds",
+        "When the world was observed that the metrics below are of.",
+        _only(plan.time.timestamp()),
+    )
+    yield from _of_pools(fleet, seen)
+    yield from _of_queues(fleet, plan)
+    yield from _of_money(plan)
+    yield from _of_trouble(plan)
+    yield from _of_dates(fleet, seen)
+
+
+def _of_pools(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+    plan = seen.plan
+    status = [pool_status(each) for each in plan.pools]
+    sample = sample_of(fleet, plan)
+    yield _Family(
+        "fleet_pool_machines",
+        "Machines of a pool by what they do; `other` counts to the maximum and serves nothing.",
+        [
+            ({"pool": each.pool, "state": state}, getattr(each, state))
+            for each in status
+            for state in _STATES
+        ],
+    )
+    yield _Family(
+        "fleet_pool_machines_max",
+        "Most machines that a pool may have; of static pools there is none.",
+        [({"pool": each.pool}, each.max) for each in plan.pools if _is_made(fleet, each)],
+    )
+    yield _Family(
+        "fleet_pool_requests_waiting",
+        "Requests that wait and that a pool fits; one may count in several pools.",
+        [({"pool": pool}, figures.waiting) for pool, figures in sample.pools.items()],
+    )
+    yield _Family(
+        "fleet_pool_cost_per_hour",
+        "What the machines of a pool cost per hour, in this currency.",
+        [({"pool": each.pool, "currency": plan.currency}, each.cost_before) for each in status],
+    )
+    yield _Family(
+        "fleet_pool_machines_expired",
+        "Machines of a pool whose expiry has passed, not renewed by `fleet apply`.",
+        _expired(fleet, seen),
+    )
+    yield _Family(
+        "fleet_pool_recent_attempts",
+        "Machines that were ordered in the last 3 hours, by what became of it.",
+        _attempts(fleet, seen),
+    )
+
+
+def _expired(fleet: Fleet, seen: Seen) -> Samples:
+    world, plan = seen.world, seen.plan
+    takers, found = takers_of(fleet, world), Counter[str]()
+    known = {each.pool for each in plan.pools}
+    for provider, listing in world.providers.items():
+        for machine in listing.machines if isinstance(listing, Listing) else ():
+            pool = takers.get(machine.pool, machine.pool)
+            if expired_at(fleet, world, provider, machine):
+                found[pool if pool in known else _ELSEWHERE] += 1
+    for each in plan.pools:
+        if _is_made(fleet, each) and "machines" not in each.not_known:
+            yield {"pool": each.pool}, found[each.pool]
+    yield {"pool": _ELSEWHERE}, found[_ELSEWHERE] or None
+
+
+def _is_made(fleet: Fleet, pool: PoolVerdict) -> bool:
+    """Say whether fleet makes the machines of a pool."""
+    return not isinstance(fleet.pools.get(pool.pool), StaticPool)
+
+
+def _attempts(fleet: Fleet, seen: Seen) -> Samples:
+    since = seen.plan.time - RECENT
+    tried = Counter(
+        (each.pool, each.result) for each in attempts_of(fleet, seen.world) if each.at >= since
+    )
+    for pool in seen.plan.pools:
+        if _is_made(fleet, pool):
+            for result in _RESULTS:
+                yield {"pool": pool.pool, "result": result}, tried[pool.pool, result]
+
+
+def _of_queues(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
+    unread, partly = set(plan.unread), {each.queue for each in plan.estimates}
+    queues = {each.id: each.queue for each in plan.signatures}
+    waiting, unserved = Counter[str](), Counter[str]()
+    for signature in plan.signatures:
+        waiting[signature.queue] += signature.count
+    for each in plan.unserved:
+        unserved[queues.get(each.signature, "")] += each.count
+
+    def known(counts: Mapping[str, int]) -> Samples:
+        return [({"queue": each}, counts[each]) for each in fleet.queues if each not in unread]
+
+    yield _Family(
+        "fleet_queue_requests_waiting",
+        "Requests that wait in a queue; of one that is read partly, those that are known.",
+        known(waiting),
+    )
+    yield _Family(
+        "fleet_queue_requests_unserved",
+        "Requests of a queue that get no machine in this run.",
+        known(unserved),
+    )
+    yield _Family(
+        "fleet_queue_unread",
+        "1 if a queue could not be read.",
+        [({"queue": each}, int(each in unread)) for each in fleet.queues],
+    )
+    yield _Family(
+        "fleet_queue_partly_read",
+        "1 if a queue is too long to be read whole; nothing is deleted for want of work then.",
+        [({"queue": each}, int(each in partly)) for each in fleet.queues],
+    )
+
+
+def _of_money(plan: Plan) -> Iterator[_Family]:
+    now = [each for each in plan.budgets if not each.coming]
+    for name, said, amounts in (
+        ("spent", "Spent under a budget so far.", [b.spent if b.known else None for b in now]),
+        ("reserved", "What existing machines and work will add to it.", [b.reserved for b in now]),
+        ("limit", "The limit of a budget.", [b.limit for b in now]),
+    ):
+        yield _Family(
+            f"fleet_budget_{name}",
+            f"{said} In this period and unit.",
+            [(_budget(each), amount) for each, amount in zip(now, amounts, strict=True)],
+        )
+    yield _Family(
+        "fleet_cost_per_hour",
+        "What all machines cost per hour, in this currency.",
+        [({"currency": plan.currency}, plan.cost_before if plan.is_cost_known else None)],
+    )
+
+
+def _budget(verdict: BudgetVerdict) -> Labels:
+    """Return the labels of a budget; one of a pool is `pools.NAME.budget`, which none other is."""
+    *section, _ = verdict.path
+    name = ".".join(map(str, section)).removeprefix("budgets.")
+    return {"budget": name, "period": verdict.period, "unit": verdict.unit}
+
+
+def _of_trouble(plan: Plan) -> Iterator[_Family]:
+    guards = sorted({each.guard for each in plan.guards})
+    refused = Counter(each.guard for each in plan.guards if each.result == "refused")
+    withheld = Counter[str]()
+    for each in plan.guards:
+        withheld[each.guard] += each.withheld
+    yield _Family(
+        "fleet_guard_refusals",
+        "How often a guard refuses something in this plan.",
+        [({"guard": guard}, refused[guard]) for guard in guards],
+    )
+    yield _Family(
+        "fleet_guard_withheld_actions",
+        "Actions that a guard keeps back in this plan.",
+        [({"guard": guard}, withheld[guard]) for guard in guards],
+    )
+    yield _Family(
+        "fleet_attention",
+        "How many things need a person; `fleet status` names them.",
+        _only(len(plan.attention)),
+    )
+    yield _Family(
+        "fleet_sources_unknown",
+        "How many readings failed: of queues, providers, stacks, images, or the ledger.",
+        _only(len(plan.unknown)),
+    )
+
+
+def _of_dates(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+    current = [each for each in seen.versions if each.state == "current"]
+    yield _Family(
+        "fleet_image_built_timestamp_seconds",
+        "When the version of an image was built that machines boot.",
+        [
+            ({"image": each.image}, each.built_at.timestamp())
+            for each in sorted(current, key=lambda version: version.image)
+            if each.image in fleet.images
+        ],
+    )
+    yield _Family(
+        "fleet_expiry_timestamp_seconds",
+        "When the next one of these loses its effect: rules of the allow-list, approvals.",
+        _next_expiries(fleet, seen.plan.time.date()),
+    )
+    yield _Family(
+        "fleet_prices_timestamp_seconds",
+        "When the prices of a provider were read; of the shipped table its date.",
+        [
+            ({"provider": each.provider}, _since(seen.plan.time, each.age_seconds))
+            for each in seen.plan.prices
+        ],
+    )
+
+
+def _since(now: datetime, seconds: int | None) -> float | None:
+    return None if seconds is None else (now - timedelta(seconds=seconds)).timestamp()
+
+
+def _next_expiries(fleet: Fleet, today: date) -> Samples:
+    for kind, section in (("allow-list", "powerful"), ("approval", "approvals")):
+        days = [each.day for each in dated(fleet) if each.path[0] == section]
+        first = min((day for day in days if today <= day < date.max), default=None)
+        yield {"kind": kind}, None if first is None else _end_of(first)
+
+
+def _end_of(day: date) -> float:
+    """Return when a last day is over."""
+    return datetime.combine(day + timedelta(days=1), time(), UTC).timestamp()

@@ -1,0 +1,161 @@
+"""Metrics: `--metrics FILE` of status and apply, and /metrics of `fleet serve`."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from fleet.apply.metrics import LiveMetrics
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from tests.builders import a_fleet
+from tests.cli.test_serve import Heard, counter, served
+from tests.cli.test_serve_pages import browser
+from tests.rigs.openmetrics import read_metrics
+from tests.rigs.process import RunFleet
+from tests.rigs.resalloc_client import OldClient
+from tests.rigs.ticket_service import TOKENS
+from tests.rigs.trial import Trial
+
+__all__ = ("counter",)
+TOKEN = TOKENS["copr"]
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def figures(text: str, name: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of a metric, by their labels but the fleet's."""
+    return {key[1:]: value for key, value in read_metrics(text).items() if key[0] == name}
+
+
+def test_status_writes_what_exists_now(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(hours=1)
+    trial.cloud.assign("trial-builders-0001", "1")
+    file = trial.folder / "fleet.prom"
+
+    shown = run_fleet("status", "--metrics", "fleet.prom")
+
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
+    text = file.read_text()
+    machines = figures(text, "fleet_pool_machines")
+    assert machines["builders", "busy"] == machines["builders", "idle"] == 1
+    assert figures(text, "fleet_last_run_success") == {(): 1}
+    # Who collects it is another user.
+    assert file.stat().st_mode & 0o044 == 0o044
+
+
+def test_metrics_of_a_recorded_world_know_no_runs(trial: Trial, run_fleet: RunFleet) -> None:
+    (trial.folder / "seen.json").write_text(trial.do("observe")[1])
+
+    shown = run_fleet("status", "--world", "seen.json", "--metrics", "fleet.prom", "--json")
+
+    text = (trial.folder / "fleet.prom").read_text()
+    assert (shown.returncode, shown.stdout[:1]) == (0, "{")
+    assert figures(text, "fleet_queue_requests_waiting") == {("work",): 0}
+    assert not figures(text, "fleet_last_run_timestamp_seconds")
+
+
+def test_metrics_without_a_store_know_no_runs(project: Path, run_fleet: RunFleet) -> None:
+    trial = Trial(project)
+
+    shown = run_fleet("status", "--metrics", "fleet.prom")
+
+    text = (trial.folder / "fleet.prom").read_text()
+    assert shown.returncode == 0
+    assert figures(text, "fleet_sources_unknown")[()] > 0
+    assert not figures(text, "fleet_last_run_timestamp_seconds")
+
+
+@pytest.mark.parametrize("options", [(), ("--every", "1h", "--for", "1s")])
+def test_each_run_of_apply_writes_them(
+    trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]
+) -> None:
+    trial.wait_for("1")
+
+    applied = run_fleet("apply", "--metrics", "fleet.prom", *options)
+
+    text = (trial.folder / "fleet.prom").read_text()
+    assert applied.returncode == 0, applied.stderr
+    assert figures(text, "fleet_queue_requests_waiting") == {("work",): 1}
+    assert figures(text, "fleet_last_run_success") == {(): 1}
+
+
+@pytest.mark.parametrize("options", [(), ("--every", "1h", "--for", "1s")])
+def test_a_file_that_cannot_be_written_fails_no_run(
+    trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]
+) -> None:
+    trial.wait_for("1")
+
+    applied = run_fleet("apply", "--metrics", "nowhere/fleet.prom", *options)
+
+    assert applied.returncode == 0, applied.stderr
+    assert "nowhere/fleet.prom" in applied.stderr
+    assert trial.machines() == ["trial-builders-0001"]
+
+
+@pytest.mark.usefixtures("trial")
+def test_status_fails_where_it_cannot_write(run_fleet: RunFleet) -> None:
+    shown = run_fleet("status", "--metrics", "nowhere/fleet.prom")
+
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert "nowhere/fleet.prom" in shown.stderr
+    assert run_fleet("status", "--heartbeat", "--metrics", "x").returncode == 2
+
+
+def test_serve_tells_of_the_last_run_in_the_format_that_is_asked_for(counter: Trial) -> None:
+    def look(client: OldClient, console: Heard) -> None:
+        here = browser(console)
+        answer, text = here.ask("/metrics", Accept=f"{OPENMETRICS},{PLAIN};q=0.5")
+        assert (answer.status, answer.headers["Content-Type"]) == (200, OPENMETRICS)
+        assert figures(text, "fleet_last_run_success") == {(): 1}
+        assert figures(text, "fleet_queue_requests_waiting") == {("work",): 0}
+        said = len(console.said)
+        client.take("extra_powerful")
+        console.hear("Applied:", said)
+        answer, text = here.ask("/metrics?now")
+        assert (answer.status, answer.headers["Content-Type"]) == (200, PLAIN)
+        assert figures(text, "fleet_last_run_success") == {(): 1}
+        head, nothing = here.ask("/metrics", "HEAD")
+        assert (head.status, nothing) == (200, "")
+        assert here.ask("/")[0].status == 404
+
+    code, console = served(counter, look)
+
+    assert code == 0, console.said
+
+
+def test_metrics_are_for_clients_with_a_token_where_there_are_tokens(
+    counter: Trial, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"copr {TOKEN}\n", encoding="utf-8")
+    tokens.chmod(0o600)
+
+    def look(_: OldClient, console: Heard) -> None:
+        here = browser(console)
+        assert here.ask("/metrics")[0].status == 401
+        named = base64.b64encode(f"copr:{TOKEN}".encode()).decode()
+        answer, text = here.ask("/metrics", Authorization=f"Basic {named}")
+        assert answer.status == 200
+        assert TOKEN not in text
+
+    code, console = served(counter, look, "--tokens", str(tokens))
+
+    assert code == 0, console.said
+
+
+def test_before_its_first_run_serve_tells_of_the_runs_before(trial: Trial) -> None:
+    """So that a service whose runs all fail after a restart is still seen to be late."""
+    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    live = LiveMetrics(store, lambda: a_fleet(fleet="trial"))
+    none = live.read()
+    trial.apply()
+
+    text = live.read()
+
+    assert figures(none, "fleet_cadence_seconds") == {(): 600}
+    assert not figures(none, "fleet_last_run_success")
+    assert figures(text, "fleet_last_run_success") == {(): 1}
+    assert not figures(text, "fleet_plan_timestamp_seconds")

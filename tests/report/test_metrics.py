@@ -1,0 +1,233 @@
+"""Metrics: what is exported, in a format that every reader of it takes."""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from fleet.guard import guard
+from fleet.model.facts import Unknown
+from fleet.model.history import LastRun
+from fleet.model.plan import Plan
+from fleet.model.price_lists import PriceSource
+from fleet.reconcile import reconcile
+from fleet.report.metrics import Seen, metrics_to_text
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_fleet,
+    a_guard_result,
+    a_listing,
+    a_machine,
+    a_plan,
+    a_pool,
+    a_pool_verdict,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    a_world,
+    ago,
+    an_attempt,
+)
+from tests.builders.budgeting import a_budget_verdict
+from tests.builders.past import a_past_fleet, a_past_plan, a_past_world, versions
+from tests.builders.telling import a_blind_plan
+from tests.report.conftest import Golden
+from tests.rigs.openmetrics import read_metrics
+
+HOSTILE = 'x"} 1\n# TYPE y counter\\\x1b[2J\u202e'
+
+
+def metrics_of(fleet: Fleet, plan: Plan, **seen: object) -> dict[tuple[str, ...], float]:
+    world = seen.pop("world", a_world())
+    return read_metrics(metrics_to_text(fleet, None, Seen(world, plan, **seen)))  # type: ignore[arg-type]  # any of it
+
+
+def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
+    past = a_past_fleet()
+    rule = {"match": "debian/.*/chromium", "ask": ["big"], "reason": "large"}
+    approval = {"guard": "delete", "pool": "builders", "count": 3, "reason": "move"}
+    fleet = a_fleet(
+        pools=past.pools,
+        images=past.images,
+        powerful=[rule | {"expires": "2026-12-24"}],
+        approvals=[approval | {"expires": "2026-11-28"}],
+    )
+    plan = a_past_plan().model_copy(
+        update={
+            "guards": (a_guard_result(withheld=2), a_guard_result(guard="cost", result="passed")),
+            "attention": ("debian-ci-builders-0001: its machine is stopped",),
+            "prices": (
+                PriceSource(provider="hetzner", own=True, as_of="today", age_seconds=7200),
+            ),
+        }
+    )
+    expired = a_machine(expires=ago(hours=1))
+    world = a_past_world().model_copy(update={"providers": {"hetzner": a_listing(expired)}})
+    last = LastRun(ago(minutes=2), succeeded=True)
+
+    text = metrics_to_text(fleet, last, Seen(world, plan, versions()))
+
+    assert read_metrics(text)
+    golden("metrics.txt", text)
+
+
+def test_before_the_first_run_there_is_what_needs_none() -> None:
+    assert read_metrics(metrics_to_text(a_fleet(), None)) == {("fleet_cadence_seconds",): 600}
+
+
+@pytest.mark.parametrize("succeeded", [True, False])
+def test_the_last_run_is_told_with_how_it_went(*, succeeded: bool) -> None:
+    metrics = read_metrics(metrics_to_text(a_fleet(), LastRun(NOW, succeeded)))
+
+    assert metrics["fleet_last_run_timestamp_seconds",] == NOW.timestamp()
+    assert metrics["fleet_last_run_success",] == succeeded
+
+
+def test_what_is_unknown_is_left_out_and_is_not_zero() -> None:
+    plan = a_blind_plan().model_copy(
+        update={"unread": ("debian",), "budgets": (a_budget_verdict(known=False),)}
+    )
+
+    metrics = metrics_of(a_fleet(), plan)
+
+    blind = {pool.pool for pool in plan.pools if "machines" in pool.not_known}
+    assert blind
+    told = {key[:2] for key in metrics}
+    for pool in blind:
+        assert ("fleet_pool_machines_expired", pool) not in told
+    assert ("fleet_budget_spent", "pools.builders.budget", "day", "EUR") not in metrics
+    assert ("fleet_queue_requests_waiting", "debian") not in metrics
+    assert metrics["fleet_queue_unread", "debian"] == 1
+    assert metrics["fleet_budget_limit", "pools.builders.budget", "day", "EUR"] == 10
+
+
+def test_a_budget_of_a_pool_and_one_of_that_name_are_two() -> None:
+    own = a_budget_verdict()
+    named = a_budget_verdict(path=("budgets", "builders", "per_day"), spent="7")
+    coming = a_budget_verdict(coming=True, spent="0")
+
+    metrics = metrics_of(a_fleet(), a_plan(budgets=(own, named, coming)))
+
+    assert metrics["fleet_budget_spent", "pools.builders.budget", "day", "EUR"] == 3.5
+    assert metrics["fleet_budget_spent", "builders", "day", "EUR"] == 7
+
+
+def test_hostile_names_stay_inside_their_label() -> None:
+    metrics = metrics_of(a_fleet(), a_plan(pools=(a_pool_verdict(pool=HOSTILE),)))
+
+    pools = {key[1] for key in metrics if key[0] == "fleet_pool_machines"}
+    assert [pool.isprintable() for pool in pools] == [True]
+    assert not [key for key in metrics if key[0] == "y"]
+
+
+def test_labels_name_no_request_no_worker_and_no_person() -> None:
+    """Ten times as much of everything that comes and goes are as many series."""
+
+    def text(count: int) -> str:
+        names = [f"debian-ci-builders-{number:04}" for number in range(1, count + 1)]
+        requests = [
+            a_request(id=f"rq{number}", requester=f"ada{number}", package=f"package-{number}")
+            for number in range(1, 10 * count)
+        ]
+        fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=count + 5)})
+        world = a_sim_world(
+            *(a_worker(name=name, busy=True) for name in names), requests=tuple(requests)
+        )
+        plan = guard(fleet, reconcile(fleet, world))
+        return metrics_to_text(fleet, LastRun(NOW, succeeded=True), Seen(world, plan))
+
+    few, many = text(1), text(10)
+
+    assert list(read_metrics(few)) == list(read_metrics(many))
+    assert not re.search(r"rq\d|ada\d|package-\d|builders-0", many)
+
+
+def test_expired_machines_are_counted_in_their_pool_or_as_other() -> None:
+    gone = {"expires": ago(hours=1)}
+    machines = (
+        a_machine(id="1", **gone),
+        a_machine(id="2", expires=NOW + timedelta(hours=1)),
+        a_machine(id="3", pool=HOSTILE, **gone),
+        a_machine(id="4", pool="elsewhere", **gone),
+    )
+    world = a_world(providers={"hetzner": a_listing(*machines)})
+
+    metrics = metrics_of(a_fleet(), a_plan(pools=(a_pool_verdict(),)), world=world)
+
+    assert metrics["fleet_pool_machines_expired", "builders"] == 1
+    assert metrics["fleet_pool_machines_expired", "(other)"] == 2
+
+
+def test_attempts_of_the_last_hours_are_counted_by_what_became_of_them() -> None:
+    attempts = (
+        an_attempt(at=ago(hours=4), result="failed"),
+        an_attempt(at=ago(hours=2), result="failed"),
+        an_attempt(at=ago(hours=1), result="failed"),
+        an_attempt(),
+    )
+    world = a_world(attempts=attempts)
+
+    metrics = metrics_of(a_fleet(), a_plan(pools=(a_pool_verdict(),)), world=world)
+
+    assert metrics["fleet_pool_recent_attempts", "builders", "failed"] == 2
+    assert metrics["fleet_pool_recent_attempts", "builders", "registered"] == 1
+    assert metrics["fleet_pool_recent_attempts", "builders", "quota"] == 0
+
+
+def test_requests_are_counted_by_queue_and_by_pool() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
+    requests = tuple(a_request(id=str(number)) for number in range(3))
+    world = a_sim_world(a_worker(busy=True), requests=requests)
+    plan = guard(fleet, reconcile(fleet, world))
+
+    metrics = metrics_of(fleet, plan, world=world)
+
+    assert metrics["fleet_queue_requests_waiting", "debian"] == 3
+    assert metrics["fleet_queue_requests_unserved", "debian"] == 3
+    assert metrics["fleet_pool_requests_waiting", "builders"] == 3
+    assert metrics["fleet_pool_machines_max", "builders"] == 1
+    assert metrics["fleet_pool_machines", "builders", "busy"] == 1
+
+
+def test_a_static_pool_has_no_maximum_and_nothing_that_fleet_made() -> None:
+    fleet = a_fleet(pools={"legacy": {"static": ["builder-01"]}})
+    plan = a_plan(pools=(a_pool_verdict(pool="legacy", mode="static", idle=1),))
+
+    told = {key[0] for key in metrics_of(fleet, plan) if key[1:2] == ("legacy",)}
+
+    assert "fleet_pool_machines" in told
+    assert not told & {"fleet_pool_machines_max", "fleet_pool_recent_attempts"}
+
+
+@pytest.mark.parametrize(
+    ("days", "end"),
+    [
+        ((), None),
+        (("2026-11-20",), None),  # it is over
+        (("2026-11-21",), datetime(2026, 11, 22, tzinfo=UTC)),
+        (("2027-03-01", "2026-12-01", "2026-11-01"), datetime(2026, 12, 2, tzinfo=UTC)),
+        ((str(date.max),), None),
+    ],
+)
+def test_the_next_expiry_is_the_end_of_its_last_day(
+    days: Iterable[str], end: datetime | None
+) -> None:
+    approval = {"guard": "delete", "pool": "builders", "count": 1, "reason": "move"}
+    fleet = a_fleet(approvals=[approval | {"expires": day} for day in days])
+
+    metrics = metrics_of(fleet, a_plan())
+
+    assert metrics.get(("fleet_expiry_timestamp_seconds", "approval")) == (end and end.timestamp())
+
+
+def test_a_world_of_which_nothing_is_known_has_metrics_too() -> None:
+    silent = Unknown(unknown="no answer")
+    world = a_world(providers={"hetzner": silent}, stacks=silent, ledger=silent, runs=silent)
+    fleet = a_fleet()
+
+    metrics = metrics_of(fleet, guard(fleet, reconcile(fleet, world)), world=world)
+
+    assert metrics["fleet_sources_unknown",] > 0
