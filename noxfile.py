@@ -239,6 +239,16 @@ def pages(session: nox.Session) -> None:
 
 
 @nox.session
+def metrics(session: nox.Session) -> None:
+    """Check alerts and the dashboard with promtool, and have a Prometheus scrape fleet."""
+    missing = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
+    if missing:
+        skip(session, f"no {' and no '.join(missing)} on PATH (Debian: prometheus)")
+        return
+    run_marked(session, "tests/contrib")
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure and print what `python -m bench` knows; `nox -s bench -- NAME` one of them."""
     for name in session.posargs or ["startup", "tags", "reconcile"]:
