@@ -17,6 +17,7 @@ from fleet.explain.history import sample_of
 from fleet.model.facts import AttemptResult, Listing, World
 from fleet.model.history import LastRun
 from fleet.model.images import Version
+from fleet.model.orders import Freeze, Hold
 from fleet.model.plan import BudgetVerdict, Plan, PoolVerdict
 from fleet.planner.inventory import attempts_of, expired_at, takers_of
 from fleet.report.status import pool_status
@@ -27,6 +28,8 @@ RECENT = timedelta(hours=3)
 """How long a try to make a machine counts."""
 _ELSEWHERE = "(other)"
 """The pool of machines whose label names none that the plan knows."""
+_EVERYWHERE = "(all)"
+"""The pool of a freeze of all pools."""
 _STATES = ("busy", "idle", "starting", "other")
 _RESULTS: tuple[AttemptResult, ...] = (
     "registered",
@@ -274,6 +277,26 @@ def _of_trouble(plan: Plan) -> Iterator[_Family]:
         "fleet_attention",
         "How many things need a person; `fleet status` names them.",
         _only(len(plan.attention)),
+    )
+    yield _Family(
+        "fleet_freezes",
+        "1 while `fleet freeze` stops this in this pool.",
+        [
+            ({"pool": pool, "stops": what}, 1)
+            for pool, what in sorted(
+                {
+                    (each.pool or _EVERYWHERE, what)
+                    for each in plan.orders
+                    if isinstance(each, Freeze)
+                    for what in each.stops
+                }
+            )
+        ],
+    )
+    yield _Family(
+        "fleet_machines_held",
+        "Machines that `fleet hold` keeps; they get no new work and are billed.",
+        _only(sum(isinstance(each, Hold) for each in plan.orders)),
     )
     yield _Family(
         "fleet_sources_unknown",

@@ -9,6 +9,7 @@ import pytest
 from fleet.guard import guard
 from fleet.model.facts import Unknown
 from fleet.model.history import LastRun
+from fleet.model.orders import Freeze, Hold
 from fleet.model.plan import Plan
 from fleet.model.price_lists import PriceSource
 from fleet.reconcile import reconcile
@@ -59,6 +60,21 @@ def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
         update={
             "guards": (a_guard_result(withheld=2), a_guard_result(guard="cost", result="passed")),
             "attention": ("debian-ci-builders-0001: its machine is stopped",),
+            "orders": (
+                Freeze(by="ada", at=ago(hours=1), until=NOW, reason="slow", stops=("creates",)),
+                Freeze(by="bob", at=ago(hours=1), until=NOW, reason="bad", pool="builders"),
+                Freeze(
+                    by="ada",
+                    at=ago(hours=2),
+                    until=NOW,
+                    reason="bad",
+                    pool="builders",
+                    stops=("deletes",),
+                ),
+                Hold(
+                    by="ada", at=NOW, until=NOW, reason="look", machine="debian-ci-builders-0001"
+                ),
+            ),
             "prices": (
                 PriceSource(provider="hetzner", own=True, as_of="today", age_seconds=7200),
             ),
