@@ -315,6 +315,9 @@ class Console(Protocol):
     def note(self, text: str) -> None:
         """Write a line to standard error."""
 
+    def ask(self, question: str) -> str:
+        """Return what a person answers; empty where nobody is there."""
+
     def progress(self, text: str) -> None:
         """Show what is being waited for when a person is watching; nothing in CI."""
 

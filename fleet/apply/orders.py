@@ -6,11 +6,11 @@ No lock is taken: an order holds for every runner at once, and a run asks again 
 import argparse
 import os
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fleet.apply.config import load_config
+from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources
 from fleet.apply.timer import SystemClock
@@ -31,22 +31,23 @@ _USERS = ("GITLAB_USER_LOGIN", "GITHUB_ACTOR", "FORGEJO_ACTOR")
 class Ordering:
     """What every command has at hand that gives or ends an order."""
 
-    fleet: Fleet
+    config: Config
     sources: Sources
     console: Console
     now: datetime
     who: str
-    look: Callable[[], World]
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return what fleet.yaml says."""
+        return self.config.fleet
 
     @classmethod
     def of(cls, args: argparse.Namespace, console: Console) -> "Ordering":
         """Return it for a command's arguments."""
         config = load_config(args, console)
         sources = wire(config.fleet, args.file)
-        now, who = SystemClock().now(), name_person(os.environ)
-        return cls(
-            config.fleet, sources, console, now, who, lambda: look(config, sources, console)
-        )
+        return cls(config, sources, console, SystemClock().now(), name_person(os.environ))
 
     def terms(self, args: argparse.Namespace) -> dict[str, object]:
         """Return what every order says: who, since and until when, and why."""
@@ -78,7 +79,7 @@ class Ordering:
             return
         if name in static_names(self.fleet):
             raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
-        world = self.look()
+        world = look(self.config, self.sources, self.console)
         unread = [each for each in world.providers.values() if isinstance(each, Unknown)]
         if unread and name not in _machines(world):
             self.console.note(f"fleet: warning: {name} is not seen: {unread[0].unknown}")

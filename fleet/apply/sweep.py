@@ -26,7 +26,7 @@ from fleet.apply.wire import lock_owner
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.model.digests import seal
-from fleet.model.facts import Listing, Stack, Unknown, World
+from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Delete, Plan, Reason
 from fleet.model.price_lists import with_price_lists
@@ -44,7 +44,7 @@ from fleet.report.outcome import outcome_to_text
 from fleet.report.plan_text import changes_section
 from fleet.report.terminal import Line, Span, Style, line, lines_to_text, title
 from fleet.schema.model import Fleet, Pool, serves_queue
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_count, write_duration, write_time
 
 _SAID = {
     Reason.EXPIRED: "a sweep looks at expired machines, not at demand",
@@ -103,7 +103,49 @@ def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
     return _plan_deletions(fleet, world, choice.why, Reason.REQUESTED)
 
 
-def _plan_deletions(fleet: Fleet, world: World, select: Select, reason: Reason) -> Plan:
+@dataclass(frozen=True)
+class Window:
+    """A time in which runs created machines, and what they created then."""
+
+    since: datetime
+    until: datetime
+    made: frozenset[str]
+    pools: frozenset[str] = frozenset()
+    """The only pools it is about; none: all."""
+
+    def why(self, inventory: PoolInventory, unit: Unit) -> str:
+        """Return why a machine is to go; nothing where it was not made then."""
+        machine = unit.machine
+        is_ours = unit.name in self.made and inventory.pool in (self.pools or {inventory.pool})
+        if machine is None or not is_ours or not self.since <= machine.created_at <= self.until:
+            return ""
+        return f"created {write_time(machine.created_at)}, undone by `fleet undo`"
+
+
+def undo_creations(fleet: Fleet, world: World, window: Window) -> Plan:
+    """Return the plan that deletes what was created in a window and never became busy."""
+    return _plan_deletions(fleet, world, window.why, Reason.REQUESTED, _why_worked)
+
+
+def _why_worked(unit: Unit) -> str:
+    """Return why a machine is not known to have run nothing so far; empty where it surely has."""
+    worker = unit.worker
+    if worker is None or worker.state is WorkerState.ENROLLED:
+        return ""
+    if unit.may_run:
+        return f"it runs {worker.running or 'something'}"
+    if worker.uses is None:
+        return "nothing counts what it has run"
+    return f"it has run {write_count(worker.uses, 'request')}" if worker.uses else ""
+
+
+def _plan_deletions(
+    fleet: Fleet,
+    world: World,
+    select: Select,
+    reason: Reason,
+    why_kept: Callable[[Unit], str] = lambda _: "",
+) -> Plan:
     fleet = with_price_lists(fleet, world)
     pool_plans: dict[str, PoolPlan] = {}
     lost: list[str] = []
@@ -122,7 +164,10 @@ def _plan_deletions(fleet: Fleet, world: World, select: Select, reason: Reason) 
             options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
         for unit in inventory.units:
-            if because := select(inventory, unit):
+            because = select(inventory, unit)
+            if because and (stop := why_kept(unit)):
+                pool_plan.kept[unit.name] = (reason, f"{because}; kept: {stop}")
+            elif because:
                 _drain_or_delete(world, pool_plan, unit, reason, because)
         _finish_deletions(pool_plan)
         pool_plans[name] = pool_plan
@@ -307,6 +352,8 @@ class Deletion:
     """The command that deletes what was drained."""
     named: Collection[str] | None = None
     """The machines that a person named; None: it is a sweep, which does without a store."""
+    may_stay: bool = False
+    """Whether it is no failure that some of what was chosen stays."""
 
     def exit_code(self, plan: Plan) -> int:
         """Return what is said of a plan as a whole: what is unknown, what named machine stays."""
@@ -314,6 +361,7 @@ class Deletion:
             worker
             for worker in plan.workers
             if worker.verdict == "keep"
+            and not self.may_stay
             and worker.state != "busy"
             and (worker.reason is Reason.REQUESTED or worker.worker in (self.named or ()))
         ]

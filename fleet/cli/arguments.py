@@ -92,7 +92,7 @@ def add_order(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="seconds",
         required=True,
-        type=_duration,
+        type=duration,
         metavar="TIME",
         help="ends by itself after this time, as 2h or 1d 12h; at most 30d",
     )
@@ -105,7 +105,8 @@ _LONGEST = 30 * 86400
 _LONGEST_REASON = 300
 
 
-def _duration(text: str) -> int:
+def duration(text: str) -> int:
+    """Return the seconds of a duration on the command line."""
     from fleet.schema.units import read_duration
 
     seconds = read_duration(text)

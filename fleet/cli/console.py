@@ -44,6 +44,14 @@ class TerminalConsole:
         self._clear()
         self._tell("\n".join(map(clean, text.rstrip("\n").split("\n"))) + "\n")
 
+    def ask(self, question: str) -> str:
+        """Return what a person at the terminal answers; empty where nobody is there."""
+        if not (self.watched and sys.stdin is not None and sys.stdin.isatty()):
+            return ""
+        self._clear()
+        self._tell(question)
+        return sys.stdin.readline().strip()
+
     def progress(self, text: str) -> None:
         """Show what is being waited for to a person who watches; whatever comes next wipes it."""
         if self.watched:

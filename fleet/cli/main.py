@@ -36,6 +36,8 @@ VERBS = {
     "hold": "keep a machine as it is for a while, without new work",
     "release": "end the hold of a machine",
     "approve": "let a number of machines pass a guard for a while",
+    "undo": "delete what runs created and that never became busy",
+    "panic": "stop creating in a pool, drain it, delete what is idle",
     "sweep": "delete machines whose expiry has passed",
     "adopt": "adopt existing machines into a pool (changes labels only)",
     "prices": "check the price catalogue",

@@ -1,0 +1,51 @@
+"""Stop creating in one pool, drain all of it, delete what is idle; nothing busy dies."""
+
+import argparse
+from functools import partial
+
+from fleet.apply.orders import Ordering
+from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
+from fleet.cli.arguments import Parser, add_file, add_order
+from fleet.errors import WrongUsage
+from fleet.guard.freezes import lift
+from fleet.model.orders import Freeze
+from fleet.ports import Console
+
+_PASSES = 2
+"""A worker is drained by one pass, and deleted by the next that sees it drained and idle."""
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet panic` takes."""
+    add_file(parser)
+    parser.add_argument("--pool", required=True, metavar="NAME", help="the pool")
+    parser.add_argument(
+        "--confirm",
+        metavar="NAME",
+        help="the pool's name once more, where nobody can be asked",
+    )
+    add_order(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Freeze creates, then drain and delete; without a lock the freeze stands all the same."""
+    ordering = Ordering.of(args, console)
+    ordering.check_pool(args.pool)
+    named = args.confirm or console.ask(
+        f"drain pool {args.pool} and delete what is idle? its name once more: "
+    )
+    if named != args.pool:
+        raise WrongUsage(f"nothing was changed: confirm with `--confirm {args.pool}`")
+    freeze = Freeze(pool=args.pool, stops=("creates",), **ordering.terms(args))
+    ordering.place(freeze)
+    console.out(f"{freeze.sentence}; `{lift(freeze)}` ends it")
+    choice = Choice(pools=frozenset({args.pool}))
+    deletion = Deletion(
+        partial(delete_machines, choice=choice), "fleet apply", frozenset(), may_stay=True
+    )
+    args.apply, args.json = True, False
+    codes = [
+        run_deletion(args, console, ordering.config, ordering.sources, deletion)
+        for _ in range(_PASSES)
+    ]
+    return codes[-1]

@@ -1,0 +1,77 @@
+"""Delete the machines that runs created and that never became busy."""
+
+import argparse
+from datetime import datetime, timedelta
+
+from fleet.apply.config import load_config
+from fleet.apply.sweep import Deletion, Window, run_deletion, undo_creations
+from fleet.apply.timer import SystemClock
+from fleet.apply.wire import wire
+from fleet.cli.arguments import Parser, add_file, add_json, duration
+from fleet.errors import FleetError
+from fleet.model.facts import World
+from fleet.model.plan import Plan
+from fleet.ports import Console, Store
+from fleet.schema.model import Fleet
+
+_RUNS = 10_000
+_MADE = 10_000
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet undo` takes."""
+    add_file(parser)
+    when = parser.add_mutually_exclusive_group(required=True)
+    when.add_argument(
+        "--run",
+        metavar="ID",
+        help="what this run created: its beginning, as `fleet state show` and `fleet log` print it",
+    )
+    when.add_argument(
+        "--since", type=duration, metavar="TIME", help="what was created within this time, as 30m"
+    )
+    parser.add_argument(
+        "--pool", action="append", default=[], metavar="NAME", help="only in this pool; repeatable"
+    )
+    parser.add_argument(
+        "--apply", action="store_true", help="delete them (default: only show them)"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Show what would be deleted, or drain and delete it as `fleet machine delete` does."""
+    config = load_config(args, console)
+    sources = wire(config.fleet, args.file)
+    now = SystemClock().now()
+    since, until = (
+        _time_of(sources.store, args.run, now)
+        if args.run
+        else (now - timedelta(seconds=args.since), now)
+    )
+    made = frozenset(
+        each.worker for each in sources.store.attempts(_MADE) if since <= each.at <= until
+    )
+    window = Window(since, until, made, frozenset(args.pool))
+
+    def decide_on(fleet: Fleet, world: World) -> Plan:
+        return undo_creations(fleet, world, window)
+
+    deletion = Deletion(decide_on, "fleet apply", frozenset(), may_stay=True)
+    return run_deletion(args, console, config, sources, deletion)
+
+
+def _time_of(store: Store, run: str, now: datetime) -> tuple[datetime, datetime]:
+    """Return when the run of this id began and ended; one that was killed, before the next."""
+    runs = store.last_runs(_RUNS)
+    begins = [each["started"] for each in runs]
+    wanted = run.replace(" UTC", "").replace(" ", "T").removesuffix("Z")
+    found = [number for number, begin in enumerate(begins) if begin.startswith(wanted)]
+    if len(found) != 1:
+        what = f"{len(found)} runs began" if found else "no run began"
+        latest = ", ".join(begins[:3]) or "none"
+        raise FleetError(f"nothing was changed: {what} at {run}; the latest: {latest}")
+    (number,) = found
+    ended = runs[number]["ended"] or (begins[number - 1] if number else "")
+    since = datetime.fromisoformat(begins[number])
+    return since, datetime.fromisoformat(ended) if ended else now

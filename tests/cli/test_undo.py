@@ -1,0 +1,70 @@
+"""`fleet undo` deletes what runs created and that never became busy, as a plan first."""
+
+import json
+
+import pytest
+
+from tests.cli.test_machine import ONE, TWO, WARM
+from tests.rigs.trial import Trial, fleet_yaml
+
+THREE = "trial-builders-0003"
+
+
+@pytest.fixture
+def grown(trial: Trial) -> Trial:
+    """Return a fleet with an old machine, and two new ones, the first of which is busy."""
+    trial.write(fleet_yaml(pools={"builders": WARM}))
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(hours=2)
+    trial.cloud.assign(ONE, "1")
+    trial.wait_for("2", "3")
+    trial.apply()
+    trial.age(minutes=2)
+    trial.cloud.assign(TWO, "2")
+    trial.wait_for()
+    return trial
+
+
+def test_it_is_shown_first(grown: Trial) -> None:
+    before = grown.files()
+
+    shown = json.loads(grown.told("undo", "--since", "30m", "--json"))
+
+    assert [(each["worker"], each["action"]) for each in shown["actions"]] == [(THREE, "drain")]
+    assert grown.files() == before
+
+
+def test_what_is_busy_or_was_made_before_stays(grown: Trial) -> None:
+    for _ in range(2):
+        grown.do("undo", "--since", "30m", "--apply")
+
+    assert grown.machines() == [ONE, TWO]
+
+
+def test_what_was_busy_once_stays(grown: Trial) -> None:
+    grown.cloud.assign(THREE, "3")
+    grown.cloud.assign(THREE, None)
+
+    said = grown.told("undo", "--since", "30m")
+
+    assert "1 request" in said
+    assert "nothing to delete" in said
+
+
+def test_one_run_is_undone_by_its_beginning(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": WARM}))
+    for waiting in (("1",), ("1", "2")):
+        trial.wait_for(*waiting)
+        trial.apply()
+    latest, first = json.loads(trial.told("state", "show", "--json"))["runs"]
+
+    for run, machine in ((latest, TWO), (first, ONE)):
+        shown = json.loads(trial.told("undo", "--run", run["started"], "--json"))
+
+        assert {each["worker"] for each in shown["actions"]} == {machine}
+
+
+@pytest.mark.parametrize("run", ["2020-01-01T00:00", "nonsense", "2"])
+def test_a_run_that_there_is_none_of_is_told_with_the_latest(grown: Trial, run: str) -> None:
+    assert "nothing was changed" in grown.told("undo", "--run", run, code=1)
