@@ -42,6 +42,7 @@ from fleet.model.images import (
     Upload,
     Version,
 )
+from fleet.model.log import Chain, LogEntry, Mark
 from fleet.model.orders import Order
 from fleet.model.outcome import StackOutcome
 from fleet.model.tickets import Given, Leased, Ticket
@@ -448,6 +449,19 @@ class Store(Protocol):
 
     def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
         """Return what runs observed from one moment up to another, the oldest first."""
+
+    def append_log(self, entries: Sequence[LogEntry]) -> Mark:
+        """Append entries, all or none, and return the place of the last one.
+
+        Needs no lock of the fleet: what several processes append at once stands one after the
+        other. Entries older than `KEPT` go from the beginning; the chain keeps its anchor.
+        """
+
+    def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
+        """Return the entries from a moment on, in the order in which they were written."""
+
+    def log_chain(self) -> Chain:
+        """Return the whole log as it is kept, to be verified."""
 
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""

@@ -19,8 +19,9 @@ from fleet.state.processes import later_interrupts
 # `ended` is empty in a run that has not ended. A row of the ledger is one hour of one payer (JSON:
 # currency, pool, scope, team, owner, tags); money is counted in billionths, so that the database
 # adds it up exactly. A sample is what one run observed (JSON: figures of the fleet and of each
-# pool). Of tickets, an empty time and a lease of 0 stand for none; two tickets are
-# never ready with one machine.
+# pool). An entry of the log is JSON without its time; its digest is over both and the one before
+# it. Of tickets, an empty time and a lease of 0 stand for none; two tickets are never ready with
+# one machine.
 METADATA = sa.MetaData()
 ABOUT = sa.Table(
     "fleet_about",
@@ -52,6 +53,14 @@ SAMPLES = sa.Table(
     METADATA,
     sa.Column("at", sa.Text, primary_key=True),
     sa.Column("sample", sa.Text, nullable=False),
+)
+LOG = sa.Table(
+    "fleet_log",
+    METADATA,
+    sa.Column("place", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Text, nullable=False),
+    sa.Column("entry", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
 )
 LEDGER = sa.Table(
     "fleet_ledger",
@@ -489,6 +498,7 @@ _TABLES = {
     "stacks": STACKS,
     "runs": RUNS,
     "samples": SAMPLES,
+    "log": LOG,
     "ledger": LEDGER,
     "attempts": ATTEMPTS,
     "orders": ORDERS,

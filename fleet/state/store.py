@@ -23,6 +23,7 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, Vers
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
 from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
+from fleet.model.log import Chain, LogEntry, Mark
 from fleet.model.orders import Order
 from fleet.model.values import in_utc
 from fleet.ports import Charging, Since, StackRecord
@@ -49,6 +50,7 @@ from fleet.state.database import (
     write_rows,
 )
 from fleet.state.files import make_private
+from fleet.state.log import append_entries, read_chain, read_entries
 from fleet.state.orders import drop_orders, read_console, read_orders, write_order
 
 _KEPT = timedelta(days=30)
@@ -601,6 +603,21 @@ class DatabaseStore(Database):
         """Return what runs observed from one moment up to another, the oldest first."""
         with self._checked() as connection:
             return read_samples(connection, since, until)
+
+    def append_log(self, entries: Sequence[LogEntry]) -> Mark:
+        """Append entries, all or none, and return the place of the last one."""
+        with self._checked() as connection:
+            return append_entries(connection, entries)
+
+    def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
+        """Return the entries from a moment on, in the order in which they were written."""
+        with self._checked() as connection:
+            return read_entries(connection, since)
+
+    def log_chain(self) -> Chain:
+        """Return the whole log as it is kept, to be verified."""
+        with self._checked() as connection:
+            return read_chain(connection)
 
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""

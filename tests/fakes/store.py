@@ -10,6 +10,7 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, Vers
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
 from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
+from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
 from fleet.model.orders import Order
 from fleet.ports import Charging, Since, StackRecord
 
@@ -27,6 +28,8 @@ class Shelf:
     entries: list[tuple[str, Entry]] = field(default_factory=list)
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
     samples: dict[datetime, Sample] = field(default_factory=dict)
+    log: list[tuple[LogEntry, Link]] = field(default_factory=list)
+    log_anchor: Mark = field(default_factory=Mark)
     spent: dict[str, set[str]] = field(default_factory=dict)
     orders: dict[str, tuple[Order, str]] = field(default_factory=dict)
     images: dict[tuple[str, str], Version] = field(default_factory=dict)
@@ -129,6 +132,30 @@ class FakeStore:
         """Return the samples of a time, the oldest first."""
         kept = sorted(self._shelf.samples.items())
         return tuple(each for at, each in kept if since <= at <= until)
+
+    def append_log(self, entries: Sequence[LogEntry]) -> Mark:
+        """Append entries to the chain."""
+        shelf = self._shelf
+        for entry in entries:
+            shelf.log.append((entry, linked(self._head, entry)))
+        gone = count_expired([entry.at for entry, _ in shelf.log])
+        if gone:
+            shelf.log_anchor = shelf.log[gone - 1][1].mark
+            del shelf.log[:gone]
+        return self._head
+
+    @property
+    def _head(self) -> Mark:
+        return self._shelf.log[-1][1].mark if self._shelf.log else self._shelf.log_anchor
+
+    def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
+        """Return the entries from a moment on."""
+        return tuple(e for e, _ in self._shelf.log if since is None or e.at >= since)
+
+    def log_chain(self) -> Chain:
+        """Return the log as it is kept."""
+        links = tuple(link for _, link in self._shelf.log)
+        return Chain(self._shelf.log_anchor, links, self._head)
 
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, once."""

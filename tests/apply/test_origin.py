@@ -1,0 +1,47 @@
+"""Who runs us, from the variables of a forge's job or from this system."""
+
+import socket
+
+from fleet.apply.origin import find_origin
+from fleet.model.log import Origin
+from fleet.state.database import name_user
+
+SHA = "8a4a1c9e3c1d5f7b9a2e4d6c8b0f1a3e5d7c9b1f"
+
+
+def test_a_gitlab_job_says_who_started_it_and_from_what() -> None:
+    job = {
+        "GITLAB_USER_LOGIN": "ann",
+        "CI_COMMIT_SHA": SHA,
+        "CI_PIPELINE_URL": "https://git.example/p/1",
+        "CI_JOB_URL": "https://git.example/j/2",
+    }
+
+    assert find_origin(job) == Origin(
+        by="ann", commit=SHA, pipeline="https://git.example/p/1", job="https://git.example/j/2"
+    )
+
+
+def test_a_github_job_does_too() -> None:
+    job = {
+        "GITHUB_ACTOR": "ann",
+        "GITHUB_SHA": SHA,
+        "GITHUB_SERVER_URL": "https://git.example",
+        "GITHUB_REPOSITORY": "infra/fleet",
+        "GITHUB_RUN_ID": "7",
+    }
+
+    found = find_origin(job)
+
+    assert (found.by, found.commit, found.host) == ("ann", SHA, "")
+    assert found.pipeline == "https://git.example/infra/fleet/actions/runs/7"
+
+
+def test_without_a_job_it_is_this_user_and_computer() -> None:
+    assert find_origin({}) == Origin(by=name_user(), host=socket.gethostname())
+
+
+def test_what_is_no_commit_is_none_and_what_is_long_is_cut() -> None:
+    found = find_origin({"CI_COMMIT_SHA": "<b>", "GITLAB_USER_LOGIN": "a" * 999})
+
+    assert (found.commit, len(found.by)) == ("", 300)

@@ -1,0 +1,209 @@
+"""What every Store promises of the log: append-only, one chain, kept for 100 days."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.errors import StoreFailed, StoreMissing
+from fleet.model.log import KEPT, LogEntry, Mark, find_breaks, has_mark
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
+from tests.builders import NOW
+from tests.builders.log import an_entry
+from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
+
+__all__ = ["opener", "postgres_store", "postgres_url", "store"]
+
+
+def numbered(count: int, **overrides: object) -> list[LogEntry]:
+    return [
+        an_entry(at=NOW + timedelta(seconds=number), machine=f"m-{number}", **overrides)
+        for number in range(count)
+    ]
+
+
+def breaks(store: Store) -> list[str]:
+    return list(find_breaks(store.log_chain()))
+
+
+def test_a_new_store_has_an_empty_log(store: Store) -> None:
+    assert store.read_log() == ()
+    assert store.log_chain() == (Mark(), (), Mark())
+    assert breaks(store) == []
+
+
+def test_entries_are_read_back_in_the_order_they_were_appended(
+    store: Store, opener: Opener
+) -> None:
+    entries = numbered(3)
+    store.append_log(entries[:1])
+    head = store.append_log(entries[1:])
+
+    again = opener("debian")
+    assert again.read_log() == tuple(entries)
+    assert (head.number, again.log_chain().head) == (3, head)
+    assert breaks(again) == []
+
+
+def test_an_entry_of_another_kind_keeps_its_details(store: Store) -> None:
+    order = LogEntry(at=NOW, kind="freeze", because="bad image", details={"until": "2h"})
+    store.append_log([order])
+
+    assert store.read_log() == (order,)
+
+
+def test_appending_nothing_leaves_the_head(store: Store) -> None:
+    head = store.append_log(numbered(1))
+
+    assert store.append_log([]) == head
+
+
+def test_the_log_is_read_from_a_moment_on(store: Store) -> None:
+    store.append_log(numbered(3))
+
+    found = store.read_log(NOW + timedelta(seconds=1))
+
+    assert [each.machine for each in found] == ["m-1", "m-2"]
+
+
+def test_entries_older_than_the_retention_go_and_leave_an_anchor(store: Store) -> None:
+    store.append_log(numbered(2))
+    noted = store.log_chain()
+    late = [an_entry(at=NOW + KEPT + timedelta(days=1), machine=name) for name in ("x", "y")]
+    store.append_log(late[:1])
+    assert len(store.read_log()) == 3  # the clock of one run may be wrong
+
+    store.append_log(late[1:])
+
+    chain = store.log_chain()
+    assert (chain.anchor, [each.machine for each in store.read_log()]) == (noted.head, ["x", "y"])
+    assert breaks(store) == []
+    assert [has_mark(chain, each) for each in (noted.head, noted.links[0].mark)] == [True, None]
+
+
+def test_a_clock_that_jumps_once_removes_nothing(store: Store) -> None:
+    store.append_log(numbered(2))
+    store.append_log([an_entry(at=NOW + 3 * KEPT)])
+    store.append_log([an_entry(at=NOW + timedelta(minutes=1))])
+
+    assert len(store.read_log()) == 4
+    assert breaks(store) == []
+
+
+def test_a_store_that_does_not_exist_has_no_log(opener: Opener) -> None:
+    store = opener("debian")
+    with pytest.raises(StoreMissing):
+        store.append_log([])
+    with pytest.raises(StoreMissing):
+        store.read_log()
+    with pytest.raises(StoreMissing):
+        store.log_chain()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> DatabaseStore:
+    """Return a store in a file that others can write too."""
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    return store
+
+
+@pytest.fixture(params=["sqlite", "postgres_store"])
+def database(request: pytest.FixtureRequest) -> DatabaseStore:
+    """Return a store in a database that others can write too."""
+    store: DatabaseStore = request.getfixturevalue(request.param)
+    return store
+
+
+def change(store: DatabaseStore, statement: str) -> None:
+    with store.begin() as connection:
+        connection.execute(sa.text(statement))
+
+
+def test_what_several_append_at_once_is_one_chain(database: DatabaseStore) -> None:
+    def append(name: str) -> None:
+        for number in range(5):
+            database.append_log([an_entry(machine=f"{name}-{number}")] * 2)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(append, "abcd"))
+
+    assert database.log_chain().head.number == len(database.read_log()) == 40
+    assert breaks(database) == []
+
+
+def test_one_appends_while_another_holds_the_fleets_lock(database: DatabaseStore) -> None:
+    other = DatabaseStore(database.url.render_as_string(hide_password=False), "debian")
+    with database.lock("me", NOW):
+        database.append_log(numbered(1))
+        other.append_log(numbered(1))
+        database.append_log(numbered(1))
+
+    assert database.log_chain().head.number == 3
+    assert breaks(database) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from fleet_log where place = 1",
+        "delete from fleet_log where place = 2",
+        "delete from fleet_log where place = 4",
+        "delete from fleet_log where place in (2, 3)",
+        "delete from fleet_log",
+        "update fleet_log set entry = replace(entry, 'm-1', 'm-9')",
+        "update fleet_log set at = '2026-01-01T00:00:00+00:00' where place = 2",
+        "update fleet_log set entry = (select max(entry) from fleet_log) where place = 2",
+        "update fleet_log set entry = '{' where place = 4",
+        "update fleet_log set digest = 'x' where place = 4",
+        "update fleet_log set place = 9 where place = 4",
+        "insert into fleet_log select 5, at, entry, digest from fleet_log where place = 4",
+        "delete from fleet_about where key = 'log'",
+    ],
+)
+def test_what_was_done_to_the_log_is_found(sqlite: DatabaseStore, statement: str) -> None:
+    sqlite.append_log(numbered(4))
+    change(sqlite, statement)
+
+    assert breaks(sqlite) != []
+    if "fleet_about" not in statement:  # nothing was taken out: it goes on from the last entry
+        sqlite.append_log(numbered(1))
+        assert breaks(sqlite) != []
+
+
+def test_entries_that_changed_places_are_found(sqlite: DatabaseStore) -> None:
+    sqlite.append_log(numbered(3))
+    change(sqlite, "update fleet_log set place = place + 10 where place < 3")
+    change(sqlite, "update fleet_log set place = 23 - place - 10 where place > 10")
+
+    assert breaks(sqlite) != []
+
+
+def test_an_entry_that_cannot_be_read_is_named(sqlite: DatabaseStore) -> None:
+    sqlite.append_log(numbered(1))
+    change(sqlite, "update fleet_log set entry = '[]'")
+
+    with pytest.raises(StoreFailed, match="fleet_log"):
+        sqlite.read_log()
+
+
+def test_an_older_store_gets_its_log_with_the_first_entry(database: DatabaseStore) -> None:
+    change(database, "drop table fleet_log")
+    assert (database.read_log(), breaks(database)) == ((), [])
+
+    database.append_log(numbered(1))
+
+    assert database.read_log() == tuple(numbered(1))
+
+
+def test_a_log_is_carried_whole(database: DatabaseStore, tmp_path: Path) -> None:
+    database.append_log(numbered(3))
+    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+
+    copy.fill(database.dump())
+
+    assert copy.log_chain() == database.log_chain()
+    assert copy.append_log(numbered(1)).number == 4
