@@ -176,6 +176,17 @@ class MachineApi(Protocol):
 
 
 @runtime_checkable
+class ConsoleReader(Protocol):
+    """A provider that keeps what its machines write to their console."""
+
+    def console(self, machine_id: str) -> str:
+        """Return it, the end at least; empty where there is nothing yet.
+
+        Raises SourceUnreachable where it cannot be read, or the machine is gone.
+        """
+
+
+@runtime_checkable
 class Adopter(Protocol):
     """Where machines that exist can be found by a label and marked; only some providers are."""
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 
 from fleet.apply.config import Config
+from fleet.apply.consoles import hold_failed
 from fleet.apply.decide import Decision, look, plan_for, priced
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Concurrently, Sources, remember_rules, stack_ref
@@ -219,6 +220,7 @@ class _Run:
         if not competing_provisioners(world, plan):
             promoted = promote_all(plan, store, SystemClock().now(), self.note, tell)
         sources = journalled(self.sources, self.note)
+        hold_failed(plan, sources, world.time, self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)
         outcome = apply_plan(self.fleet, world, plan, sources, tell)
         stacks = (*troubles, *outcome.stacks)

@@ -78,7 +78,7 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
         }
         | {
             key: tuple(each for each in getattr(plan, key) if each.pool in selection.pools)
-            for key in ("actions", "withheld", "releases", "workers", "approvals")
+            for key in ("actions", "withheld", "releases", "holds", "workers", "approvals")
         }
     )
 

@@ -1,10 +1,11 @@
-"""List, delete and forget machines."""
+"""List, delete and forget machines; print their console."""
 
 import argparse
 from collections.abc import Callable, Iterable
 from typing import Literal
 
 from fleet.apply.config import Config, load_config
+from fleet.apply.consoles import end_of, read_console
 from fleet.apply.decide import decide, look
 from fleet.apply.forget import forget_machine
 from fleet.apply.pool import confirm_all
@@ -14,7 +15,7 @@ from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_world
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
-from fleet.model.facts import World
+from fleet.model.facts import Listing, World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.model.values import Moment, Value
@@ -64,6 +65,8 @@ def arguments(parser: Parser) -> None:
         "--apply", action="store_true", help="delete them (default: only show them)"
     )
     add_json(delete)
+    console = add_verb(actions, "console", "print the end of what a machine wrote at boot")
+    console.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
     forget = add_verb(
         actions, "forget", "remove a machine that its provider no longer has from its stack"
     )
@@ -121,6 +124,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
             return _list(args, console)
         case "delete":
             return _delete(args, console)
+        case "console":
+            return _console(args, console)
         case _:
             return forget(load_config(args, console), args, console)
 
@@ -166,6 +171,29 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
 
     deletion = Deletion(decide_on, "fleet apply", choice.names)
     return run_deletion(args, console, config, wire(config.fleet, args.file), deletion)
+
+
+def _console(args: argparse.Namespace, console: Console) -> int:
+    """Print what was kept when it was held; of another, what its provider has now."""
+    config = load_config(args, console)
+    sources = wire(config.fleet, args.file)
+    text = sources.store.console(f"hold {args.machine}")
+    if not text:
+        world = look(config, sources, console)
+        listed = [
+            (provider, machine.name, machine.id)
+            for provider, listing in world.providers.items()
+            if isinstance(listing, Listing)
+            for machine in listing.machines
+        ]
+        _check("machine", [args.machine], [name for _, name, _ in listed])
+        provider, _, machine_id = next(each for each in listed if each[1] == args.machine)
+        text = end_of(read_console(sources, provider, machine_id), _LINES)
+    console.out(text or f"{args.machine} has written nothing yet")
+    return 0
+
+
+_LINES = 200
 
 
 def _check_pools(plan: Plan, names: Iterable[str]) -> None:

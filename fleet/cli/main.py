@@ -30,7 +30,7 @@ VERBS = {
     "tags": "show where tags come from and who enforces them",
     "image": "build, test, publish, promote and prune images",
     "state": "create, show, repair and move the stored state",
-    "machine": "list, delete and forget machines",
+    "machine": "list, delete and forget machines, print their console",
     "freeze": "stop creations or deletions for a while",
     "unfreeze": "end a freeze before its time",
     "hold": "keep a machine as it is for a while, without new work",

@@ -25,7 +25,7 @@ def arguments(parser: Parser) -> None:
     when.add_argument(
         "--run",
         metavar="ID",
-        help="what this run created: its beginning, as `fleet state show` and `fleet log` print it",
+        help="what the run created that began then, as `fleet log` prints it",
     )
     when.add_argument(
         "--since", type=duration, metavar="TIME", help="what was created within this time, as 30m"

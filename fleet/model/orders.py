@@ -10,6 +10,8 @@ from pydantic import Field
 
 from fleet.model.values import Count, Moment, Value
 
+FLEET = "fleet"
+"""Who gives an order that no person gave."""
 Frozen = Literal["creates", "deletes"]
 FROZEN: tuple[Frozen, ...] = get_args(Frozen)
 

@@ -367,6 +367,18 @@ class Delete(Value):
     releases: bool = Field(False, description="What it was given goes back to the queue first.")
 
 
+class Holding(Value):
+    """A machine that failed to boot and is held for a person to look at."""
+
+    pool: str
+    worker: str
+    provider: str
+    machine: str = Field(description="The provider's own id.")
+    registry: str | None = Field(description="Where its token is revoked.")
+    log: int = Field(description="Lines of its console that are kept.")
+    because: str
+
+
 class Release(Value):
     """Switch off a worker whose machine is gone, and give what it ran back to its queue."""
 
@@ -610,6 +622,11 @@ class Plan(Value):
         (), description="Workers whose machines no longer exist."
     )
     unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
+    holds: tuple[Holding, ...] = Field(
+        (),
+        description="Machines that failed to boot and are held from this run on.",
+        exclude_if=lambda holds: not holds,
+    )
     bases: tuple[BaseChange, ...] = Field(
         (), description="Changes to shared resources of providers."
     )
@@ -704,4 +721,5 @@ class Plan(Value):
     @property
     def is_quiet(self) -> bool:
         """Say whether nothing would be done."""
-        return not (self.actions or self.releases or self.bases or self.promotions)
+        changes = (self.actions, self.releases, self.holds, self.bases, self.promotions)
+        return not any(changes)

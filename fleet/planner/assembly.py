@@ -91,7 +91,8 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             yield f"pool {pool_plan.name}: {pool_plan.choice.said}"
         leaving = pool_plan.leaving
         for unit in pool_plan.inventory.having(*_ATTENTION):
-            if unit.name in leaving or unit.held or pool_plan.goes_by_itself(unit):
+            is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD
+            if unit.name in leaving or is_held or pool_plan.goes_by_itself(unit):
                 continue
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
         for unit in pool_plan.inventory.units:
@@ -326,6 +327,7 @@ def assemble(
         currency=fleet.money.currency,
         actions=actions,
         releases=releases,
+        holds=tuple(each for pool_plan in pool_plans.values() for each in pool_plan.holds),
         bases=() if is_still else tuple(find_base_changes(fleet, world)),
         promotions=() if is_still else moving.now,
         waiting_versions=moving.waiting,

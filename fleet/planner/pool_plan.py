@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fleet.model.facts import WorkerInputs, market_of
-from fleet.model.plan import Action, Cause, Create, Delete, Drain, Reason
+from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason
 from fleet.model.prices import price_of_type
 from fleet.planner.demand import Row
 from fleet.planner.images import ImageChoice
@@ -118,6 +118,8 @@ class PoolPlan:
     short: dict[Reason, tuple[str, Stopped | None]] = field(default_factory=dict)
     """How many of `min` or `spare` are not made, and the limit that stops them, if one does."""
     actions: list[Action] = field(default_factory=list)
+    holds: list[Holding] = field(default_factory=list)
+    """Machines that failed to boot and are held from now on."""
     _with_candidate: int = 0
     """How many new machines boot the candidate."""
 

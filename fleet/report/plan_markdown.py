@@ -272,7 +272,7 @@ def _approvals(plan: Plan) -> Iterator[str]:
 
 def _unsure(plan: Plan) -> Iterator[str]:
     for heading, said in (
-        (words.ORDERS_HEADING, tuple(sentences(plan.orders))),
+        (words.ORDERS_HEADING, (*sentences(plan.orders), *map(words.holding, plan.holds))),
         (words.UNKNOWN_HEADING, plan.unknown),
         (words.PARTLY_READ_HEADING, tuple(map(words.estimated, plan.estimates))),
         (words.ATTENTION_HEADING, plan.attention),

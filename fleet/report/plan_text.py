@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from fleet.model.facts import Unknown
-from fleet.model.orders import Order, sentences
+from fleet.model.orders import sentences
 from fleet.model.plan import (
     Action,
     Create,
@@ -78,7 +78,7 @@ def plan_to_text(
     """
     first, totals = list(_moment(plan, age)), list(_totals(plan))
     whole = (
-        orders_section(plan.orders),
+        _orders(plan),
         _unserved(plan),
         _pools(plan),
         changes_section(plan),
@@ -525,9 +525,9 @@ def _approvals(plan: Plan) -> Iterator[Line]:
         yield line(Span(f"      reason: {each.reason}", Style.DIM))
 
 
-def orders_section(orders: Sequence[Order]) -> Iterator[Line]:
-    """Yield the freezes and holds in force as text for a terminal."""
-    said = [*sentences(orders)]
+def _orders(plan: Plan) -> Iterator[Line]:
+    """Yield the freezes and holds in force, and the holds of this run, as text for a terminal."""
+    said = [*sentences(plan.orders), *map(words.holding, plan.holds)]
     if said:
         yield title(words.ORDERS_HEADING)
     yield from (line("  ", Span("! ", Style.YELLOW), each) for each in said)

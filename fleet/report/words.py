@@ -13,6 +13,7 @@ from fleet.model.plan import (
     Action,
     ApprovalVerdict,
     Estimate,
+    Holding,
     Plan,
     Promotion,
     Replaced,
@@ -292,3 +293,8 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
         times = f"{seconds // cadence:,} times `cadence` ({write_duration(cadence)})"
         return f"{old}, {times}: what runs, waits and costs now may differ"
     return old
+
+
+def holding(each: Holding) -> str:
+    """Return what is said of a machine that is held from this run on."""
+    return f"{each.worker} is held from this run on: {each.because}"

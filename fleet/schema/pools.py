@@ -214,11 +214,25 @@ class Workers(Section):
     )
 
 
+class BootFailure(Section):
+    """What is kept of machines that fail to boot, for a person to look at."""
+
+    hold: Annotated[int, Field(ge=0, le=10)] = Field(
+        1, description="So many of them are held for a day (see `fleet hold`); the others go."
+    )
+    log: Annotated[int, Field(ge=0, le=2000)] = Field(
+        200, description="Lines of a held machine's console that are kept, the last ones."
+    )
+
+
 class Boot(Section):
     """How long a machine takes from its creation to its worker."""
 
     expected: Seconds = Field(90, description="Usual boot time, for estimates.")
     deadline: Seconds = Field(600, description="Time after which the boot has failed.")
+    on_failure: BootFailure | None = Field(
+        None, description="What happens to machines that fail to boot; default: they are deleted."
+    )
 
 
 class Ready(Section):

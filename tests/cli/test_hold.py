@@ -83,3 +83,59 @@ def test_a_held_machine_outlives_its_pool(idle: Trial) -> None:
 @pytest.mark.parametrize("name", ["trial-builders-0009", "trial-bilders-0001"])
 def test_a_machine_that_there_is_none_of_is_told(idle: Trial, name: str) -> None:
     assert ONE in idle.told("hold", name, *WHY, code=1)
+
+
+FAILING = "boot: 1s, faults: {never_boots: [ccx33]}"
+POOL = (
+    "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}, "
+    "boot: {deadline: 10m, on_failure: {hold: 1, log: 50}}}"
+)
+
+
+@pytest.fixture
+def failed(trial: Trial) -> Trial:
+    """Return a fleet of which two machines did not come up in time, and nothing waits."""
+    trial.write(fleet_yaml(pools={"builders": POOL}, desk=FAILING))
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(minutes=11)
+    trial.wait_for()
+    return trial
+
+
+def test_one_of_the_machines_that_fail_to_boot_is_held_with_its_console(failed: Trial) -> None:
+    (planned,) = failed.plan()["holds"]
+    assert planned["worker"] == ONE
+    failed.apply()
+    failed.apply()
+
+    assert failed.machines() == [ONE]
+    assert "Kernel panic" in failed.told("machine", "console", ONE)
+    (hold,) = failed.plan()["orders"]
+    assert (hold["machine"], hold["by"]) == (ONE, "fleet")
+
+
+def test_a_failed_machine_that_is_released_is_deleted(failed: Trial) -> None:
+    failed.apply()
+
+    failed.told("release", ONE)
+    failed.apply()
+
+    assert failed.machines() == []
+
+
+def test_what_fails_later_goes_while_one_is_held(failed: Trial) -> None:
+    failed.apply()
+    failed.wait_for("3")
+    failed.apply()
+    failed.age(minutes=11)
+    failed.wait_for()
+
+    failed.do("apply")
+
+    assert failed.machines() == [ONE]
+
+
+def test_the_console_of_any_machine_is_told(idle: Trial) -> None:
+    assert "registered" in idle.told("machine", "console", TWO)
+    assert ONE in idle.told("machine", "console", "trial-builders-0009", code=1)

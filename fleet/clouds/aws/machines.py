@@ -153,6 +153,14 @@ class AwsMachines(AwsAccount):
                 if code_of(error) != "InvalidInstanceID.NotFound":
                     raise
 
+    def console(self, machine_id: str) -> str:
+        """Return the end of an instance's console, as EC2 keeps it (64 kB, late by minutes).
+
+        https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetConsoleOutput.html
+        """
+        with self._ec2("GetConsoleOutput") as ec2:
+            return str(ec2.get_console_output(InstanceId=machine_id).get("Output") or "")
+
     def _instances(self, chosen: Mapping[str, object]) -> tuple[_Instance, ...]:
         """Return every instance that a filter chooses and that is there still."""
         begun = self._clock()

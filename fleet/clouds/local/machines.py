@@ -45,6 +45,7 @@ LOCK = ".lock"
 _PARTIAL = ".partial-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _ETC = "/etc/"
+_CONSOLE_BYTES = 1_000_000
 _REFUSALS = {
     "error": "server_error: something went wrong (faults.create is error)",
     "quota": "resource_limit_exceeded: quota reached (faults.create is quota)",
@@ -131,6 +132,17 @@ class LocalMachines:
             return Listing(read_at=now, machines=machines, notes_expiry=True, workers=workers)
         except (OSError, ValueError) as error:
             return Unknown(unknown=f"the machines on this computer are unknown: {_why(error)}")
+
+    def console(self, machine_id: str) -> str:
+        """Return the end of what a machine's process wrote."""
+        with reaching(machine_id):
+            for folder, record in self.records():
+                if record.id == machine_id:
+                    with (folder / LOG).open("rb") as log:
+                        size = log.seek(0, os.SEEK_END)
+                        log.seek(max(0, size - _CONSOLE_BYTES))
+                        return log.read().decode(errors="replace")
+        raise SourceUnreachable(f"there is no machine {machine_id}")
 
     def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...] | None:  # noqa: ARG002 - of those who do
         """Return the workers that register here: none do, they register at a queue."""

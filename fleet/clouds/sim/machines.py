@@ -265,6 +265,19 @@ class SimCloud:
             ),
         )
 
+    def console(self, machine_id: str) -> str:
+        """Return what a simulated machine wrote so far."""
+        machine = load(self.path).machines.get(machine_id)
+        if machine is None:
+            raise SourceUnreachable(f"there is no machine {machine_id}")
+        inputs, now = machine.inputs, self._clock.now()
+        lines = [f"[    0.000000] {inputs.name}: {inputs.type}, image {inputs.image}"]
+        if _is_booted(machine, now):
+            lines.append("[    1.000000] its worker has registered")
+        elif machine.boots_at is None:
+            lines.append("[    1.000000] Kernel panic - not syncing: faults.never_boots names it")
+        return "\n".join(lines) + "\n"
+
     def assign(self, machine: str, request: str | None) -> None:
         """Have the worker on a machine run a request, or nothing."""
         now = self._clock.now()

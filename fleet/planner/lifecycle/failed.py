@@ -16,6 +16,7 @@ longer wants, and never came to be, is forgotten instead. A paused pool is left 
 
 from fleet.model.facts import World
 from fleet.model.plan import Cause, Reason
+from fleet.planner.lifecycle.held import hold_or_delete
 from fleet.planner.pool_plan import PoolPlan, Why, gives_back, is_going
 from fleet.planner.units import (
     DEAF_GRACE,
@@ -98,7 +99,7 @@ def delete_failed(world: World, pool_plan: PoolPlan) -> None:
         elif unit.name in pool_plan.lost:
             pool_plan.delete(unit, Reason.REGISTRATION_LOST, _LOST)
         else:
-            pool_plan.delete(unit, Reason.BOOT_FAILED, _expired(world, unit) or because)
+            hold_or_delete(world, pool_plan, unit, _expired(world, unit) or because)
 
 
 def _expired(world: World, unit: Unit) -> str:

@@ -4,12 +4,16 @@ Its worker is drained, so once the hold is over it goes like any other that was.
 """
 
 from fleet.model.facts import Unknown, World
-from fleet.model.orders import Freeze, Frozen, Hold, Order
-from fleet.model.plan import Reason
+from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
+from fleet.model.plan import Holding, Reason
 from fleet.planner.inventory import takers_of
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.units import State
+from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet
+from fleet.schema.units import write_duration
+
+HELD = 86400
+"""Seconds that a machine which failed to boot is held."""
 
 
 def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
@@ -19,7 +23,7 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     """
     if isinstance(world.orders, Unknown):
         because = f"what operators ordered is unknown: {world.orders.unknown}"
-        return (Freeze(by="fleet", at=world.time, until=world.time, reason=because),)
+        return (Freeze(by=FLEET, at=world.time, until=world.time, reason=because),)
     takers = takers_of(fleet, world)
     return tuple(
         order
@@ -36,6 +40,33 @@ def why_frozen(fleet: Fleet, world: World, pool: str, what: Frozen) -> str:
         if isinstance(order, Freeze) and order.pool in (None, pool) and what in order.stops:
             return order.sentence
     return ""
+
+
+def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) -> None:
+    """Hold a machine that failed to boot where `boot.on_failure` wants one more, else delete it.
+
+    It is held in the run that finds it has failed, or never: what a person released goes.
+    """
+    wanted = pool_plan.pool.boot.on_failure if pool_plan.pool else None
+    held = [each for each in pool_plan.inventory.units if each.held and each.held.by == FLEET]
+    room = wanted.hold - len(held) - len(pool_plan.holds) if wanted else 0
+    is_new = any(each.worker == unit.name and each.result == "starting" for each in world.attempts)
+    if wanted is None or room <= 0 or not is_new or unit.machine is None or unit.held:
+        pool_plan.delete(unit, Reason.BOOT_FAILED, because)
+    elif pool_plan.may_remove:
+        said = f"did not boot: {because}"
+        pool_plan.kept[unit.name] = (Reason.HELD, f"held for {write_duration(HELD)}: {said}")
+        pool_plan.holds.append(
+            Holding(
+                pool=pool_plan.name,
+                worker=unit.name,
+                provider=pool_plan.inventory.provider,
+                machine=unit.machine.id,
+                registry=pool_plan.inventory.tokens if unit.awaits_token else None,
+                log=wanted.log,
+                because=said,
+            )
+        )
 
 
 def is_all_frozen(fleet: Fleet, world: World) -> bool:

@@ -1,0 +1,53 @@
+"""Hold machines that failed to boot, with the end of what they wrote to their console."""
+
+from datetime import datetime, timedelta
+
+from fleet.apply.observe import Sources
+from fleet.errors import FleetError
+from fleet.model.orders import FLEET, Hold
+from fleet.model.plan import Holding, Plan
+from fleet.planner.lifecycle.held import HELD
+from fleet.ports import ConsoleReader, Tell
+from fleet.report.terminal import clean
+from fleet.schema.secrets import masked
+
+_MOST_CHARS = 200_000
+
+
+def hold_failed(plan: Plan, sources: Sources, now: datetime, note: Tell, tell: Tell) -> None:
+    """Write down each hold of a plan, and take the machine's token back; `note`: the journal."""
+    for each in plan.holds:
+        note(f"hold {each.worker}")
+        until = now + timedelta(seconds=HELD)
+        hold = Hold(machine=each.worker, by=FLEET, at=now, until=until, reason=each.because)
+        try:
+            console = end_of(read_console(sources, each.provider, each.machine), each.log)
+        except FleetError as error:
+            console = ""
+            tell(f"{each.pool}: console of {each.worker} is unknown: {error}")
+        sources.store.place_order(hold, console)
+        tell(f"{each.pool}: {hold.sentence}")
+        _revoke(each, sources, tell)
+
+
+def _revoke(held: Holding, sources: Sources, tell: Tell) -> None:
+    if held.registry is None or held.registry not in sources.registries:
+        return
+    try:
+        sources.registries[held.registry].revoke(held.worker)
+    except FleetError as error:
+        tell(f"{held.pool}: token of {held.worker} is not revoked: {error}")
+
+
+def read_console(sources: Sources, provider: str, machine_id: str) -> str:
+    """Return what a machine wrote to its console; raises FleetError where nobody tells it."""
+    cloud = sources.providers.get(provider)
+    if not isinstance(cloud, ConsoleReader):
+        raise FleetError(f"provider {provider} does not tell what its machines write")
+    return cloud.console(machine_id)
+
+
+def end_of(text: str, lines: int) -> str:
+    """Return the last lines of a console, without control characters and credentials."""
+    last = text[-_MOST_CHARS:].splitlines()[-lines:] if lines else []
+    return "".join(f"{masked(clean(each))}\n" for each in last)
