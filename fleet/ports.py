@@ -507,14 +507,14 @@ class Store(Protocol):
     def orders(self, now: datetime) -> tuple[Order, ...]:
         """Return what operators ordered that is in force then, sorted by its key."""
 
-    def place_order(self, order: Order, console: str = "") -> None:
-        """Write down an order in place of one of the same key; needs no lock of the fleet.
+    def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
+        """Write down an order in place of one of the same key, and into the log, both or neither.
 
-        `console` is the end of a held machine's console.
+        It needs no lock of the fleet. `console` is the end of a held machine's console.
         """
 
-    def lift_orders(self, keys: Collection[str]) -> frozenset[str]:
-        """Drop orders, and return the keys of those that there were."""
+    def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
+        """Drop orders by key, each with what the log says of it; return which there were."""
 
     def console(self, order: str) -> str:
         """Return the end of the console that was kept with a hold; empty: none was."""

@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 
 from fleet.apply.observe import Sources
+from fleet.apply.orders import logged
+from fleet.apply.origin import find_origin
 from fleet.errors import FleetError
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Holding, Plan
@@ -25,7 +27,8 @@ def hold_failed(plan: Plan, sources: Sources, now: datetime, note: Tell, tell: T
         except FleetError as error:
             console = ""
             tell(f"{each.pool}: console of {each.worker} is unknown: {error}")
-        sources.store.place_order(hold, console)
+        entry = logged("hold", hold, find_origin(), now)
+        sources.store.place_order(hold, entry, console)
         tell(f"{each.pool}: {hold.sentence}")
         _revoke(each, sources, tell)
 

@@ -4,27 +4,25 @@ No lock is taken: an order holds for every runner at once, and a run asks again 
 """
 
 import argparse
-import os
-import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources
+from fleet.apply.origin import find_origin
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, WrongUsage
 from fleet.model.facts import Listing, Stack, Unknown, World
-from fleet.model.orders import Freeze, Order
+from fleet.model.log import LogEntry, Origin
+from fleet.model.orders import Freeze, Hold, Order
 from fleet.ports import Console
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, static_names
-from fleet.state.database import name_user
 
 _MADE = 10_000
-_USERS = ("GITLAB_USER_LOGIN", "GITHUB_ACTOR", "FORGEJO_ACTOR")
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Ordering:
     sources: Sources
     console: Console
     now: datetime
-    who: str
+    origin: Origin
 
     @property
     def fleet(self) -> Fleet:
@@ -47,20 +45,23 @@ class Ordering:
         """Return it for a command's arguments."""
         config = load_config(args, console)
         sources = wire(config.fleet, args.file)
-        return cls(config, sources, console, SystemClock().now(), name_person(os.environ))
+        return cls(config, sources, console, SystemClock().now(), find_origin())
 
     def terms(self, args: argparse.Namespace) -> dict[str, object]:
         """Return what every order says: who, since and until when, and why."""
         until = self.now + timedelta(seconds=args.seconds)
-        return {"by": self.who, "at": self.now, "until": until, "reason": args.reason}
+        by = "@".join(filter(None, (self.origin.by, self.origin.host)))
+        return {"by": by, "at": self.now, "until": until, "reason": args.reason}
 
     def place(self, order: Order) -> None:
         """Write an order down for all runners."""
-        self.sources.store.place_order(order)
+        entry = logged(order.order, order, self.origin, self.now)
+        self.sources.store.place_order(order, entry)
 
-    def lift(self, orders: Collection[Order]) -> None:
-        """End orders."""
-        self.sources.store.lift_orders([order.key for order in orders])
+    def lift(self, orders: Iterable[Order], kind: str) -> None:
+        """End orders before their time; `kind` is what the log calls that."""
+        entries = {each.key: logged(kind, each, self.origin, self.now) for each in orders}
+        self.sources.store.lift_orders(entries)
 
     def in_force(self) -> tuple[Order, ...]:
         """Return every order in force."""
@@ -87,10 +88,18 @@ class Ordering:
         _check("machine", name, _machines(world), "machines")
 
 
-def name_person(environment: Mapping[str, str]) -> str:
-    """Return who gives an order: the user of a pipeline's job, else user@host."""
-    named = (environment.get(key, "") for key in _USERS)
-    return next(filter(None, named), "") or f"{name_user()}@{socket.gethostname()}"
+def logged(kind: str, order: Order, origin: Origin, now: datetime) -> LogEntry:
+    """Return what the log says of an order that is given or ended."""
+    own = order.model_dump(mode="json", exclude={"order", "at", "reason", "pool", "machine"})
+    return LogEntry(
+        at=now,
+        kind=kind,
+        origin=origin,
+        pool=("" if isinstance(order, Hold) else order.pool) or "",
+        machine=order.machine if isinstance(order, Hold) else "",
+        because=order.reason,
+        details={key: ", ".join(v) if isinstance(v, list) else str(v) for key, v in own.items()},
+    )
 
 
 def freezes_of(orders: Iterable[Order], pool: str | None) -> list[Freeze]:

@@ -23,6 +23,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if not ending:
         held = ", ".join(each.machine for each in holds) or "none"
         raise FleetError(f"{args.machine} is not held; held: {held}")
-    ordering.lift(ending)
+    ordering.lift(ending, "release")
     console.out(f"{args.machine} is no longer held: a drained machine is deleted once it is idle")
     return 0

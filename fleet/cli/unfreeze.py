@@ -22,7 +22,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     ordering = Ordering.of(args, console)
     orders = ordering.in_force()
     ending = freezes_of(orders, args.pool)
-    ordering.lift(ending)
+    ordering.lift(ending, "unfreeze")
     for order in ending:
         console.out(f"{order.what} no longer frozen")
     if not ending:

@@ -665,15 +665,22 @@ class DatabaseStore(Database):
         with self._checked() as connection:
             return read_orders(connection, now)
 
-    def place_order(self, order: Order, console: str = "") -> None:
-        """Write down an order in place of one of the same key; needs no lock of the fleet."""
+    def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
+        """Write down an order in place of one of the same key, and into the log, both or neither.
+
+        It needs no lock of the fleet.
+        """
         with self._checked() as connection:
+            append_entries(connection, [entry])
             write_order(connection, order, console)
 
-    def lift_orders(self, keys: Collection[str]) -> frozenset[str]:
-        """Drop orders, and return the keys of those that there were."""
+    def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
+        """Drop orders by key, each with what the log says of it; return which there were."""
         with self._checked() as connection:
-            return drop_orders(connection, keys)
+            dropped = drop_orders(connection, orders.keys())
+            if dropped:
+                append_entries(connection, [orders[key] for key in sorted(dropped)])
+            return dropped
 
     def console(self, order: str) -> str:
         """Return the end of the console that was kept with a hold; empty: none was."""

@@ -235,14 +235,16 @@ class FakeStore:
         kept = sorted(self._shelf.orders.items())
         return tuple(order for _, (order, _) in kept if order.until > now)
 
-    def place_order(self, order: Order, console: str = "") -> None:
+    def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
         """Write an order down."""
+        self.append_log([entry])
         self._shelf.orders[order.key] = (order, console)
 
-    def lift_orders(self, keys: Collection[str]) -> frozenset[str]:
+    def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
         """Drop orders."""
-        found = self._shelf.orders.keys() & keys
-        for key in found:
+        found = self._shelf.orders.keys() & orders.keys()
+        for key in sorted(found):
+            self.append_log([orders[key]])
             del self._shelf.orders[key]
         return frozenset(found)
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
 from fleet.model.facts import PriceList
+from fleet.model.log import LogEntry
 from fleet.model.orders import Hold
 from fleet.ports import StackRecord, Store
 from fleet.state.database import ABOUT
@@ -394,6 +395,9 @@ def test_what_cannot_be_read_of_price_lists_is_none(tmp_path: Path) -> None:
 # orders
 
 
+AN_ENTRY = LogEntry(at=NOW, kind="hold", machine="m-1")
+
+
 def a_hold(machine: str = "m-1", **overrides: object) -> Hold:
     terms = {"by": "ada", "at": NOW, "until": ago(hours=-2), "reason": "why", "machine": machine}
     return Hold.model_validate(terms | overrides)
@@ -402,23 +406,23 @@ def a_hold(machine: str = "m-1", **overrides: object) -> Hold:
 def test_orders_in_force_are_told_and_those_that_are_over_are_not(store: Store) -> None:
     over, holding = a_hold("m-2", until=ago(minutes=1)), a_hold()
     for order in (over, holding):
-        store.place_order(order)
+        store.place_order(order, AN_ENTRY)
 
     assert store.orders(NOW) == (holding,)
     assert store.orders(holding.until) == ()
 
 
 def test_a_later_order_of_the_same_key_takes_its_place(store: Store) -> None:
-    store.place_order(a_hold(), "console")
+    store.place_order(a_hold(), AN_ENTRY, "console")
     later = a_hold(reason="longer", until=ago(hours=-4))
-    store.place_order(later)
+    store.place_order(later, AN_ENTRY)
 
     assert store.orders(NOW) == (later,)
     assert store.console(later.key) == ""
 
 
 def test_a_console_is_kept_with_its_hold(store: Store) -> None:
-    store.place_order(a_hold(), "kernel panic")
+    store.place_order(a_hold(), AN_ENTRY, "kernel panic")
 
     assert store.console(a_hold().key) == "kernel panic"
     assert store.console("hold m-9") == ""
@@ -426,18 +430,20 @@ def test_a_console_is_kept_with_its_hold(store: Store) -> None:
 
 def test_lifting_an_order_twice_lifts_it_once(store: Store) -> None:
     order = a_hold()
-    assert store.lift_orders([order.key]) == frozenset()
-    store.place_order(order)
+    ending = AN_ENTRY.model_copy(update={"kind": "release"})
+    assert store.lift_orders({order.key: ending}) == frozenset()
+    store.place_order(order, AN_ENTRY)
 
-    assert store.lift_orders([order.key, "hold m-9"]) == {order.key}
-    assert store.lift_orders([order.key]) == frozenset()
+    assert store.lift_orders({order.key: ending, "hold m-9": ending}) == {order.key}
+    assert store.lift_orders({order.key: ending}) == frozenset()
     assert store.orders(NOW) == ()
+    assert [entry.kind for entry in store.read_log()] == ["hold", "release"]
 
 
 def test_an_order_needs_no_lock(opener: Opener) -> None:
     mine, theirs = opener("debian"), opener("debian")
     mine.init()
     with mine.lock("me", NOW):
-        theirs.place_order(a_hold())
+        theirs.place_order(a_hold(), AN_ENTRY)
 
         assert mine.orders(NOW) == (a_hold(),)

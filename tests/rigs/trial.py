@@ -19,6 +19,7 @@ from fleet.cli.main import main
 from fleet.clouds.sim.machines import SimCloud, SimMachine, load
 from fleet.model.facts import Listing
 from fleet.model.images import Version
+from fleet.model.log import LogEntry
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.fakes.engine import FixedClock
@@ -179,7 +180,8 @@ class Trial:
         """Have the time of every order be over."""
         for order in self._store().orders(datetime.now(UTC)):
             over = order.at - timedelta(days=1)
-            self._store().place_order(order.model_copy(update={"until": over}))
+            entry = LogEntry(at=over, kind="test")
+            self._store().place_order(order.model_copy(update={"until": over}), entry)
 
     def _store(self) -> DatabaseStore:
         return DatabaseStore(sqlite_url(self.folder / ".fleet/store.db"), "trial")
