@@ -442,8 +442,16 @@ class Store(Protocol):
     def record_step(self, *, started: datetime, step: str) -> None:
         """Append a line on what the run that was begun then is about to change to its journal."""
 
-    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
-        """End the run that was begun then, or append one that was not."""
+    def record_run(
+        self,
+        *,
+        started: datetime,
+        ended: datetime,
+        plan: str,
+        outcome: str,
+        log: Sequence[LogEntry] = (),
+    ) -> None:
+        """End the run that was begun then, or append one that was not, and append to the log."""
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""
@@ -528,8 +536,8 @@ class Store(Protocol):
         Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
         """
 
-    def move_image_versions(self, moves: Sequence[Move]) -> None:
-        """Do that with several, all or none."""
+    def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
+        """Do that with several, and append to the log, all or none."""
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Forget a version; one that is not recorded is fine."""

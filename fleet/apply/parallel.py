@@ -26,6 +26,7 @@ from fleet.engines.parallel import (
     Turns,
 )
 from fleet.model.outcome import StackOutcome
+from fleet.model.plan import Action
 from fleet.ports import Engine, SupportsConcurrency, Task
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
@@ -197,6 +198,8 @@ class Background:
         self.cuts: list[Callable[[], None]] = []
         self.seen: Seen | None = None
         """What the run before this one saw, if it came to its end."""
+        self.actions: Mapping[tuple[str, str], Action] = {}
+        """What earlier runs' plans said of what goes on, by verb and machine."""
         self.given: Callable[[], object] = lambda: None
         """Called when machines were given out while a run looked."""
         self._wake = wake

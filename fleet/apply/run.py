@@ -26,6 +26,7 @@ from fleet.apply.pool import (
     settle_attempts,
     stagger,
 )
+from fleet.apply.record import RunLog, actions_of
 from fleet.apply.selection import (
     Selection,
     check_selection,
@@ -99,26 +100,11 @@ def apply_once(
     executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
     with executor as (sources, kill), background.locked(lock) if background else lock as dead:
         run = _Run(config, sources, console, options, started)
-        run.begin(dead)
-        world = run.observe()
-        config = priced(config, world)
-        run = replace(run, config=config)
-        with signals.changing():
-            world = hand_out_all(config.fleet, world, sources, console.note, run.note)
-            remember_rules(world, sources.store)
-            world, troubles = run.apply_shared_stacks(world)
-        inventories = take_inventory(config.fleet, world)
-        whole = plan_for(config, world, inventories)
-        plan = selected_part(options.selection, whole)
-        plan = part_at_rest(sources.executor.under_way, plan)
-        note_waits(config.fleet, world, plan, sources)
-        show(plan)
-        with signals.changing(kill):
-            outcome = run.execute(world, inventories, plan, troubles)
-            run.record(plan, outcome, sample_of(config.fleet, whole))
+        with run.log.failing():
+            applied = run.carry_out(dead, show, kill)
         if background:
-            background.seen = run.seen(world, plan)
-    return Applied(plan, outcome, Decision(config, world, whole))
+            background.seen = run.seen(applied.decision.world, applied.plan)
+    return applied
 
 
 @dataclass(frozen=True)
@@ -136,6 +122,35 @@ class _Run:
         """Return the fleet, at the prices that are known by now."""
         return self.config.fleet
 
+    @property
+    def log(self) -> RunLog:
+        """Return what this run writes into the log."""
+        return RunLog(self.sources.store, self.started)
+
+    def carry_out(
+        self, dead: str | None, show: Callable[[Plan], None], kill: Callable[[], None] | None
+    ) -> Applied:
+        """Observe, plan, execute and record."""
+        options, sources, signals = self.options, self.sources, self.options.signals
+        self.begin(dead)
+        world = self.observe()
+        run = replace(self, config=priced(self.config, world))
+        fleet, note = run.fleet, self.console.note
+        with signals.changing():
+            world = hand_out_all(fleet, world, sources, note, run.note)
+            remember_rules(world, sources.store)
+            world, troubles = run.apply_shared_stacks(world)
+        inventories = take_inventory(fleet, world)
+        whole = plan_for(run.config, world, inventories)
+        plan = selected_part(options.selection, whole)
+        plan = part_at_rest(sources.executor.under_way, plan)
+        note_waits(fleet, world, plan, sources)
+        show(plan)
+        with signals.changing(kill):
+            outcome = run.execute(world, inventories, plan, troubles)
+            run.record(plan, outcome, sample_of(fleet, whole))
+        return Applied(plan, outcome, Decision(run.config, world, whole))
+
     def begin(self, dead: str | None) -> None:
         """Write that this run has begun; refuse a wrong selection and a wrong clock.
 
@@ -150,6 +165,7 @@ class _Run:
         check_selection(self.options.selection, self.fleet, store)
         if not self.options.trusts_clock:
             check_clock(store, self.started)
+        self.log.begin(dead)
         store.begin_run(started=self.started)
         self.sources.prepare()
 
@@ -215,6 +231,7 @@ class _Run:
         if changes:
             return Outcome(plan=plan.digests.plan, stacks=troubles, outdated=changes)
         tell = _progress_teller(plan, self.console)
+        self.log.intend(plan)
         extend_expiries(self.fleet, world, self.sources, self.console.note)
         promoted: tuple[str, ...] = ()
         if not competing_provisioners(world, plan):
@@ -229,12 +246,13 @@ class _Run:
     def record(self, plan: Plan, outcome: Outcome, sample: Sample) -> None:
         """Write down that this run has ended, what it observed, and what it did."""
         self.sources.store.record_sample(sample)
-        self.sources.store.record_run(
-            started=self.started,
-            ended=SystemClock().now(),
-            plan=plan.digests.plan,
-            outcome=outcome.model_dump_json(),
-        )
+        background = self.options.pace.background
+        earlier = background.actions if background else {}
+        self.log.record(outcome, plan, earlier)
+        if background:
+            going = {name for names in self.sources.executor.under_way.values() for name in names}
+            begun = {**earlier, **actions_of(plan)}
+            background.actions = {key: begun[key] for key in begun if key[1] in going}
 
     def seen(self, world: World, plan: Plan) -> Seen:
         """Return what the next run can go by while it observes."""

@@ -19,6 +19,7 @@ from fleet.apply.config import Config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources
 from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
+from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.timer import Signals, SystemClock, check_servers, check_skew
 from fleet.apply.unrecorded import both, delete_unrecorded_machines, machine_at
@@ -416,9 +417,7 @@ def _delete(
             outcome = sweep_machines(config.fleet, world, plan, many, console.note)
         if has_store and plan.actions:
             # Without a plan this is no run of the fleet, so no heartbeat.
-            sources.store.record_run(
-                started=started, ended=clock.now(), plan="", outcome=outcome.model_dump_json()
-            )
+            RunLog(sources.store, started, args.command).record(outcome, plan)
     console.out(
         value_to_json(outcome)
         if args.json

@@ -12,6 +12,7 @@ from fleet.apply.adopt import (
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources, stack_ref
+from fleet.apply.record import RunLog
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json
@@ -69,12 +70,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
             known = stack if isinstance(stack, Stack) else None
             ref = stack_ref(config.fleet, args.pool, provider, known)
             outcome = adopt_machines(ref, adoption, adopter, sources, console.note)
-            sources.store.record_run(
-                started=started,
-                ended=clock.now(),
-                plan="",
-                outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
-            )
+            log = RunLog(sources.store, started, "adopt")
+            log.record(Outcome(plan="", stacks=(outcome,)))
     if args.json:
         console.out(value_to_json(adoption))
     elif adoption.machines:

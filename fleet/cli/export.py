@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from fleet.apply.config import check_file
+from fleet.apply.record import RunLog
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb
@@ -150,8 +151,7 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
 
 
 def _record(store: DatabaseStore, started: datetime, outcome: Outcome) -> None:
-    ended = SystemClock().now()
-    store.record_run(started=started, ended=ended, plan="", outcome=outcome.model_dump_json())
+    RunLog(store, started, "export").record(outcome)
 
 
 def _print_result(delivered: Delivered, console: Console) -> None:

@@ -14,6 +14,7 @@ import yaml
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look, priced
 from fleet.apply.observe import Sources
+from fleet.apply.record import order_entry
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, Verbs, add_json, add_verb
@@ -57,6 +58,7 @@ from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown
 from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
+from fleet.model.log import LogEntry
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
 from fleet.report.images import (
@@ -392,7 +394,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     moves = decide(image, known, SystemClock().now())
     world = look(config, sources, console)
     if not args.dry_run:
-        sources.store.move_image_versions(moves)
+        sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
     promotion = foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
     console.out(
         value_to_json(promotion)
@@ -400,6 +402,18 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
         else promotion_to_text(promotion, colour=console.colour)
     )
     return 0
+
+
+def _logged(args: argparse.Namespace, move: Move) -> LogEntry:
+    """Return what the log keeps of a version that a person moved."""
+    version = move.now
+    details = {
+        "image": version.image,
+        "version": version.version,
+        "was": move.was.state if move.was else "",
+        "now": version.state,
+    }
+    return order_entry(args.action, SystemClock().now(), outcome="done", details=details)
 
 
 def _unpinned(config: Config, name: str) -> Image:

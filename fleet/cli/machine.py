@@ -9,6 +9,7 @@ from fleet.apply.consoles import end_of, read_console
 from fleet.apply.decide import decide, look
 from fleet.apply.forget import forget_machine
 from fleet.apply.pool import confirm_all
+from fleet.apply.record import RunLog
 from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
@@ -220,19 +221,13 @@ def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str =
 
 def forget(config: Config, args: argparse.Namespace, console: Console) -> int:
     """Take a machine that is gone out of its stack, under the lock, and write that down."""
-    clock = SystemClock()
-    started = clock.now()
+    started = SystemClock().now()
     sources = wire(config.fleet, args.file)
     with sources.store.lock(lock_owner(), started):
         world = look(config, sources, console)
         pool, queue = forget_machine(config.fleet, world, args.machine, sources)
         outcome = StackOutcome(pool=pool, result="applied", forgotten=(args.machine,))
-        sources.store.record_run(
-            started=started,
-            ended=clock.now(),
-            plan="",
-            outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
-        )
+        RunLog(sources.store, started, "forget").record(Outcome(plan="", stacks=(outcome,)))
         confirm_all(sources, console.note)
     off = f"its worker was disabled at queue {queue}" if queue else "nothing else changed"
     console.out(

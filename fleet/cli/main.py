@@ -36,6 +36,7 @@ VERBS = {
     "hold": "keep a machine as it is for a while, without new work",
     "release": "end the hold of a machine",
     "approve": "let a number of machines pass a guard for a while",
+    "log": "show who changed what, when and why, and verify it",
     "undo": "delete what runs created and that never became busy",
     "panic": "stop creating in a pool, drain it, delete what is idle",
     "sweep": "delete machines whose expiry has passed",

@@ -23,6 +23,7 @@ from fleet.apply.rebuild import (
     find_rebuild,
     forget_lost,
 )
+from fleet.apply.record import RunLog
 from fleet.apply.shared import apply_shared_stacks
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
@@ -192,12 +193,8 @@ def rebuild(
         world, troubles = apply_shared_stacks(fleet, world, edges, console.note)
         found = find_rebuild(fleet, world)
         done = carry_out(fleet, world, found, edges)
-        store.record_run(
-            started=started,
-            ended=SystemClock().now(),
-            plan="",
-            outcome=Outcome(plan="", stacks=(*troubles, *done)).model_dump_json(),
-        )
+        log = RunLog(store, started, "state rebuild")
+        log.record(Outcome(plan="", stacks=(*troubles, *done)))
     console.out(_shown(fleet, world, found, lost, as_json=args.json))
     failed = tuple(each for each in done if each.result == "failed")
     for each in troubles:

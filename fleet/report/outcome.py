@@ -143,7 +143,7 @@ def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
     if not run["ended"]:
         state = "still running" if running else "no end recorded (interrupted or crashed)"
         lines = [f"run      {run['started']}, {state}"]
-        steps = _format_steps(run)
+        steps = format_steps(run)
         if len(steps) > _MOST_STEPS:
             lines.append(f"           … {words.many(len(steps) - _MOST_STEPS, 'step')} before")
         lines += [f"           {step}" for step in steps[-_MOST_STEPS:]]
@@ -160,20 +160,20 @@ def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
         "ended": run["ended"] or None,
         "plan": run["plan"] or None,
         "outcome": _json(run["outcome"]),
-        "begun": list(_format_steps(run)),
+        "begun": list(format_steps(run)),
         "results": None if outcome is None else dict(_counted(outcome)),
     }
 
 
 def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
     """Return the last step of the latest run if that has no end, as part of a sentence."""
-    steps = _format_steps(latest[0]) if latest else ()
+    steps = format_steps(latest[0]) if latest else ()
     if not steps:
         return ""
     return f"; its last of {words.many(len(steps), 'step')}: {steps[-1]}"
 
 
-def _format_steps(run: Mapping[str, str]) -> tuple[str, ...]:
+def format_steps(run: Mapping[str, str]) -> tuple[str, ...]:
     """Return the steps that a run without an end had started, in order."""
     return () if run["ended"] else tuple(run["outcome"].splitlines())
 

@@ -551,8 +551,18 @@ class DatabaseStore(Database):
             told = {"outcome": runs.outcome + f"{step}\n"}
             connection.execute(sa.update(RUNS).where(*begun).values(told))
 
-    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
+    def record_run(
+        self,
+        *,
+        started: datetime,
+        ended: datetime,
+        plan: str,
+        outcome: str,
+        log: Sequence[LogEntry] = (),
+    ) -> None:
         """End the run that was begun then, or append one that was not; `outcome` is JSON.
+
+        Entries of the log are appended with it.
 
         The oldest runs leave the journal, so that a loop without end does not fill the disk.
         """
@@ -565,6 +575,8 @@ class DatabaseStore(Database):
                 connection.execute(sa.insert(RUNS), [row])
             newest = sa.select(sa.func.max(RUNS.c.number)).scalar_subquery()
             connection.execute(sa.delete(RUNS).where(RUNS.c.number <= newest - self._journal))
+            if log:
+                append_entries(connection, log)
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
@@ -696,11 +708,13 @@ class DatabaseStore(Database):
         """Remember a version in place of what it was; raises VersionMoved where it is not that."""
         self.move_image_versions([Move(was, version)])
 
-    def move_image_versions(self, moves: Sequence[Move]) -> None:
+    def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
         """Remember several versions in place of what they were, all or none."""
         with self._checked() as connection:
             for move in moves:
                 write_version(connection, move.now, move.was)
+            if log:
+                append_entries(connection, log)
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Forget a version; one that is not recorded is fine."""

@@ -50,7 +50,7 @@ BLOCK = re.compile(
 # What differs from run to run: the time, digests of it, ages in seconds, and how wide they are.
 VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?"), "TIME"),
-    (re.compile(r"\b[0-9a-f]{12}\b"), "DIGEST"),
+    (re.compile(r"\b[0-9a-f]{12}\b|\b[0-9a-f]{64}\b"), "DIGEST"),
     (re.compile(r"\b\d+ s\b|\b(\d+ (?:seconds?|minutes?)|now) ago\b|\bnow(?=\s+\d)"), "N s"),
     (re.compile(r"\bserial \d+"), "serial N"),
     (re.compile(r"\b\d+ d old\b"), "N d old"),

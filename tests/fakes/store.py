@@ -98,8 +98,17 @@ class FakeStore:
             if (run["started"], run["ended"]) == (started.isoformat(), ""):
                 run["outcome"] += f"{step}\n"
 
-    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
-        """Append one run, or end the one that was begun then."""
+    def record_run(
+        self,
+        *,
+        started: datetime,
+        ended: datetime,
+        plan: str,
+        outcome: str,
+        log: Sequence[LogEntry] = (),
+    ) -> None:
+        """Append one run, or end the one that was begun then, and append to the log."""
+        self.append_log(log)
         times = {"started": started.isoformat(), "ended": ended.isoformat()}
         begun = {"started": times["started"], "ended": ""}
         self._shelf.runs = [run for run in self._shelf.runs if not begun.items() <= run.items()]
@@ -260,13 +269,14 @@ class FakeStore:
         """Remember a version in place of what it was."""
         self.move_image_versions([Move(was, version)])
 
-    def move_image_versions(self, moves: Sequence[Move]) -> None:
+    def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
         """Remember several versions in place of what they were, all or none."""
         moved = {(move.now.image, move.now.version): move for move in moves}
         for key, move in moved.items():
             if self._shelf.images.get(key) != move.was:
                 raise VersionMoved(f"{key} was changed in the meantime")
         self._shelf.images |= {key: move.now for key, move in moved.items()}
+        self.append_log(log)
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop a version."""

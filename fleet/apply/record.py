@@ -1,0 +1,215 @@
+"""Write runs into the journal and into the log: what was done, why, and by whom."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.apply.origin import find_origin
+from fleet.apply.timer import SystemClock
+from fleet.errors import FleetError
+from fleet.model.log import LogEntry, run_id
+from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.plan import Action, Create, Delete, Plan
+from fleet.ports import Store
+from fleet.report.outcome import format_steps
+
+_OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
+_LATEST = 10
+"""So many of the latest runs are looked at for one that was killed."""
+_MOST_STEPS = 100
+_MOST_CHARACTERS = 500
+Actions = Mapping[tuple[str, str], Action]
+"""Verb and worker to what a plan says of it."""
+
+
+def actions_of(plan: Plan) -> dict[tuple[str, str], Action]:
+    """Return what a plan does, by verb and worker."""
+    return {(each.action, each.worker): each for each in plan.actions}
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """What one run of one command writes; `started` is when it began."""
+
+    store: Store
+    started: datetime
+    command: str = "apply"
+
+    def begin(self, dead: str | None = None) -> None:
+        """Write what the run before this one had begun, where it left no end."""
+        unended = [run for run in self.store.last_runs(_LATEST) if not run["ended"]]
+        if not unended:
+            return
+        begun = {datetime.fromisoformat(run["started"]): run for run in unended}
+        logged = self.store.read_log(min(begun))
+        told = {each.run for each in logged if each.kind == "run"}
+        entries = [
+            self._entry(
+                "run",
+                run=run_id(started),
+                outcome="killed",
+                details=_without_blanks(
+                    {
+                        "found_by": run_id(self.started),
+                        "lock": dead or "",
+                        "steps": "; ".join(format_steps(run)[-_MOST_STEPS:]),
+                    }
+                ),
+            )
+            for started, run in sorted(begun.items())
+            if run_id(started) not in told
+        ]
+        if entries:
+            self.store.append_log(entries)
+
+    def intend(self, plan: Plan) -> None:
+        """Write what this run is about to do, so that one that is killed has said it."""
+        intended: dict[str, list[str]] = {}
+        for each in plan.actions:
+            intended.setdefault(each.action, []).append(each.worker)
+        for version in plan.promotions:
+            intended.setdefault("promote", []).append(f"{version.image} {version.version}")
+        if intended:
+            details = {verb: ", ".join(names) for verb, names in intended.items()}
+            self.store.append_log([self._entry("begin", plan=plan.digests.plan, details=details)])
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Write that this run ended by an error, or because a person stopped it."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            with suppress(FleetError):  # a store that fails is what this run ends by
+                self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        outcome = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+        if isinstance(error, FleetError):
+            outcome = _OUTCOMES.get(error.exit_code, outcome)
+        entry = self._entry("run", outcome=outcome, because=str(error)[:_MOST_CHARACTERS])
+        self.store.append_log([entry])
+
+    def record(
+        self, outcome: Outcome, plan: Plan | None = None, earlier: Actions | None = None
+    ) -> None:
+        """Write the end of this run into the journal and the log, both or neither.
+
+        Without a plan it was no run of the whole fleet. `earlier` is what earlier runs began that
+        has ended in this one.
+        """
+        actions = {**(earlier or {}), **(actions_of(plan) if plan else {})}
+        self.store.record_run(
+            started=self.started,
+            ended=SystemClock().now(),
+            plan=plan.digests.plan if plan and self.command == "apply" else "",
+            outcome=outcome.model_dump_json(),
+            log=[*self._changes(outcome, actions), self._end(outcome, plan)],
+        )
+
+    def _entry(self, kind: str, **fields: object) -> LogEntry:
+        more = {"run": run_id(self.started)} | fields
+        if self.command != "apply":
+            more["details"] = {"command": self.command} | dict(fields.get("details", {}))  # type: ignore[call-overload]
+        at = SystemClock().now()
+        return LogEntry.model_validate({"at": at, "kind": kind, "origin": find_origin()} | more)
+
+    def _end(self, outcome: Outcome, plan: Plan | None) -> LogEntry:
+        counted = {
+            what: sum(len(getattr(stack, what)) for stack in outcome.stacks)
+            for what in ("created", "drained", "deleted", "forgotten", "adopted")
+        }
+        details = {what: str(count) for what, count in counted.items() if count}
+        details |= {
+            f"error {stack.pool}": stack.error.strip()[:_MOST_CHARACTERS]
+            for stack in outcome.stacks
+            if stack.result in ("failed", "refused")
+        }
+        why = "; ".join((*outcome.refused, *outcome.outdated))[:_MOST_CHARACTERS]
+        left = ", ".join(outcome.left)
+        details |= _without_blanks({"not_started": left})
+        if plan is not None:
+            details |= _money(plan)
+            used = [
+                f"{e.guard} of {e.pool}: {', '.join(e.passes)}" for e in plan.approvals if e.passes
+            ]
+            details |= _without_blanks({"approvals": "; ".join(used)})
+        return self._entry(
+            "run",
+            plan=outcome.plan,
+            outcome=_OUTCOMES[outcome.exit_code],
+            because=why,
+            details=details,
+        )
+
+    def _changes(self, outcome: Outcome, actions: Actions) -> Iterator[LogEntry]:
+        for stack in outcome.stacks:
+            done = (
+                ("create", stack.created),
+                ("drain", stack.drained),
+                ("delete", stack.deleted),
+                ("forget", stack.forgotten),
+                ("adopt", stack.adopted),
+            )
+            for verb, names in done:
+                for name in names:
+                    yield self._change(verb, stack, name, actions.get((verb, name)), "done")
+            known = {(verb, name) for verb, names in done for name in names}
+            for key, action in actions.items() if stack.result == "failed" else ():
+                if action.pool == stack.pool and key not in known:
+                    yield self._change(key[0], stack, key[1], action, "failed")
+        for name in outcome.released:
+            yield self._entry("disable", plan=outcome.plan, machine=name, outcome="done")
+        for version in outcome.promoted:
+            yield self._entry("promote", plan=outcome.plan, details=image_details(version))
+        for place in outcome.rules:
+            yield self._entry("rules", details={"delivered": place})
+
+    def _change(
+        self, verb: str, stack: StackOutcome, worker: str, action: Action | None, outcome: str
+    ) -> LogEntry:
+        cost = None
+        if isinstance(action, Create):
+            cost = action.cost
+        elif isinstance(action, Delete):
+            cost = -action.saves
+        return self._entry(
+            verb,
+            pool=stack.pool,
+            machine=worker,
+            reason=action.reason.value if action else "",
+            because=action.because if action else "",
+            cost=cost,
+            outcome=outcome,
+        )
+
+
+def image_details(version: str) -> dict[str, str]:
+    """Return what the log keeps of `IMAGE VERSION`."""
+    image, _, number = version.partition(" ")
+    return {"image": image, "version": number}
+
+
+def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:
+    """Return an entry of what a person ordered, outside of a run."""
+    return LogEntry.model_validate({"at": at, "kind": kind, "origin": find_origin()} | fields)
+
+
+def _money(plan: Plan) -> dict[str, str]:
+    """Return what new machines cost until they are idle, and what no others could undercut."""
+    found = plan.optimum
+    if found is None:
+        return {}
+    return _without_blanks(
+        {
+            "currency": plan.currency,
+            "planned": str(found.cost),
+            "bound": str(found.bound),
+            "gap": found.because if found.gap else "",
+        }
+    )
+
+
+def _without_blanks(details: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in details.items() if value}

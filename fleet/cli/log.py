@@ -1,0 +1,157 @@
+"""Show who changed what, when and why, and verify that nothing was taken out of it."""
+
+import argparse
+import json
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from fleet.apply.config import load_config
+from fleet.apply.timer import SystemClock
+from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.errors import WrongUsage
+from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
+from fleet.model.values import in_utc
+from fleet.ports import Console
+from fleet.report.log import breaks_to_text, log_to_text
+from fleet.schema.units import read_duration
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+
+_LAST = 100
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet log` takes."""
+    add_file(parser)
+    for option, what in (
+        ("--pool", "of this pool"),
+        ("--machine", "of this machine"),
+        ("--kind", "of this kind: run, create, drain, delete, freeze, hold, approve, promote ..."),
+        ("--run", "of this run, as the log prints it"),
+        ("--by", "by this person"),
+    ):
+        parser.add_argument(
+            option,
+            action="append",
+            default=[],
+            metavar=option[2:].upper(),
+            help=f"only what is {what}; may be repeated",
+        )
+    parser.add_argument(
+        "--since", type=_time, metavar="TIME", help="from this time on, as 2h, 7d or 2026-11-21"
+    )
+    parser.add_argument("--until", type=_time, metavar="TIME", help="up to this time")
+    parser.add_argument(
+        "--last",
+        type=_count,
+        default=_LAST,
+        metavar="N",
+        help=f"at most the last N entries (default: {_LAST}; 0: all)",
+    )
+    parser.add_argument(
+        "--verify",
+        nargs="?",
+        const="",
+        metavar="NUMBER:DIGEST",
+        help="check that no entry was removed, changed or moved, and print the place of the last "
+        "one; with one that was printed earlier, also that it is still in the log",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the entries that were asked for, or verify the log."""
+    fleet = load_config(args, console).fleet
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    if args.verify is not None:
+        return _verify(store.log_chain(), args, console)
+    now = SystemClock().now()
+    since, until = (_moment(each, now) for each in (args.since, args.until))
+    found = [
+        e for e in store.read_log(since) if _is_asked(e, args) and (not until or e.at < until)
+    ]
+    shown = list(deque(found, args.last or None))
+    earlier = len(found) - len(shown)
+    if args.json:
+        entries = [each.model_dump(mode="json") for each in shown]
+        console.out(json.dumps({"earlier": earlier, "entries": entries}, indent=2))
+    else:
+        text = log_to_text(shown, fleet.money.currency, colour=console.colour, earlier=earlier)
+        console.out(text)
+    return 0
+
+
+def _is_asked(entry: LogEntry, args: argparse.Namespace) -> bool:
+    asked = (
+        (args.pool, entry.pool),
+        (args.machine, entry.machine),
+        (args.kind, entry.kind),
+        (args.run, entry.run),
+        (args.by, entry.origin.by),
+    )
+    return all(not wanted or value in wanted for wanted, value in asked)
+
+
+def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
+    """Print what is wrong with the log, or where it ends; return 1 where anything is."""
+    breaks = [*find_breaks(chain), *_find_lost(args.verify, chain)]
+    if args.json:
+        shown = {
+            "whole": not breaks,
+            "head": str(chain.head),
+            "entries": len(chain.links),
+            "removed_by_retention": chain.anchor.number,
+            "breaks": breaks,
+        }
+        console.out(json.dumps(shown, indent=2))
+    elif breaks:
+        console.out("the log is not what was written:\n" + breaks_to_text(breaks))
+    else:
+        first = f"entries {chain.anchor.number + 1} to {chain.head.number}"
+        console.out(
+            f"{first if chain.links else 'no entries'}: nothing removed or changed\n"
+            f"last: {chain.head}"
+        )
+    return 1 if breaks else 0
+
+
+def _find_lost(noted: str, chain: Chain) -> Iterator[str]:
+    """Yield that what was noted earlier is not in the log, or no longer."""
+    if not noted:
+        return
+    mark = read_mark(noted)
+    if mark is None:
+        raise WrongUsage(
+            f"--verify {noted}: expected NUMBER:DIGEST as an earlier `fleet log --verify` printed "
+            "it, at least 16 digits of the digest"
+        )
+    found = has_mark(chain, mark)
+    if found is None:
+        yield f"entry {mark.number} cannot be verified: it is older than {KEPT.days} days"
+    elif not found:
+        yield f"entry {mark.number} is not the one that was noted ({mark.digest})"
+
+
+def _time(text: str) -> timedelta | datetime:
+    """Return how long ago, or when."""
+    seconds = read_duration(text)
+    if seconds:
+        return timedelta(seconds=seconds)
+    try:
+        moment = datetime.fromisoformat(text)
+        return in_utc(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a duration as 2h or 7d nor a time as 2026-11-21T08:00"
+        ) from None
+
+
+def _moment(asked: timedelta | datetime | None, now: datetime) -> datetime | None:
+    return now - asked if isinstance(asked, timedelta) else asked
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number, not {text!r}")
+    return int(text)

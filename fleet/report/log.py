@@ -1,0 +1,58 @@
+"""Render the log: each run with who started it, and what it changed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from fleet.model.log import LogEntry
+from fleet.report import words
+from fleet.report.terminal import Line, Span, Style, line, lines_to_text, wrapped
+
+_STYLES = {"done": Style.GREEN, "failed": Style.RED, "killed": Style.RED, "partly": Style.RED}
+_SHOWN_COMMIT = 12
+
+
+def log_to_text(
+    entries: Sequence[LogEntry], currency: str, *, colour: bool, earlier: int = 0
+) -> str:
+    """Return entries in their order, those of a run under a line that says who started it.
+
+    `earlier` is how many more there are before them.
+    """
+    lines: list[Line] = []
+    if earlier:
+        lines.append(line(Span(f"… {words.many(earlier, 'earlier entry')}", Style.DIM)))
+    for _, group in groupby(entries, key=lambda each: (each.run, each.origin)):
+        lines += _group(list(group), currency)
+    return lines_to_text(wrapped(lines), colour=colour) if lines else "nothing in the log"
+
+
+def _group(entries: Sequence[LogEntry], currency: str) -> Iterator[Line]:
+    first = entries[0]
+    origin = first.origin
+    who = origin.by + (f" at {origin.host}" if origin.host else "")
+    where = [who or "unknown"]
+    where += [f"commit {origin.commit[:_SHOWN_COMMIT]}"] if origin.commit else []
+    where += [origin.job or origin.pipeline] if origin.pipeline else []
+    what = f"run {first.run}" if first.run else f"{first.kind} outside of a run"
+    yield line(Span(what, Style.BOLD), f" by {', '.join(where)}")
+    for entry in entries:
+        yield _entry(entry, currency)
+
+
+def _entry(entry: LogEntry, currency: str) -> Line:
+    named = " ".join(filter(None, (entry.machine, f"({entry.pool})" if entry.pool else "")))
+    parts: list[str | Span] = [f"  {entry.at:%Y-%m-%dT%H:%M:%SZ} ", Span(entry.kind, Style.BOLD)]
+    parts += [f" {named}"] if named else []
+    if entry.outcome:
+        parts += [": ", Span(entry.outcome, _STYLES.get(entry.outcome, Style.YELLOW))]
+    more = [f"{entry.cost:+f} {currency}/h"] if entry.cost else []
+    more += [f"{entry.because} [{entry.reason}]" if entry.reason else entry.because]
+    more += [f"plan {words.short(entry.plan)}"] if entry.plan and entry.kind == "run" else []
+    more += [f"{key} {value}" for key, value in entry.details.items()]
+    said = "; ".join(filter(None, more))
+    return line(*parts, f"; {said}" if said else "")
+
+
+def breaks_to_text(breaks: Iterable[str]) -> str:
+    """Return what is wrong with the log, a line each."""
+    return "\n".join(f"  {each}" for each in breaks)

@@ -1,0 +1,179 @@
+"""`fleet log`: every run and every change of a machine, with who, when, from what and why."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from tests.cli.test_machine import ONE, WARM
+from tests.rigs.trial import Trial, fleet_yaml
+
+
+def entries(trial: Trial, *args: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(trial.told("log", "--json", *args))["entries"]
+    return found
+
+
+def kinds(trial: Trial, *args: str) -> list[str]:
+    return [each["kind"] for each in entries(trial, *args)]
+
+
+def change(trial: Trial, statement: str) -> None:
+    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    with store.begin() as connection:
+        connection.execute(sa.text(statement))
+
+
+def test_a_run_says_what_it_created_why_and_at_what_cost(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    begin, create, run = entries(trial)
+
+    assert (begin["kind"], begin["details"]) == ("begin", {"create": ONE})
+    assert (create["machine"], create["pool"], create["outcome"]) == (ONE, "builders", "done")
+    assert (create["reason"], create["cost"]) == ("requests-wait", "0.0777")
+    assert create["because"]
+    assert (run["kind"], run["outcome"], run["details"]["created"]) == ("run", "done", "1")
+    assert run["plan"] == begin["plan"] != ""
+    assert begin["run"] == create["run"] == run["run"]
+    assert run["details"]["bound"]
+
+
+def test_the_log_is_filtered(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.apply()
+
+    run = entries(trial)[0]["run"]
+    assert kinds(trial, "--machine", ONE) == ["create"]
+    assert kinds(trial, "--pool", "builders") == ["create"]
+    assert kinds(trial, "--pool", "big") == []
+    assert kinds(trial, "--kind", "run") == ["run", "run"]
+    assert kinds(trial, "--run", run) == ["begin", "create", "run"]
+    assert kinds(trial, "--last", "1") == ["run"]
+    assert kinds(trial, "--by", "nobody") == []
+    assert kinds(trial, "--since", "2199-01-01") == []
+    assert kinds(trial, "--until", "2000-01-01") == []
+    assert len(kinds(trial, "--since", "1h")) == 4
+
+
+def test_who_started_it_and_from_what_is_said(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {
+        "GITLAB_USER_LOGIN": "ann\x1b[31m",
+        "CI_COMMIT_SHA": "8a4a1c9e3c1d5f7b9a2e4d6c8b0f1a3e5d7c9b1f",
+        "CI_PIPELINE_URL": "https://git.example/p/1",
+    }
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    trial.do("apply")
+
+    (run,) = entries(trial)
+    assert run["origin"] == {
+        "by": "ann\x1b[31m",
+        "host": "",
+        "commit": job["CI_COMMIT_SHA"],
+        "pipeline": job["CI_PIPELINE_URL"],
+        "job": "",
+    }
+    assert "\x1b" not in trial.told("log")
+
+
+def test_a_run_that_fails_is_in_the_log(trial: Trial) -> None:
+    trial.do("apply", "--pool", "nowhere")
+
+    (run,) = entries(trial)
+    assert (run["kind"], run["outcome"]) == ("run", "failed")
+    assert "nowhere" in run["because"]
+
+
+def test_what_a_person_deletes_is_in_the_log(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": WARM}))
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for()
+    trial.do("machine", "delete", ONE, "--apply")
+
+    told = entries(trial, "--machine", ONE)
+
+    assert [each["kind"] for each in told] == ["create", "delete"]
+    assert told[1]["reason"] == "requested"
+    assert told[1]["cost"] == "-0.0777"
+    assert told[1]["details"]["command"] == "machine"
+
+
+def test_a_whole_log_is_verified_and_says_where_it_ends(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    said = trial.told("log", "--verify")
+    head = re.findall(r"^last: (3:[0-9a-f]{64})$", said, re.MULTILINE)
+
+    trial.apply()
+    assert json.loads(trial.told("log", "--verify", head[0], "--json"))["breaks"] == []
+    assert json.loads(trial.told("log", "--verify", head[0][:18], "--json"))["whole"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from fleet_log where place = 2",
+        "delete from fleet_log where place = 3",
+        "update fleet_log set entry = replace(entry, 'done', 'failed') where place = 2",
+    ],
+)
+def test_what_was_taken_out_or_changed_is_found(trial: Trial, statement: str) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    change(trial, statement)
+
+    assert json.loads(trial.told("log", "--verify", "--json", code=1))["breaks"]
+
+
+def test_a_log_that_was_written_anew_lacks_what_was_noted(trial: Trial) -> None:
+    trial.apply()
+    head = json.loads(trial.told("log", "--verify", "--json"))["head"]
+    change(trial, "delete from fleet_log")
+    change(trial, "delete from fleet_about where key = 'log'")
+    trial.apply()
+
+    assert json.loads(trial.told("log", "--verify", "--json"))["whole"]
+    assert not json.loads(trial.told("log", "--verify", head, "--json", code=1))["whole"]
+
+
+def test_what_is_no_place_of_a_log_is_wrong_usage(trial: Trial) -> None:
+    trial.told("log", "--verify", "12", code=2)
+    with pytest.raises(SystemExit):
+        trial.do("log", "--since", "yesterday")
+
+
+def test_without_a_store_there_is_no_log(trial: Trial) -> None:
+    (trial.folder / ".fleet/store.db").unlink()
+
+    trial.told("log", code=4)
+    trial.told("log", "--verify", code=4)
+
+
+def test_a_run_that_was_killed_is_in_the_log_of_the_next(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    change(trial, "delete from fleet_log where place = 3")
+    change(
+        trial,
+        "update fleet_runs set ended = '', plan = '', outcome = 'queue work: enrol x'",
+    )
+
+    for _ in range(2):
+        trial.apply()
+
+    killed = [each for each in entries(trial) if each["outcome"] == "killed"]
+    (first,) = killed
+    assert first["details"]["steps"] == "queue work: enrol x"
+    assert first["details"]["found_by"] != first["run"]
+    assert kinds(trial, "--run", first["run"]) == ["begin", "create", "run"]
