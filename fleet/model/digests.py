@@ -18,15 +18,26 @@ from fleet.schema.model import Fleet
 
 
 def seal(plan: Plan) -> Plan:
-    """Return the plan with the digest of all it says, warnings aside."""
+    """Return the plan with the digest of all it says, warnings and notices aside."""
     blank = plan.digests.model_copy(update={"plan": ""})
     apart = {
-        **dict.fromkeys(("actions", "signatures", "unserved", "workers", "warnings"), ()),
+        **dict.fromkeys(
+            ("actions", "notices", "signatures", "unserved", "workers", "warnings"), ()
+        ),
         "digests": blank,
         "included": {},
     }
     # A plan without base stacks to change is digested as before plans told of them; others too.
-    later = ("bases", "included", "limits", "prices", "promotions", "rules", "waiting_versions")
+    later = (
+        "bases",
+        "included",
+        "limits",
+        "notices",
+        "prices",
+        "promotions",
+        "rules",
+        "waiting_versions",
+    )
     blank_plan = plan.model_copy(update=apart)
     absent = {key for key in later if not getattr(blank_plan, key)}
     dumped = blank_plan.model_dump(mode="json", exclude=absent)

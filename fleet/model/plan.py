@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.model.facts import BaseChange, WorkerInputs
 from fleet.model.images import State, WaitingVersion
+from fleet.model.notices import Notice
 from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
 from fleet.model.values import Moment, Value
@@ -646,6 +647,11 @@ class Plan(Value):
         (),
         description="Freezes, holds and approvals of operators that are in force.",
         exclude_if=lambda orders: not orders,
+    )
+    notices: tuple[Notice, ...] = Field(
+        (),
+        description="What expires soon, or is too old.",
+        exclude_if=lambda notices: not notices,
     )
     budgets: tuple[BudgetVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()

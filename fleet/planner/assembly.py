@@ -54,6 +54,7 @@ from fleet.planner.demand import Signed, required_of
 from fleet.planner.inventory import demand_trouble, estimate_of, stack_name
 from fleet.planner.lifecycle.held import is_all_frozen, orders_of
 from fleet.planner.limits import is_booting
+from fleet.planner.notices import find_notices
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.programme import GAP, NODES
 from fleet.planner.promotions import find_promotions
@@ -336,6 +337,7 @@ def assemble(
         signatures=_signatures(fleet, decided, pool_plans, rules),
         approvals=approvals,
         orders=orders_of(fleet, world),
+        notices=tuple(find_notices(fleet, world, approvals)),
         unserved=unserved,
         budgets=decided.budgets,
         limits=decided.limits,

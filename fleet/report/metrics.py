@@ -17,6 +17,7 @@ from fleet.explain.history import sample_of
 from fleet.model.facts import AttemptResult, Listing, World
 from fleet.model.history import LastRun
 from fleet.model.images import Version
+from fleet.model.notices import NOTICE_KINDS
 from fleet.model.orders import Freeze, Hold
 from fleet.model.plan import BudgetVerdict, Plan, PoolVerdict
 from fleet.planner.inventory import attempts_of, expired_at, takers_of
@@ -277,6 +278,12 @@ def _of_trouble(plan: Plan) -> Iterator[_Family]:
         "fleet_attention",
         "How many things need a person; `fleet status` names them.",
         _only(len(plan.attention)),
+    )
+    noticed = Counter(each.kind for each in plan.notices)
+    yield _Family(
+        "fleet_notices",
+        "What expires within 30 days, or is too old, by what it is.",
+        [({"kind": kind}, noticed[kind]) for kind in NOTICE_KINDS],
     )
     yield _Family(
         "fleet_freezes",

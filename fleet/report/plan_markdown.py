@@ -276,6 +276,7 @@ def _unsure(plan: Plan) -> Iterator[str]:
         (words.UNKNOWN_HEADING, plan.unknown),
         (words.PARTLY_READ_HEADING, tuple(map(words.estimated, plan.estimates))),
         (words.ATTENTION_HEADING, plan.attention),
+        (words.NOTICES_HEADING, words.notices(plan)),
     ):
         if said:
             yield f"#### {heading}"

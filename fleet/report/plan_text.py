@@ -137,11 +137,14 @@ def _totals(plan: Plan) -> Iterator[Line]:
 
 
 def _notices(plan: Plan) -> Iterator[Iterator[Line]]:
-    """Yield a section for each kind of notice: unknown, only partly read, action required."""
+    """Yield a section for each kind of what a person has to know first."""
     unknown, estimates = plan.unknown, tuple(map(words.estimated, plan.estimates))
     yield _listed(words.UNKNOWN_HEADING, Span("? ", Style.YELLOW), unknown, len(unknown))
     yield _listed(words.PARTLY_READ_HEADING, Span("~ ", Style.YELLOW), estimates, len(estimates))
     yield _listed(words.ATTENTION_HEADING, Span("! ", Style.RED), plan.attention, _MOST_WARNINGS)
+    yield _listed(
+        words.NOTICES_HEADING, Span("! ", Style.YELLOW), words.notices(plan), _MOST_WARNINGS
+    )
 
 
 def _listed(heading: str, mark: Span, texts: Sequence[str], most: int) -> Iterator[Line]:

@@ -15,6 +15,7 @@ from pydantic import Field
 from fleet.explain.values import WorkerFacts
 from fleet.model.facts import BaseChange
 from fleet.model.images import WaitingVersion
+from fleet.model.notices import Notice
 from fleet.model.orders import Order, sentences
 from fleet.model.plan import (
     ApprovalVerdict,
@@ -280,6 +281,9 @@ class Status(Value):
     orders: tuple[Order, ...] = Field(
         description="Freezes, holds and approvals of operators that are in force."
     )
+    notices: tuple[Notice, ...] = Field(
+        (), description="What expires soon, or is too old.", exclude_if=lambda notices: not notices
+    )
 
 
 def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
@@ -317,6 +321,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         guards=plan.guards,
         approvals=plan.approvals,
         orders=plan.orders,
+        notices=plan.notices,
     )
 
 
@@ -400,6 +405,8 @@ def _unknown(status: Status) -> Iterator[Line]:
         yield line(Span("unknown: ", Style.YELLOW), reading)
     for sentence in status.attention:
         yield line(Span("action required: ", Style.YELLOW), sentence)
+    for notice in status.notices:
+        yield line(Span("notice: ", Style.YELLOW), notice.said)
     if status.cadence:
         yield line(Span("late: ", Style.YELLOW), status.cadence)
     for moving in status.promotions:

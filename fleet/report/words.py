@@ -33,6 +33,7 @@ UNKNOWN_HEADING = "Unknown (never counted as zero)"
 PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
 ORDERS_HEADING = "Orders of operators"
 ATTENTION_HEADING = "Action required"
+NOTICES_HEADING = "Expires soon, or too old"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
@@ -116,6 +117,13 @@ def duration(length: timedelta) -> str:
 def since(moment: datetime | None, now: datetime) -> str:
     """Return how long ago something began; a dash where that is unknown."""
     return "-" if moment is None else duration(now - moment)
+
+
+def notices(plan: Plan) -> tuple[str, ...]:
+    """Return the notices of a plan that none of its warnings about fleet.yaml has already."""
+    warned = any(each.rule == "expires-soon" for each in plan.warnings)
+    in_file = ("allow-list", "approval") if warned else ()
+    return tuple(each.said for each in plan.notices if each.kind not in in_file)
 
 
 def price_source(source: PriceSource) -> str:

@@ -18,6 +18,7 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
+from fleet.model.notices import Notice
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import (
     Cause,
@@ -313,6 +314,18 @@ def a_warning(**overrides: object) -> Warning_:
         "place": "fleet.yaml:18:5",
     }
     return Warning_.model_validate(defaults | overrides)
+
+
+def a_notice(**overrides: object) -> Notice:
+    """Return a notice that a rule of the allow-list expires in a week."""
+    defaults = {
+        "kind": "allow-list",
+        "key": "allow-list 0123456789abcdef",
+        "path": ("powerful", 0),
+        "until": NOW.date() + timedelta(days=7),
+        "said": "allow-list rule `debian/.*/chromium` expires on 2026-11-28",
+    }
+    return Notice.model_validate(defaults | overrides)
 
 
 def a_plan(**overrides: object) -> Plan:

@@ -21,6 +21,7 @@ from tests.builders import (
     a_guard_result,
     a_listing,
     a_machine,
+    a_notice,
     a_plan,
     a_pool,
     a_pool_verdict,
@@ -60,6 +61,7 @@ def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
         update={
             "guards": (a_guard_result(withheld=2), a_guard_result(guard="cost", result="passed")),
             "attention": ("debian-ci-builders-0001: its machine is stopped",),
+            "notices": (a_notice(), a_notice(kind="image", path=("images", "trixie"))),
             "orders": (
                 Freeze(by="ada", at=ago(hours=1), until=NOW, reason="slow", stops=("creates",)),
                 Freeze(by="bob", at=ago(hours=1), until=NOW, reason="bad", pool="builders"),

@@ -1,0 +1,23 @@
+"""Notices: what stops having an effect soon, or has become too old, and what to do about it."""
+
+from datetime import date
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from fleet.model.values import Value
+
+NoticeKind = Literal["allow-list", "approval", "prices", "image"]
+NOTICE_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
+
+
+class Notice(Value):
+    """Something that a person has to look at by a day, or that is overdue."""
+
+    kind: NoticeKind
+    key: str = Field(
+        description="What tells it from others: sent once. Another for each of 30 and 7 days."
+    )
+    path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that it is about.")
+    until: date = Field(description="The last day that all is well.")
+    said: str = Field(description="What it is about and what to do, in a sentence.")

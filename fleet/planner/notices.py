@@ -1,0 +1,144 @@
+"""What expires within 30 and 7 days, and what is overdue: notices for whoever runs the fleet.
+
+A rule of the allow-list is announced twice. So are the prices that are shipped with fleet, which
+last for a year; an approval, which is meant to be short, and a provider's own price list, which is
+read every day, only in their last week.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta
+
+from fleet.model.facts import World
+from fleet.model.images import BOOTABLE, ImageVersion
+from fleet.model.notices import Notice
+from fleet.model.plan import ApprovalVerdict
+from fleet.model.price_lists import find_price_sources
+from fleet.model.values import digest
+from fleet.schema.model import Fleet, ImageRecipe
+from fleet.schema.units import write_duration
+
+SOON, VERY_SOON = 30, 7
+"""Days before its end that a notice is given."""
+TABLE_LASTS, LIST_LASTS = timedelta(days=365), timedelta(days=30)
+"""How long prices count as true: those shipped with fleet, and a provider's own."""
+LATE = timedelta(days=1)
+"""How long after `rebuild.every` a new version of an image may come."""
+_LONGEST = 100
+_DAY_SECONDS = 86_400
+
+
+def find_notices(
+    fleet: Fleet, world: World, approvals: Iterable[ApprovalVerdict]
+) -> Iterator[Notice]:
+    """Yield the notices of a moment."""
+    today = world.time.date()
+    yield from _rules(fleet, today)
+    yield from _approvals(approvals, today)
+    yield from _prices(fleet, world)
+    yield from _images(fleet, world)
+
+
+def _rules(fleet: Fleet, today: date) -> Iterator[Notice]:
+    for number, rule in enumerate(fleet.powerful):
+        days = rule.expires and _days(rule.expires, today, SOON)
+        if rule.expires is None or days is None or rule.expires < today:
+            continue
+        whom = _cut(rule.contact) if rule.contact else "its contact"
+        yield Notice(
+            kind="allow-list",
+            # Rules before it may come and go.
+            key=_key("allow-list", rule.match, str(rule.expires), days),
+            path=("powerful", number),
+            until=rule.expires,
+            said=f"allow-list rule `{_cut(rule.match)}` expires on {rule.expires}: ask {whom} "
+            "whether it is still needed, then set a later date or remove it",
+        )
+
+
+def _approvals(approvals: Iterable[ApprovalVerdict], today: date) -> Iterator[Notice]:
+    for each in approvals:
+        days = _days(each.expires, today, VERY_SOON)
+        # One from the command line lasts for hours, and who gave it knows.
+        if days is None or not each.left or not each.path:
+            continue
+        yield Notice(
+            kind="approval",
+            key=_key("approval", each.digest, days),
+            path=each.path,
+            until=each.expires,
+            said=f"approval of guard {each.guard} for pool {each.pool} expires on {each.expires}, "
+            f"and {each.left} of {each.count} machines are left: if they are not done by then, "
+            "write a new one",
+        )
+
+
+def _prices(fleet: Fleet, world: World) -> Iterator[Notice]:
+    today = world.time.date()
+    for source in find_price_sources(fleet, world):
+        if source.age_seconds is None:
+            continue
+        since = (world.time - timedelta(seconds=source.age_seconds)).date()
+        until = since + (LIST_LASTS if source.own else TABLE_LASTS)
+        days = _days(until, today, VERY_SOON if source.own else SOON)
+        if days is None:
+            continue
+        which = "its own list" if source.own else "the table shipped with fleet"
+        how = "is it still read?" if source.own else "install a newer fleet, or compare:"
+        yield Notice(
+            kind="prices",
+            key=_key("prices", source.provider, str(until), days),
+            path=("providers", source.provider),
+            until=until,
+            said=f"prices of {source.provider} are of {since} ({which}) and count as old after "
+            f"{until}: {how} `fleet prices`",
+        )
+
+
+def _images(fleet: Fleet, world: World) -> Iterator[Notice]:
+    for name, image in sorted(fleet.images.items()):
+        every = image.rebuild.every if isinstance(image, ImageRecipe) and image.rebuild else None
+        ours = [
+            each
+            for each in world.versions
+            if each.image == name and each.state in {"built", *BOOTABLE}
+        ]
+        if every is None or not ours:
+            continue
+        latest = max(ours, key=lambda each: each.version)
+        built = _built(latest)
+        if built is None or world.time < built + timedelta(seconds=every) + LATE:
+            continue
+        age = int((world.time - built).total_seconds())
+        yield Notice(
+            kind="image",
+            key=_key("image", name, latest.version),
+            path=("images", name, "rebuild", "every"),
+            until=(built + timedelta(seconds=every)).date(),
+            said=f"image {name} was not rebuilt: {_cut(latest.version)} is "
+            f"{write_duration(age - age % _DAY_SECONDS)} old, rebuild.every is "
+            f"{write_duration(every)}; `fleet image due` says why",
+        )
+
+
+def _built(version: ImageVersion) -> datetime | None:
+    """Return when a version was built, which its name says."""
+    try:
+        return datetime.strptime(version.version[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return version.since
+
+
+def _days(until: date, today: date, first: int) -> int | None:
+    """Return which notice is due: of 30 days, of 7, or 0 when it is over; None: none yet."""
+    left = (until - today).days
+    if left < 0:
+        return 0
+    return next((days for days in (VERY_SOON, SOON) if left <= days <= first), None)
+
+
+def _key(kind: str, *parts: object) -> str:
+    return f"{kind} {digest(list(map(str, parts)))[:16]}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

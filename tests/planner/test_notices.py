@@ -1,0 +1,164 @@
+"""Notices: what expires within 30 and 7 days, and what is overdue."""
+
+from datetime import date, timedelta
+
+import pytest
+
+from fleet.guard import guard
+from fleet.model.digests import seal
+from fleet.model.facts import PriceList, Unknown, World
+from fleet.model.images import ImageVersion
+from fleet.model.notices import Notice
+from fleet.model.plan import Plan
+from fleet.planner.notices import find_notices
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_fleet, a_world, ago
+
+TODAY = NOW.date()
+RULE = {"match": "debian/.*/chromium", "ask": ["big"], "reason": "large"}
+APPROVAL = {"guard": "delete", "pool": "builders", "count": 3, "reason": "move"}
+RECIPE = {
+    "suite": "trixie",
+    "architecture": "amd64",
+    "rebuild": {"every": "7d"},
+}
+
+
+def in_days(days: int) -> str:
+    return str(TODAY + timedelta(days=days))
+
+
+def notices_of(fleet: Fleet, world: World | None = None) -> list[Notice]:
+    plan = planned(fleet, world or a_world())
+    return [each for each in plan.notices if each.kind != "prices"]
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+@pytest.mark.parametrize(
+    ("days", "given"), [(-1, False), (0, True), (7, True), (8, True), (30, True), (31, False)]
+)
+def test_a_rule_of_the_allow_list_is_announced_a_month_before_its_end(
+    days: int, *, given: bool
+) -> None:
+    fleet = a_fleet(powerful=[RULE | {"expires": in_days(days)}])
+
+    found = notices_of(fleet)
+
+    assert [each.kind for each in found] == ["allow-list"] * given
+    assert [each.path for each in found] == [("powerful", 0)] * given
+
+
+def test_a_week_before_it_is_announced_once_more_and_not_every_day() -> None:
+    fleet = a_fleet(powerful=[RULE | {"expires": in_days(40)}])
+    keys = []
+    for day in range(45):
+        world = a_world(time=NOW + timedelta(days=day))
+        keys += [each.key for each in find_notices(fleet, world, ()) if each.kind != "prices"]
+
+    assert len(keys) == 31
+    assert len(set(keys)) == 2
+
+
+def test_a_notice_is_the_same_whatever_rules_come_before_it() -> None:
+    rule = RULE | {"expires": in_days(5)}
+    (alone,) = notices_of(a_fleet(powerful=[rule]))
+    (second,) = notices_of(a_fleet(powerful=[RULE | {"match": "debian/.*/libreoffice"}, rule]))
+
+    assert (alone.path, second.path) == (("powerful", 0), ("powerful", 1))
+    assert alone.key == second.key
+
+
+@pytest.mark.parametrize(
+    ("days", "used", "given"), [(7, 0, True), (8, 0, False), (7, 3, False), (-1, 0, False)]
+)
+def test_an_approval_that_is_not_used_up_is_announced_a_week_before_its_end(
+    days: int, used: int, *, given: bool
+) -> None:
+    fleet = a_fleet(approvals=[APPROVAL | {"expires": in_days(days)}])
+    (verdict,) = planned(fleet, a_world()).approvals
+
+    found = notices_of(fleet, a_world(approved={verdict.digest: used}))
+
+    assert [each.kind for each in found] == ["approval"] * given
+
+
+def price_notices(fleet: Fleet, world: World) -> list[tuple[date, str]]:
+    found = [each for each in planned(fleet, world).notices if each.kind == "prices"]
+    return [(each.until, each.key) for each in found]
+
+
+def test_shipped_prices_last_a_year_and_say_so_a_month_before() -> None:
+    fleet = a_fleet()
+    (source,) = planned(fleet, a_world()).prices
+    shipped = date.fromisoformat(source.as_of)
+    keys = set()
+    first = None
+    for day in range(400):
+        moment = NOW + timedelta(days=day - (TODAY - shipped).days)
+        for until, key in price_notices(fleet, a_world(time=moment)):
+            first = first or moment.date()
+            keys.add(key)
+            assert until == shipped + timedelta(days=365)
+
+    assert first == shipped + timedelta(days=335)
+    assert len(keys) == 3  # in a month, in a week, over
+
+
+@pytest.mark.parametrize(("age", "given"), [(1, False), (22, False), (23, True), (31, True)])
+def test_a_providers_own_list_that_is_not_read_any_more_is_announced(
+    age: int, *, given: bool
+) -> None:
+    listed = PriceList(
+        read_at=ago(days=age), location="fsn1", currency="EUR", quotes={}, address=None, disk=None
+    )
+    world = a_world(prices={"hetzner": listed})
+
+    assert bool(price_notices(a_fleet(), world)) == given
+
+
+def a_built(version: str, state: str = "current") -> ImageVersion:
+    return ImageVersion.model_validate({"image": "trixie", "version": version, "state": state})
+
+
+@pytest.mark.parametrize(
+    ("versions", "given"),
+    [
+        ((), False),
+        ((a_built("20261113T080000Z"),), True),
+        ((a_built("20261113T080001Z"),), False),  # a day of grace is not over
+        ((a_built("20261101T080000Z"), a_built("20261120T080000Z", "tested")), False),
+        ((a_built("20261101T080000Z"), a_built("20261120T080000Z", "failed")), True),
+        ((a_built("by-hand"),), False),  # nothing says when
+    ],
+)
+def test_an_image_that_is_not_rebuilt_in_time_is_announced_once(
+    versions: tuple[ImageVersion, ...], *, given: bool
+) -> None:
+    fleet = a_fleet(images={"trixie": RECIPE})
+
+    found = notices_of(fleet, a_world(images=versions))
+    later = notices_of(fleet, a_world(images=versions, time=NOW + timedelta(hours=1)))
+
+    assert [each.kind for each in found] == ["image"] * given
+    if given:
+        assert found[0].key == later[0].key
+
+
+def test_of_images_that_cannot_be_read_nothing_is_said() -> None:
+    fleet = a_fleet(images={"trixie": RECIPE})
+
+    assert not notices_of(fleet, a_world(images=Unknown(unknown="no store")))
+
+
+def test_notices_change_no_digest_of_a_plan_and_survive_json() -> None:
+    """A plan that was saved yesterday is the same plan on the day of a notice."""
+    fleet = a_fleet(powerful=[RULE | {"expires": in_days(5)}])
+    plan = planned(fleet, a_world())
+
+    assert plan.notices
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+    assert seal(plan.model_copy(update={"notices": ()})).digests == plan.digests

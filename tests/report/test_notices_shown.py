@@ -1,0 +1,50 @@
+"""Where notices are shown, and that nobody reads one twice."""
+
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
+from fleet.report.site import Shown, site
+from fleet.report.status import status_of, status_to_text
+from tests.builders import a_notice, a_plan, a_warning
+
+IMAGE = a_notice(kind="image", path=("images", "trixie"), said="image trixie was not rebuilt")
+RULE = a_notice(said="rule chromium ends")
+HOSTILE = a_notice(kind="image", said="image <script>alert(1)</script>\x1b[2J **bold**")
+
+
+def test_every_surface_shows_notices() -> None:
+    plan = a_plan(notices=(IMAGE, RULE))
+
+    for text in (
+        plan_to_text(plan, colour=False),
+        status_to_text(plan, colour=False),
+        plan_to_markdown(plan),
+        site(Shown(plan, {}))["index.html"],
+    ):
+        assert IMAGE.said in text
+        assert RULE.said in text
+    assert status_of(plan).notices == plan.notices
+
+
+def test_a_plan_whose_warnings_have_the_line_of_a_rule_does_not_repeat_it() -> None:
+    plan = a_plan(notices=(IMAGE, RULE), warnings=(a_warning(rule="expires-soon"),))
+
+    for text in (plan_to_text(plan, colour=False), plan_to_markdown(plan)):
+        assert IMAGE.said in text
+        assert RULE.said not in text
+    assert RULE.said in status_to_text(plan, colour=False)
+
+
+def test_hostile_text_of_a_notice_acts_nowhere() -> None:
+    plan = a_plan(notices=(HOSTILE,))
+
+    assert "\x1b" not in plan_to_text(plan, colour=False) + status_to_text(plan, colour=False)
+    assert "<script>" not in site(Shown(plan, {}))["index.html"]
+    assert "`<script>alert(1)</script>" in plan_to_markdown(plan)
+    assert "`**bold**`" in plan_to_markdown(plan)
+
+
+def test_without_notices_nothing_is_said_of_them() -> None:
+    quiet = a_plan()
+
+    assert "notices" not in quiet.model_dump()
+    assert plan_to_text(quiet, colour=False) == plan_to_text(a_plan(notices=()), colour=False)
