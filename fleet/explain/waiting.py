@@ -100,7 +100,17 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> Waits:
             explained[key] = explain_like(case, group.signature, key, first)
         else:
             explained[key] = explain_one(case, group.signature, key, _no_plans(case))
-    return Waits(tuple(groups), explained)
+    return Waits(tuple(_with_starts(group, explained) for group in groups), explained)
+
+
+def _with_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
+    """Return a group whose explained requests start when their own answers say."""
+    answers = ((each, explained.get(each.key)) for each in group.requests)
+    requests = tuple(
+        each if answer is None else each._replace(start=answer.expected)
+        for each, answer in answers
+    )
+    return group._replace(requests=requests)
 
 
 def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> WaitingGroup:

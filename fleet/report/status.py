@@ -108,7 +108,7 @@ def _note(budget: BudgetVerdict) -> str:
         return "spending unknown: no new machines under this budget"
     if budget.exceeded:
         return "exceeded: no new machines under this budget, running work ends normally"
-    return ""
+    return words.near_limit(budget)
 
 
 class ShownLimit(NamedTuple):

@@ -12,6 +12,7 @@ from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
+    BudgetVerdict,
     Estimate,
     Holding,
     Plan,
@@ -301,6 +302,16 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
         times = f"{seconds // cadence:,} times `cadence` ({write_duration(cadence)})"
         return f"{old}, {times}: what runs, waits and costs now may differ"
     return old
+
+
+_NEAR = 80
+
+
+def near_limit(budget: BudgetVerdict) -> str:
+    """Return that little is left of a budget; empty below 80 % of its limit."""
+    used = budget.spent + budget.reserved + budget.planned
+    share = int(100 * used / budget.limit) if budget.limit else 0
+    return f"near its limit: {share}% is spent, reserved or planned" if share >= _NEAR else ""
 
 
 def holding(each: Holding) -> str:

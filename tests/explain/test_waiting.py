@@ -56,3 +56,12 @@ def test_a_request_is_late_after_the_target_of_its_pools_or_an_hour() -> None:
         late[name] = (group.long_seconds, group.is_long(group.requests[0], now))
 
     assert late == {"none": (3600, False), "50m": (3000, False), "30m": (1800, True)}
+
+
+def test_the_list_has_the_same_expected_start_as_the_answer() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"share": "50%", "count": 2}}})
+
+    found = waits(fleet, *(a_request(id=str(n), expected_seconds=1200) for n in range(1, 6)))
+
+    starts = {each.key: each.start for group in found.groups for each in group.requests}
+    assert {key: found.explained[key].expected for key in starts} == starts

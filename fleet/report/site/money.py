@@ -23,6 +23,8 @@ class BudgetRow(NamedTuple):
     path: str
     when: str
     spent: str
+    reserved: str
+    """What machines that exist and work that is given will add, with what this plan adds."""
     used: float | None
     """In percent of the limit; None: unknown."""
     projected: str
@@ -73,6 +75,7 @@ def budget_row(budget: BudgetVerdict, money: Money | None) -> BudgetRow:
         path=words.place(budget.path),
         when=budget.when,
         spent=words.figure(None) if not budget.known else f"{budget.spent:.2f}",
+        reserved=f"{budget.reserved + budget.planned:.2f}" if budget.known else words.UNKNOWN,
         used=_share(budget) if budget.known else None,
         projected=("" if not is_month else words.UNKNOWN)
         if projected is None
@@ -96,7 +99,7 @@ def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
         return "exceeded: no new machines under this budget"
     if projected is not None and projected > budget.limit:
         return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
-    return ""
+    return words.near_limit(budget)
 
 
 def _groupings(money: Money) -> Iterator[Grouping]:

@@ -10,6 +10,8 @@ from fleet.report import words
 from fleet.report.site.history import past_of
 from fleet.report.site.links import OVERVIEW
 from fleet.report.site.pages import Page, Shown
+from fleet.report.site.queue import late_requests
+from fleet.report.site.templates import BROKEN
 from fleet.report.status import Status, shown_budgets
 
 
@@ -25,6 +27,8 @@ def overview(shown: Shown) -> Iterator[Page]:
             else past_of(history.fleet, shown.plan.currency),
             "tiles": tiles(shown.status, shown.plan),
             "budgets": shown_budgets(shown.plan.budgets),
+            "broken": sum(each.state in BROKEN for each in shown.status.workers),
+            "late": sum(1 for _ in late_requests(shown)),
         },
     )
 
@@ -53,7 +57,8 @@ def _workers(status: Status) -> Tile:
     count = len(status.workers)
     noun = "worker" if count == 1 else "workers"
     states = Counter(words.state(worker) for worker in status.workers)
-    kinds = ["busy", "idle", "starting", *([words.UNKNOWN] if states[words.UNKNOWN] else [])]
+    kinds = ["busy", "idle", "starting"]
+    kinds += sorted(states.keys() - {*kinds})
     counted = ", ".join(f"{states[kind]:,} {kind}" for kind in kinds)
     if not status.unlisted:
         return Tile(f"{count:,}", f"{noun}: {counted}")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fleet.explain.waiting import WaitingGroup
+from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.report import words
 from fleet.report.answers import place_of
 from fleet.report.site.links import QUEUE, REQUESTS
@@ -18,14 +18,8 @@ _MOST_LETTERS = 120
 
 def queue(shown: Shown) -> Iterator[Page]:
     """Yield the page of what waits, by outcome."""
-    groups, now = shown.waits.groups, shown.plan.time
-    late = [
-        (request, group)
-        for group in groups
-        for request in group.requests
-        if group.is_long(request, now)
-    ]
-    late.sort(key=lambda each: (each[0].since, each[0].key))
+    groups = shown.waits.groups
+    late = sorted(late_requests(shown), key=lambda each: (each[0].since, each[0].key))
     values = {
         "groups": groups[:_MOST_GROUPS],
         "more": groups[_MOST_GROUPS:],
@@ -35,6 +29,14 @@ def queue(shown: Shown) -> Iterator[Page]:
         "start_of": format_starts,
     }
     yield Page(f"{QUEUE}/index.html", "queue.html", values)
+
+
+def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]:
+    """Yield what waits too long, each request with its group."""
+    for group in shown.waits.groups:
+        for request in group.requests:
+            if group.is_long(request, shown.plan.time):
+                yield request, group
 
 
 def _place(shown: Shown, group: WaitingGroup) -> str:
