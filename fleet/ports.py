@@ -314,6 +314,13 @@ class Members(Protocol):
         """Return the users of each group; what cannot be read is Unknown, never empty."""
 
 
+class Messenger(Protocol):
+    """Takes notices for people."""
+
+    def send(self, subject: str, text: str, body: Mapping[str, object]) -> None:
+        """Hand over a message, as text and as JSON; raises SourceUnreachable or SecretMissing."""
+
+
 class Console(Protocol):
     """Where a command writes; only cli.py implements it."""
 
@@ -553,6 +560,12 @@ class Store(Protocol):
 
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
         """Remember that."""
+
+    def notified(self) -> Mapping[str, tuple[bool, datetime]]:
+        """Return, by channel and notice, whether it was sent, and when that was last tried."""
+
+    def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
+        """Remember that, and forget what was last tried before that moment."""
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return, by provider, the price list that was kept last; an unreadable one is none."""

@@ -41,6 +41,7 @@ from fleet.ports import (
     MachineApi,
     MachineCleaner,
     Members,
+    Messenger,
     PoolExecutor,
     PriceReader,
     Provider,
@@ -114,6 +115,8 @@ class Sources:
     """Tries the ports of machines that tickets are given, and returns the listings with that."""
     prices: Mapping[str, PriceReader] = field(default_factory=dict)
     """Providers that can be asked what they charge."""
+    messengers: Mapping[str, Messenger] = field(default_factory=dict)
+    """Channel of `notify` to what takes notices there."""
     members: Members | None = None
     """Who is in which group, if fleet.yaml names a source for it."""
     prepare: Callable[[], None] = lambda: None

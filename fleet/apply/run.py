@@ -13,6 +13,7 @@ from fleet.apply.config import Config
 from fleet.apply.consoles import hold_failed
 from fleet.apply.decide import Decision, look, plan_for, priced
 from fleet.apply.journal import journalled
+from fleet.apply.notify import send_notices
 from fleet.apply.observe import Concurrently, Sources, remember_rules, stack_ref
 from fleet.apply.parallel import Parallelism, pool_executor
 from fleet.apply.pool import (
@@ -104,6 +105,9 @@ def apply_once(
             applied = run.carry_out(dead, show, kill)
         if background:
             background.seen = run.seen(applied.decision.world, applied.plan)
+    # Without the lock: who is told may be slow to answer.
+    whole, now = applied.decision.plan, SystemClock().now()
+    send_notices(whole, wired.messengers, wired.store, now, console.note)
     return applied
 
 

@@ -45,6 +45,10 @@ def _findings(fleet: Fleet, base: Fleet | None, folder: Path) -> Iterator[str]:
         section = _section(path)
         if _part(fleet, section) != _part(base, section):
             yield f"{path} would be sent where the target branch's {section} does not send it"
+    for key in ("webhook", "command"):
+        now, before = (each and getattr(each.notify, key) for each in (fleet, base))
+        if now is not None and now != before:
+            yield f"notify.{key} would be sent what the target branch's notify does not send there"
     if fleet.state != (base.state if base else type(fleet.state)()):
         yield "state would be read elsewhere than the target branch's"
 

@@ -25,6 +25,7 @@ from fleet.ports import (
     Engine,
     MachineApi,
     MachineCleaner,
+    Messenger,
     PriceReader,
     Queue,
     Registry,
@@ -39,6 +40,7 @@ from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.task_rules import TaskRules
 from fleet.queues.members import FileMembers
 from fleet.queues.recorded import WorldQueue
+from fleet.queues.webhook import CommandMessenger, WebhookMessenger
 from fleet.schema.model import (
     CoprQueue,
     CoprRulesFile,
@@ -103,6 +105,7 @@ def wire(
         },
         rules=dict(_rules(fleet, base, secrets)),
         prices=dict(_prices(clouds)),
+        messengers=dict(_messengers(fleet, base, secrets)),
         prepare=partial(_prepare, clouds),
         look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
         asking=Concurrently,
@@ -110,6 +113,14 @@ def wire(
         if fleet.members
         else None,
     )
+
+
+def _messengers(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str, Messenger]]:
+    if fleet.notify.webhook is not None:
+        yield "webhook", WebhookMessenger(fleet.notify.webhook, secrets)
+    if fleet.notify.command is not None:
+        command = CommandMessenger(fleet.notify.command, fleet.notify.environment, base)
+        yield "command", command
 
 
 def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:

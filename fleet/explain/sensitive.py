@@ -106,6 +106,7 @@ ADDRESSES: tuple[tuple[str, ...], ...] = (
     ("queues", _ANY, "url"),
     ("state", "backend"),
     ("state", "store"),
+    ("notify", "webhook", "url"),
 )
 """Keys that say where a secret is sent."""
 
@@ -130,6 +131,8 @@ _TABLE: dict[tuple[str, ...], Looser] = {
     ("providers", _ANY, "key_pair"): _OPENED,
     ("providers", _ANY, "environment"): _SENT,
     **dict.fromkeys(ADDRESSES, _SENT),
+    ("notify", "webhook"): Looser("secret-source-changed", "set"),
+    ("notify", "environment"): _SENT,
     ("images", _ANY, "version"): Looser("image-pinned", "set"),
 }
 

@@ -20,6 +20,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from socket import SHUT_RDWR, socket
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -171,10 +172,18 @@ class Reader:
         self._silence = silence or self._limits.silence
         return self._ask(_Asked("GET", self.base + path, query, headers), only)
 
-    def change(self, method: Change, path: str, headers: Mapping[str, str], body: Body) -> Reply:
+    def change(
+        self,
+        method: Change,
+        path: str,
+        headers: Mapping[str, str],
+        body: Body,
+        *,
+        query: Query = MappingProxyType({}),
+    ) -> Reply:
         """Return the answer to a request; a POST is sent once, any other may be sent twice."""
         self._silence = self._limits.silence
-        return self._ask(_Asked(method, self.base + path, {}, headers, body), b"")
+        return self._ask(_Asked(method, self.base + path, query, headers, body), b"")
 
     @contextmanager
     def _cut_after(self, seconds: float) -> Iterator[None]:

@@ -23,6 +23,7 @@ from fleet.schema.limits import (
     ThrottleCreate,
     ThrottleDelete,
 )
+from fleet.schema.notify import Notify, Webhook
 from fleet.schema.pools import (
     AnyPool,
     Boot,
@@ -203,6 +204,9 @@ class Fleet(Section):
     budgets: dict[Name, Budget] = Field(
         {}, description="Hard limits on money or machine time across pools, by name."
     )
+    notify: Notify = Field(
+        default_factory=Notify.model_construct, description="Who is told of notices."
+    )
     guards: Guards = Field(
         default_factory=Guards.model_construct, description="Limits on what one run may do."
     )
@@ -281,6 +285,7 @@ __all__ = [
     "Members",
     "Money",
     "MoneySettings",
+    "Notify",
     "Otherwise",
     "Pool",
     "PoolBudget",
@@ -308,6 +313,7 @@ __all__ = [
     "ThrottleCreate",
     "ThrottleDelete",
     "TicketQueue",
+    "Webhook",
     "WorkerTag",
     "Workers",
     "WorldQueue",

@@ -51,6 +51,7 @@ from fleet.state.database import (
 )
 from fleet.state.files import make_private
 from fleet.state.log import append_entries, read_chain, read_entries
+from fleet.state.notices import read_notified, write_notified
 from fleet.state.orders import drop_orders, read_console, read_orders, write_order
 
 _KEPT = timedelta(days=30)
@@ -756,6 +757,16 @@ class DatabaseStore(Database):
             keys = [row["key"] for row in rows]
             connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_(keys)))
             connection.execute(sa.insert(ABOUT), rows)
+
+    def notified(self) -> Mapping[str, tuple[bool, datetime]]:
+        """Return, by channel and notice, whether it was sent, and when that was last tried."""
+        with self._checked() as connection:
+            return read_notified(connection)
+
+    def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
+        """Remember that, and forget what was last tried before that moment."""
+        with self._transaction() as connection:
+            write_notified(connection, tried, before)
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return, by provider, the price list that was kept last; an unreadable one is none."""

@@ -136,6 +136,22 @@ SENSITIVE = [
     ),
     ({}, {"state": {"store": "postgresql://evil"}}, ("secret-source-changed", "state.store")),
     (
+        {"notify": {"webhook": {"url": "https://chat.example.org"}}},
+        {"notify": {"webhook": {"url": "https://evil.example.org"}}},
+        ("secret-source-changed", "notify.webhook.url"),
+    ),
+    (
+        {"notify": {"webhook": {"url": "https://chat.example.org", "token": {"env": "A"}}}},
+        {"notify": {"webhook": {"url": "https://chat.example.org", "token": {"env": "B"}}}},
+        ("secret-source-changed", "notify.webhook.token"),
+    ),
+    (
+        {},
+        {"notify": {"webhook": {"url": "https://evil.example.org"}}},
+        ("secret-source-changed", "notify.webhook"),
+    ),
+    ({}, {"notify": {"command": ["mail", "x"]}}, ("command-changed", "notify.command")),
+    (
         provider(HOOKS),
         provider(HOOKS, environment=["HCLOUD_TOKEN"]),
         ("secret-source-changed", "providers.p.environment"),

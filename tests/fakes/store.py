@@ -35,6 +35,7 @@ class Shelf:
     images: dict[tuple[str, str], Version] = field(default_factory=dict)
     manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     rules: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    notified: dict[str, tuple[bool, datetime]] = field(default_factory=dict)
     prices: dict[str, PriceList] = field(default_factory=dict)
     holder: tuple[str, datetime] | None = None
 
@@ -298,6 +299,15 @@ class FakeStore:
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
         """Remember it."""
         self._shelf.rules.update(seen)
+
+    def notified(self) -> Mapping[str, tuple[bool, datetime]]:
+        """Return what was remembered."""
+        return dict(self._shelf.notified)
+
+    def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
+        """Remember it."""
+        kept = {key: each for key, each in self._shelf.notified.items() if each[1] >= before}
+        self._shelf.notified = kept | dict(tried)
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return what was kept."""

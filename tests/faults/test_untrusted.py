@@ -70,6 +70,11 @@ EDITS = {
     "url": ("https://debusine.example.org", "https://evil.example.org", "queues.debian.token"),
     "variable": ("{env: TOKEN}", "{env: OTHER}", "queues.debian.token"),
     "file": ("{env: TOKEN}", "{file: /etc/passwd}", "queues.debian.token"),
+    "notify": (
+        "fleet: team\n",
+        "fleet: team\nnotify: {webhook: {url: 'https://evil.example.org'}}\n",
+        "notify.webhook",
+    ),
     "store": ("fleet: team\n", "fleet: team\nstate: {store: 'postgresql://evil/x'}\n", "state"),
     "new": (
         "desk: {kind: sim}",

@@ -447,3 +447,10 @@ def test_an_order_needs_no_lock(opener: Opener) -> None:
         theirs.place_order(a_hold(), AN_ENTRY)
 
         assert mine.orders(NOW) == (a_hold(),)
+
+
+def test_what_was_sent_of_notices_is_remembered_and_forgotten_by_age(store: Store) -> None:
+    store.note_notified({"webhook a": (True, ago(days=2)), "webhook b": (False, NOW)}, ago(days=9))
+    store.note_notified({"webhook b": (True, NOW)}, ago(days=1))
+
+    assert store.notified() == {"webhook b": (True, NOW)}

@@ -1,0 +1,66 @@
+"""Send each notice once to whom fleet.yaml names; what could not be sent is tried again later."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from fleet.errors import FleetError
+from fleet.model.notices import Notice
+from fleet.model.plan import Plan
+from fleet.ports import Messenger, Store, Tell
+
+MOST = 50
+"""Notices in one message; the next run sends the others."""
+AGAIN = timedelta(hours=1)
+"""How long after it failed a notice is tried again: a server that hangs must not hold up runs."""
+_REMEMBERED = timedelta(days=400)
+"""How long it is known what was sent: longer than any notice lasts."""
+
+
+def send_notices(
+    plan: Plan, messengers: Mapping[str, Messenger], store: Store, now: datetime, tell: Tell
+) -> None:
+    """Send what was not sent yet over each channel; a failure is told and fails nothing."""
+    if not (plan.notices and messengers):
+        return
+    try:
+        before = store.notified()
+        tried: dict[str, tuple[bool, datetime]] = {}
+        for channel, messenger in messengers.items():
+            due = [each for each in plan.notices if _is_due(before, channel, each, now)][:MOST]
+            if due:
+                sent = _send(plan, channel, messenger, due, tell)
+                tried |= {f"{channel} {each.key}": (sent, now) for each in due}
+        if tried:
+            store.note_notified(tried, now - _REMEMBERED)
+    except FleetError as error:
+        tell(f"fleet: warning: notices: {error}")
+
+
+def _is_due(
+    before: Mapping[str, tuple[bool, datetime]], channel: str, notice: Notice, now: datetime
+) -> bool:
+    sent, at = before.get(f"{channel} {notice.key}", (False, None))
+    # By a clock that was ahead it failed in the future.
+    return not sent and (at is None or not at <= now < at + AGAIN)
+
+
+def _send(
+    plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
+) -> bool:
+    """Return whether the other side took it."""
+    subject = f"fleet {plan.fleet}: {len(due)} {'notice' if len(due) == 1 else 'notices'}"
+    text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])
+    body: dict[str, object] = {
+        "format": "fleet-notices-1",
+        "fleet": plan.fleet,
+        "time": plan.time.isoformat(),
+        "text": text,
+        "notices": [each.model_dump(mode="json") for each in due],
+    }
+    try:
+        messenger.send(subject, text, body)
+    except FleetError as error:
+        tell(f"fleet: warning: notify.{channel}: {error}; tried again in an hour")
+        return False
+    tell(f"notify.{channel}: sent {len(due)} notices")
+    return True

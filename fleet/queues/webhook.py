@@ -1,0 +1,99 @@
+"""Hand notices to a webhook, or to a program that mails them; both are bounded in time.
+
+Redirects are not followed and the answer is not read, so that a token reaches only the server that
+fleet.yaml names. Where the address is a secret itself, no message has more of it than its host.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from fleet.errors import SourceUnreachable
+from fleet.ports import Secrets
+from fleet.queues.http import Limits, Reader, retry_advice
+from fleet.schema.model import Webhook
+from fleet.state.processes import Call, run
+
+_LIMITS = Limits(connect=5, silence=5, total=10, body_bytes=1024 * 1024)
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_SECONDS = 20
+_HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+
+
+class WebhookMessenger:
+    """POSTs notices as JSON."""
+
+    def __init__(self, webhook: Webhook, secrets: Secrets, *, limits: Limits = _LIMITS) -> None:
+        self._webhook = webhook
+        self._secrets = secrets
+        self._limits = limits
+
+    def send(self, _subject: str, _text: str, body: Mapping[str, object]) -> None:
+        """POST the body; raises SourceUnreachable unless the answer is a status of 2xx."""
+        url = self._webhook.url
+        is_secret = not isinstance(url, str)
+        address = self._secrets.read(url) if is_secret else str(url)
+        headers = {}
+        if self._webhook.token is not None:
+            headers["Authorization"] = f"Bearer {self._secrets.read(self._webhook.token)}"
+        shown = _shown(address) if is_secret else address.partition("?")[0]
+        try:
+            self._check(address, headers)
+            self._post(address, headers, body, shown)
+        except SourceUnreachable as error:
+            base = address.partition("?")[0].rstrip("/")
+            raise SourceUnreachable(str(error).replace(base, shown)) from None
+
+    def _check(self, address: str, headers: Mapping[str, str]) -> None:
+        try:
+            parts = urlsplit(address)
+            is_here = parts.hostname in _LOOPBACK
+        except ValueError:
+            raise SourceUnreachable("the secret of `url` is no URL") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SourceUnreachable("the secret of `url` is no URL")
+        if headers and parts.scheme != "https" and not is_here:
+            raise SourceUnreachable("the token is sent over https:// only")
+
+    def _post(
+        self, address: str, headers: Mapping[str, str], body: Mapping[str, object], shown: str
+    ) -> None:
+        query = dict(parse_qsl(urlsplit(address).query))
+        with Reader(address, limits=self._limits) as reader:
+            status = reader.change("POST", "", headers, body, query=query).status
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            known = HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND
+            advice = "is the secret right?" if status in known else retry_advice(status)
+            raise SourceUnreachable(f"{shown} answered {status}; {advice}")
+
+
+def _shown(address: str) -> str:
+    """Return what may be shown of an address that is a secret."""
+    try:
+        return f"{urlsplit(address).hostname or 'the webhook'}"
+    except ValueError:
+        return "the webhook"
+
+
+class CommandMessenger:
+    """Has a program send notices, as `mail` does."""
+
+    def __init__(self, command: Sequence[str], environment: Sequence[str], folder: Path) -> None:
+        self._command = command
+        self._names = (*_HANDED_ON, *environment)
+        self._folder = folder
+
+    def send(self, _subject: str, text: str, _body: Mapping[str, object]) -> None:
+        """Run it with the text on its standard input; raises SourceUnreachable if it fails."""
+        run(
+            Call(
+                what="the command",
+                command=self._command,
+                folder=self._folder,
+                environment={k: os.environ[k] for k in self._names if k in os.environ},
+                timeout=_SECONDS,
+                stdin=f"{text}\n",
+            )
+        )

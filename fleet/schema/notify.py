@@ -1,0 +1,47 @@
+"""Where notices are sent."""
+
+from typing import Annotated
+
+from pydantic import Field, Tag
+
+from fleet.schema.units import Command, EnvNames, SecretRef, Section, Url, branch
+
+
+def _url_form(value: object) -> str | None:
+    if isinstance(value, str):
+        return "webhook-address"
+    return "webhook-secret" if isinstance(value, dict | Section) else None
+
+
+WebhookUrl = Annotated[
+    Annotated[Url, Tag("webhook-address")] | Annotated[SecretRef, Tag("webhook-secret")],
+    branch(_url_form, "a URL, or a reference to one that is secret: {env: NAME}"),
+]
+
+
+class Webhook(Section):
+    """A server that takes notices as JSON."""
+
+    url: WebhookUrl = Field(
+        description="Where to POST them; a reference to a secret where the URL itself is one."
+    )
+    token: SecretRef | None = Field(
+        None,
+        description="Sent as `Authorization: Bearer TOKEN`; needs https:// off this computer.",
+    )
+
+
+class Notify(Section):
+    """Who is told of what expires soon or is too old, once of each."""
+
+    webhook: Webhook | None = Field(None, description="A server to tell.")
+    command: Command | None = Field(
+        None,
+        description="A program that gets the notices as text on its standard input, as "
+        '`[mail, "-s", fleet, ops@example.org]`.',
+    )
+    environment: EnvNames = Field(
+        [],
+        description="Environment variables to pass on to it, in addition to PATH, HOME, USER, "
+        "LOGNAME, LANG, TMPDIR and XDG_RUNTIME_DIR.",
+    )
