@@ -1,7 +1,9 @@
 """Measure the status pages of a large fleet: 5,000 workers in 100 pools, 20,000 requests wait.
 
 `past_s`: what runs saw in a week, one sample in ten minutes, folded for each pool and the fleet.
-`money_s`: a month's charges of 3,000 payers, grouped and projected. `site_s`: every page of it.
+`money_s`: a month's charges of 3,000 payers, grouped and projected. `facts_s`: what is known of
+each worker. `waits_s`: why all that waits does so, with the answers about 200 requests, as
+`fleet status --site` asks them. `site_s`: every page of it.
 `largest_*_mb`: the largest page, and the largest of those that tell of the past.
 """
 
@@ -14,6 +16,9 @@ from bench.report import Report
 from bench.worlds import SCOPES, Size, scene_of, world_of
 from fleet.explain.history import history_of
 from fleet.explain.money import RecentCharges, money_of
+from fleet.explain.request import Case
+from fleet.explain.waiting import waits_of
+from fleet.explain.worker import facts_of_workers
 from fleet.guard import guard
 from fleet.model.facts import Charge, Ledger
 from fleet.model.history import Figures, Sample
@@ -41,7 +46,11 @@ def measure() -> Report:
     folded = perf_counter()
     money = money_of(scene.fleet, world, RecentCharges(plan.time - WEEK, plan.time, charges))
     added = perf_counter()
-    files = site(Shown(plan, history=history, money=money))
+    facts = facts_of_workers(scene.fleet, world)
+    known = perf_counter()
+    waits = waits_of(Case(scene.fleet, world, plan))
+    explained = perf_counter()
+    files = site(Shown(plan, facts, history=history, money=money, waits=waits))
     ended = perf_counter()
     pages = {
         path: len(text.encode()) / 1e6 for path, text in files.items() if path[-5:] == ".html"
@@ -51,7 +60,10 @@ def measure() -> Report:
         figures={
             "past_s": folded - began,
             "money_s": added - folded,
-            "site_s": ended - added,
+            "facts_s": known - added,
+            "waits_s": explained - known,
+            "site_s": ended - explained,
+            "pages": len(pages),
             "largest_page_mb": max(pages.values()),
             "largest_of_the_past_mb": max(
                 size for path, size in pages.items() if path.startswith(OF_THE_PAST)

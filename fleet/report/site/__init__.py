@@ -4,7 +4,7 @@ It works from a file, a web server or any path below one. Text passes templates 
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fleet.report.json import value_to_json
 from fleet.report.site.images import images
@@ -55,7 +55,11 @@ PARTS = (
 def site(shown: Shown) -> dict[str, str]:
     """Return every file of the status site as relative path and text."""
     templates = environment()
+    parts: Any = templates.get_template("parts.html").module
+    facts = {pool.pool: parts.pool_facts(shown.status, pool) for pool in shown.status.pools}
     shared = {
+        # Thousands of workers show those of a hundred pools.
+        "pool_facts": facts,
         "plan": shown.plan,
         "status": shown.status,
         "most": MOST_LISTED,

@@ -8,6 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from fleet.model.plan import WorkerVerdict
@@ -113,6 +114,7 @@ def path_part(name: str) -> str:
     return part
 
 
+@lru_cache(maxsize=1 << 14)
 def link(path: str) -> str:
     """Return a path of the site as a relative link."""
     return quote(path, safe="/~")
