@@ -1,11 +1,13 @@
 """Every kind of page at three widths, light and dark: nothing sticks out, axe-core is content."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -110,18 +112,49 @@ def test_nothing_sticks_out_of_any_page(tab: Tab, pages: dict[str, str]) -> None
     assert found == {}
 
 
-def test_axe_finds_nothing_on_any_page(tab: Tab, pages: dict[str, str]) -> None:
-    axe = os.environ.get("FLEET_AXE")
-    if not axe:
+@pytest.fixture(scope="module")
+def axe() -> str:
+    path = os.environ.get("FLEET_AXE")
+    if not path:
         pytest.skip("SKIPPED: no axe-core; `nox -s pages` installs it with npm")
-    script = Path(axe).read_text(encoding="utf-8")
+    return Path(path).read_text(encoding="utf-8")
 
+
+def violations(tab: Tab, axe: str, url: str, *, width: int = 1280, dark: bool = False) -> list[str]:
+    """Return what axe-core has against a page: the id of each rule, and elements."""
+    tab.show(url, width=width, dark=dark)
+    tab.evaluate(f"{axe}; true")
+    found: list[str] = tab.evaluate(_AXE)
+    return found
+
+
+def test_axe_finds_nothing_on_any_page(tab: Tab, axe: str, pages: dict[str, str]) -> None:
     found = {}
     for (name, url), width, dark in product(pages.items(), (400, 1280), (False, True)):
-        tab.show(url, width=width, dark=dark)
-        tab.evaluate(f"{script}; true")
-        violations = tab.evaluate(_AXE)
-        if violations:
-            found[name, width, dark] = violations
+        against = violations(tab, axe, url, width=width, dark=dark)
+        if against:
+            found[name, width, dark] = against
 
     assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("put", "rule"),
+    [
+        ('<p><img src="x.png"></p>', "image-alt"),
+        ('<p style="color: #ccc; background: #fff">Hardly to be read</p>', "color-contrast"),
+        ('<p><a href="x.html"></a></p>', "link-name"),
+        ("<h5>Too deep</h5>", "heading-order"),
+    ],
+)
+def test_axe_finds_what_is_wrong_with_a_page_of_ours(
+    tab: Tab, axe: str, pages: dict[str, str], tmp_path: Path, put: str, rule: str
+) -> None:
+    text = Path(unquote(urlsplit(pages["now/index.html"]).path)).read_text(encoding="utf-8")
+    # The page's own policy lets no style through that stands in it.
+    text = re.sub(r"<meta http-equiv[^>]*>", "", text).replace("</main>", f"{put}</main>")
+    (tmp_path / "index.html").write_text(text, encoding="utf-8")
+
+    found = violations(tab, axe, (tmp_path / "index.html").as_uri())
+
+    assert rule in {each.partition(":")[0] for each in found}
