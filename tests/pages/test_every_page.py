@@ -120,7 +120,9 @@ def axe() -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def violations(tab: Tab, axe: str, url: str, *, width: int = 1280, dark: bool = False) -> list[str]:
+def violations(
+    tab: Tab, axe: str, url: str, *, width: int = 1280, dark: bool = False
+) -> list[str]:
     """Return what axe-core has against a page: the id of each rule, and elements."""
     tab.show(url, width=width, dark=dark)
     tab.evaluate(f"{axe}; true")
