@@ -141,7 +141,7 @@ def test_axe_finds_nothing_on_any_page(tab: Tab, axe: str, pages: dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("put", "rule"),
+    "wrong",
     [
         ('<p><img src="x.png"></p>', "image-alt"),
         ('<p style="color: #ccc; background: #fff">Hardly to be read</p>', "color-contrast"),
@@ -150,8 +150,9 @@ def test_axe_finds_nothing_on_any_page(tab: Tab, axe: str, pages: dict[str, str]
     ],
 )
 def test_axe_finds_what_is_wrong_with_a_page_of_ours(
-    tab: Tab, axe: str, pages: dict[str, str], tmp_path: Path, put: str, rule: str
+    tab: Tab, axe: str, pages: dict[str, str], tmp_path: Path, wrong: tuple[str, str]
 ) -> None:
+    put, rule = wrong
     text = Path(unquote(urlsplit(pages["now/index.html"]).path)).read_text(encoding="utf-8")
     # The page's own policy lets no style through that stands in it.
     text = re.sub(r"<meta http-equiv[^>]*>", "", text).replace("</main>", f"{put}</main>")
