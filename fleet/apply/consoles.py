@@ -1,6 +1,6 @@
 """Hold machines that failed to boot, with the end of what they wrote to their console."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from fleet.apply.observe import Sources
 from fleet.apply.orders import logged
@@ -16,8 +16,12 @@ from fleet.schema.secrets import masked
 _MOST_CHARS = 200_000
 
 
-def hold_failed(plan: Plan, sources: Sources, now: datetime, note: Tell, tell: Tell) -> None:
-    """Write down each hold of a plan, and take the machine's token back; `note`: the journal."""
+def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) -> None:
+    """Write down each hold of a plan, and take the machine's token back.
+
+    `run` is the run's id in the log; `note` writes its journal.
+    """
+    now, origin = plan.time, find_origin()
     for each in plan.holds:
         note(f"hold {each.worker}")
         until = now + timedelta(seconds=HELD)
@@ -27,7 +31,7 @@ def hold_failed(plan: Plan, sources: Sources, now: datetime, note: Tell, tell: T
         except FleetError as error:
             console = ""
             tell(f"{each.pool}: console of {each.worker} is unknown: {error}")
-        entry = logged("hold", hold, find_origin(), now)
+        entry = logged("hold", hold, origin, now).model_copy(update={"run": run})
         sources.store.place_order(hold, entry, console)
         tell(f"{each.pool}: {hold.sentence}")
         _revoke(each, sources, tell)

@@ -47,6 +47,7 @@ from fleet.images.promote import promote, retire
 from fleet.model.facts import Unknown, World
 from fleet.model.history import Sample
 from fleet.model.images import Move
+from fleet.model.log import run_id
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
 from fleet.planner.competing import format_rivals
@@ -241,7 +242,7 @@ class _Run:
         if not competing_provisioners(world, plan):
             promoted = promote_all(plan, store, SystemClock().now(), self.note, tell)
         sources = journalled(self.sources, self.note)
-        hold_failed(plan, sources, world.time, self.note, tell)
+        hold_failed(plan, sources, run_id(self.started), self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)
         outcome = apply_plan(self.fleet, world, plan, sources, tell)
         stacks = (*troubles, *outcome.stacks)

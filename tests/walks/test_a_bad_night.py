@@ -1,0 +1,53 @@
+"""A bad image at two in the morning: alert, freeze, console, rollback, undo, log."""
+
+import re
+import socket
+import sys
+
+import pytest
+
+from tests.walks.conftest import Play
+from tests.walks.test_a_security_fix import RELEASE, archive
+from tests.walks.test_an_image import BAKE, settle
+from tests.walks.walking import Walk
+
+__all__ = ("archive",)
+# `spoil` has the newest version of an image not boot; `wait_for ID...` is what waits from now on.
+SPOIL = f"""#!{sys.executable} -IS
+import json, pathlib, subprocess
+listed = json.loads(subprocess.check_output(["fleet", "image", "list", "--json"]))
+newest = listed["images"][0]["versions"][0]
+named = next(iter(newest["publications"].values()))["id"]
+path = pathlib.Path("fleet.yaml")
+spoilt = "boot: 60s, faults: {{never_boots: [" + json.dumps(named) + "]}}"
+path.write_text(path.read_text().replace("boot: 60s", spoilt))
+"""
+WAIT_FOR = f"""#!{sys.executable} -IS
+import json, pathlib, sys
+path = pathlib.Path("world.json")
+world = json.loads(path.read_text())
+demand = world["queues"]["debian"]["demand"]
+demand["requests"] = [{{"id": each, "task": "sbuild"}} for each in sys.argv[1:]]
+path.write_text(json.dumps(world))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("archive")
+def test_a_bad_night(walk: Walk, play: Play) -> None:
+    """The person has only the runbook; in the end nothing is frozen, held, broken or unlogged."""
+    programs = {"bake": BAKE, "release": RELEASE, "spoil": SPOIL, "wait_for": WAIT_FOR}
+    for name, text in programs.items():
+        walk.add(name, text)
+    walk.environment["LOGNAME"] = "ada"
+    walk.words |= {f"ada{at}desk": f"ada{at}{socket.gethostname()}" for at in ("@", " at ")}
+
+    play("a-bad-night", lambda text: re.sub(r"\b[0-9a-f]{64}\b", "DIGEST", settle(text)))
+
+    plan = walk.json("fleet plan --json")
+    assert (plan["actions"], plan.get("orders"), plan["attention"]) == ([], None, [])
+    workers = walk.json("fleet status --json")["workers"]
+    assert len(workers) == 5
+    assert len({each["image"] for each in workers}) == 1
+    kinds = [each["kind"] for each in walk.json("fleet log --last 0 --json")["entries"]]
+    assert {"freeze", "hold", "rollback", "release", "unfreeze", "create", "delete"} <= {*kinds}
