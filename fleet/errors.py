@@ -24,6 +24,12 @@ class FileUnreadable(FleetError):
     """A file could not be read or written."""
 
 
+class AlreadyThere(FleetError):
+    """What was to be made exists, and is not replaced."""
+
+    exit_code = 4
+
+
 class Confined(FleetError):
     """A command that may only read its folder was about to do something else."""
 

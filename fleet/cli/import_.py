@@ -71,24 +71,32 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
     if not follows(FLEET_NAME_PATTERN, args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
-    name, content = _content(args)
-    imported = _import(args, name, content, console)
-    if imported.text is None:
-        console.note(to_text(imported.findings, imported.document, colour=False))
-        console.note(f"fleet: error: {name}: nothing written, see above")
+    imported = import_from(args, console)
+    if imported is None or imported.text is None:
         return 1
-    _check(imported.text)
     if args.out:
         _write_scripts(Path(args.out).parent, imported.scripts)
     if args.json:
         LocalFiles().write_text(args.json, changes_to_json(imported.changes))
-    if imported.changes:
-        console.note(changes_to_text(imported.changes))
     if args.out:
         LocalFiles().write_text(args.out, imported.text)
     else:
         console.out(imported.text)
     return 0
+
+
+def import_from(args: argparse.Namespace, console: "Console") -> Imported | None:
+    """Return what is made of the file, and say what changes; None: it cannot be read, said why."""
+    name, content = _content(args)
+    imported = _import(args, name, content, console)
+    if imported.text is None:
+        console.note(to_text(imported.findings, imported.document, colour=False))
+        console.note(f"fleet: error: {name}: nothing written, see above")
+        return None
+    check_text(imported.text)
+    if imported.changes:
+        console.note(changes_to_text(imported.changes))
+    return imported
 
 
 def _content(args: argparse.Namespace) -> tuple[str, bytes]:
@@ -174,7 +182,7 @@ class _Written:
         return ()
 
 
-def _check(text: str) -> None:
+def check_text(text: str) -> None:
     """Refuse what `fleet validate` would refuse."""
     checked: Checked = check_file("fleet.yaml", datetime.now(tz=UTC).date(), _Written(text))
     if has_errors(checked.findings):

@@ -17,6 +17,7 @@ from fleet.cli.console import TerminalConsole, prepare_streams
 from fleet.errors import FleetError
 
 VERBS = {
+    "init": "begin a fleet: write fleet.yaml and what belongs beside it",
     "validate": "check fleet.yaml and report every error at once",
     "schema": "print a published JSON Schema",
     "observe": "record all facts that a plan is made from, without secrets",

@@ -4,7 +4,9 @@ import errno
 import glob
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 from fleet.errors import FileUnreadable
@@ -87,6 +89,34 @@ def make_private(path: Path) -> None:
     """Make a file that is not there yet, for its owner alone, and its folder; raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+
+
+def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> None:
+    """Make files with these contents and modes, None as the umask says: all of them or none.
+
+    The last one is made last: where a process is killed in between, it is not there. One that is
+    there already and says the same stays, any other is an error.
+    Raises FileUnreadable with the name of the file that could not be made.
+    """
+    made: list[Path] = []
+    name = ""
+    try:
+        with TemporaryDirectory(prefix=".fleet-new-", dir=".") as drafts:
+            draft = Path(drafts, "draft")
+            for name, (content, mode) in files.items():
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
+                replace_file(draft, content, mode=mode)
+                if not _holds(Path(name), content):
+                    # Unlike a rename, it never replaces what somebody made meanwhile.
+                    os.link(draft, name)
+                    made.append(Path(name))
+                draft.unlink()
+    except BaseException as error:
+        for path in made:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unreadable(name or ".", error, "cannot be written") from error
+        raise
 
 
 def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:

@@ -84,6 +84,10 @@ class Shell:
         """Return what a command prints, and its exit code when that is not 0."""
         if command.startswith("umask "):
             self._umask = int(command.removeprefix("umask "), 8)
+        if moves := re.fullmatch(r"mkdir ([a-z]+) && cd \1", command):
+            self.project /= moves[1]
+            self.project.mkdir()
+            return ""
         completed = subprocess.run(  # noqa: S602 - the documents' own commands
             command,
             shell=True,

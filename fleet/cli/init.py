@@ -1,0 +1,216 @@
+"""Begin a fleet: write the files that a repository of one has, and create its store."""
+
+import argparse
+import os
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from fleet.apply.config import load_config
+from fleet.cli.arguments import Parser
+from fleet.cli.import_ import check_text, import_from
+from fleet.errors import AlreadyThere, FleetError, WrongUsage
+from fleet.migrate.starting import (
+    CI,
+    CLOUDS,
+    IGNORED,
+    PAID,
+    QUEUES,
+    SIZES,
+    URL,
+    Choice,
+    fleet_yaml,
+    readme,
+    recording,
+    steps,
+)
+from fleet.ports import Console
+from fleet.schema.units import FLEET_NAME_PATTERN, follows
+from fleet.state.files import create_files
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+
+_SYSTEMS = ("resalloc", "copr", "debusine")
+_TRIES = 5
+_KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
+    "queue": ("Where does work wait?", QUEUES, "recorded"),
+    "cloud": ("Where do machines come from?", CLOUDS, "sim"),
+    "size": ("How big is a machine?", SIZES, "medium"),
+}
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet init` takes."""
+    for name, (question, choices, default) in _KINDS.items():
+        listed = ", ".join(f"`{each}` ({what})" for each, what in choices.items())
+        parser.add_argument(
+            f"--{name}",
+            choices=tuple(choices),
+            help=f"{question} {listed}; default: {default}; a terminal is asked",
+        )
+    parser.add_argument(
+        "--fleet", default="builds", metavar="NAME", help="name of the fleet (default: builds)"
+    )
+    parser.add_argument(
+        "--url", metavar="URL", help=f"address of the Debusine server (default: {URL})"
+    )
+    parser.add_argument(
+        "--scope", metavar="SCOPE", help="scope at the Debusine server (default: debian)"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        nargs=2,
+        metavar=("SYSTEM", "FILE"),
+        help="write what `fleet import` makes of a file of resalloc, copr or debusine",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Write all files or none; exit 4, writing nothing, where one of them exists."""
+    if not follows(FLEET_NAME_PATTERN, args.fleet):
+        raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
+    _refuse_together(args)
+    if args.source:
+        made = _imported(args, console)
+        if made is None:
+            return 1
+        next_steps = ["fleet plan"]
+    else:
+        # Nobody is asked for nothing.
+        _refuse_existing(_files("", args.fleet, recorded=False))
+        choice = _choose(args, console)
+        text = fleet_yaml(choice)
+        check_text(text)
+        made = _files(text, choice.fleet, recorded=choice.queue == "recorded")
+        next_steps = list(steps(choice))
+    _refuse_existing(made)
+    create_files(made)
+    try:
+        store = _create_store(console)
+    except FleetError:
+        for name in made:
+            Path(name).unlink(missing_ok=True)
+        raise
+    console.out(f"wrote {', '.join(sorted(made))}; store {store} created")
+    console.out("Next:\n" + "\n".join(f"  {n}. {each}" for n, each in enumerate(next_steps, 1)))
+    return 0
+
+
+def _refuse_together(args: argparse.Namespace) -> None:
+    if args.source is None:
+        if args.queue not in {None, "debusine"} and (args.url or args.scope):
+            raise WrongUsage(f"--url and --scope are about a Debusine server, not {args.queue}")
+        return
+    if args.source[0] not in _SYSTEMS:
+        raise WrongUsage(
+            f"--from {args.source[0]}: expected one of {', '.join(_SYSTEMS)}, and a file"
+        )
+    given = [name for name in (*_KINDS, "url", "scope") if getattr(args, name) is not None]
+    if given:
+        raise WrongUsage(f"--from excludes --{given[0]}: the file says it")
+
+
+def _choose(args: argparse.Namespace, console: Console) -> Choice:
+    given: dict[str, Any] = {name: getattr(args, name) for name in _KINDS}
+    if (args.url or args.scope) and given["queue"] is None:
+        given["queue"] = "debusine"
+    paid = given["cloud"] in PAID
+    if paid and given["queue"] == "recorded":
+        raise WrongUsage(
+            f"--queue recorded --cloud {given['cloud']}: a recording buys no machines; choose "
+            "another queue, or --cloud sim or local"
+        )
+    asks = sys.stdin is not None and sys.stdin.isatty() and console.watched
+    for name, (question, choices, usual) in _KINDS.items():
+        default = usual
+        if given[name] is not None:
+            continue
+        unfit: Collection[str] = ()
+        if name == "queue" and paid:
+            unfit, default = {"recorded"}, "debusine"
+        if name == "cloud" and given["queue"] == "recorded":
+            unfit = PAID
+        fit = {each: what for each, what in choices.items() if each not in unfit}
+        given[name] = _ask(console, question, fit, default) if asks else default
+    more = {name: getattr(args, name) for name in ("url", "scope") if getattr(args, name)}
+    return Choice(args.fleet, **given, **more)
+
+
+def _ask(console: Console, question: str, choices: Mapping[str, str], default: str) -> str:
+    """Return what a person chooses, by name, number or beginning; nothing is the default."""
+    names = list(choices)
+    listed = [f"  {n}. {name}: {choices[name]}" for n, name in enumerate(names, 1)]
+    for _ in range(_TRIES):
+        console.note("\n".join([question, *listed, f"[{default}]"]))
+        line = sys.stdin.readline()
+        if not line:
+            break
+        answer = line.strip().lower()
+        if not answer:
+            return default
+        if answer.isdecimal() and 1 <= int(answer) <= len(names):
+            return names[int(answer) - 1]
+        meant = [name for name in names if name.startswith(answer)]
+        if len(meant) == 1:
+            return meant[0]
+    raise WrongUsage(f"expected one of {', '.join(names)}; nothing was written")
+
+
+def _imported(
+    args: argparse.Namespace, console: Console
+) -> dict[str, tuple[bytes, int | None]] | None:
+    system, path = args.source
+    asked = argparse.Namespace(
+        source=system,
+        path=path,
+        fleet=args.fleet,
+        out="fleet.yaml",
+        world=None,
+        dsn_env=None,
+        admin=None,
+    )
+    _refuse_existing(_files("", args.fleet, recorded=False))
+    imported = import_from(asked, console)
+    if imported is None or imported.text is None:
+        return None
+    scripts: dict[str, tuple[bytes, int | None]] = {
+        name: (text.encode(), 0o755) for name, text in imported.scripts
+    }
+    return scripts | _files(imported.text, args.fleet, recorded=False)
+
+
+def _files(text: str, fleet: str, *, recorded: bool) -> dict[str, tuple[bytes, int | None]]:
+    """Return what is written, by path, with its mode; fleet.yaml is the last."""
+    written = {".gitignore": IGNORED, ".gitlab-ci.yml": CI, "README.md": readme(fleet)}
+    if recorded:
+        written["world.json"] = recording(fleet)
+    written["fleet.yaml"] = text
+    return {name: (content.encode(), None) for name, content in written.items()}
+
+
+def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
+    """Refuse to go on where something is in the way; what an interrupted run left is not."""
+    there = [Path(name) for name in (*made, ".fleet/store.db") if os.path.lexists(name)]
+    if not os.path.lexists("fleet.yaml"):
+        there = [path for path in there if not _says(path, made)]
+    if there:
+        raise AlreadyThere(
+            f"{', '.join(sorted(map(str, there)))}: there already, nothing was written; begin in "
+            "an empty folder, or move away what is there"
+        )
+
+
+def _says(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
+    try:
+        return path.is_file() and path.read_bytes() == made[str(path)][0]
+    except (OSError, KeyError):
+        return False
+
+
+def _create_store(console: Console) -> str:
+    fleet = load_config(argparse.Namespace(file="fleet.yaml"), console).fleet
+    store = DatabaseStore(find_places(fleet, "fleet.yaml").store, fleet.fleet)
+    store.init()
+    return store.place

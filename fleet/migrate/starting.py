@@ -1,0 +1,223 @@
+"""Write the files that a fleet begins with: as few keys as plan, and what each of them does."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+QUEUES = {
+    "recorded": "a recording of three builds, to try fleet without a server",
+    "debusine": "a Debusine server",
+    "tickets": "tickets that clients of Resalloc ask for (fleet serve)",
+}
+CLOUDS = {
+    "sim": "simulated machines, to try fleet without an account",
+    "local": "processes on this computer",
+    "hcloud": "servers at Hetzner",
+    "aws": "instances at Amazon EC2",
+}
+SIZES = {
+    "small": "2 cores",
+    "medium": "8 cores",
+    "big": "32 cores",
+}
+Queue = Literal["recorded", "debusine", "tickets"]
+Cloud = Literal["sim", "local", "hcloud", "aws"]
+Size = Literal["small", "medium", "big"]
+
+PAID = frozenset({"hcloud", "aws"})
+"""Clouds whose machines nobody buys for a recording, where no worker could register."""
+URL = "https://debusine.example.org"
+_HETZNER = {"small": "ccx13", "medium": "ccx33", "big": "ccx53"}
+_AMAZON = {
+    "small": "{type: c7a.large, disk: 40GiB}",
+    "medium": "{type: c7a.2xlarge, disk: 160GiB}",
+    "big": "{type: c7a.8xlarge, disk: 280GiB}",
+}
+_OWN = {
+    "small": "{cores: 2, memory: 4GiB}",
+    "medium": "{cores: 8, memory: 16GiB}",
+    "big": "{cores: 32, memory: 64GiB}",
+}
+_MACHINES = {"sim": _HETZNER, "hcloud": _HETZNER, "aws": _AMAZON, "local": _OWN}
+_TAGS = (
+    "worker:executor:unshare",
+    "worker:cap:sbuild",
+    "worker:task:worker:sbuild:version:1",
+)
+_MOMENT = "2026-11-21T08:00:00Z"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a fleet begins with."""
+
+    fleet: str
+    queue: Queue = "recorded"
+    cloud: Cloud = "sim"
+    size: Size = "medium"
+    url: str = URL
+    scope: str = "debian"
+
+
+def fleet_yaml(choice: Choice) -> str:
+    """Return a fleet.yaml that validates, with a comment at each key."""
+    return "\n".join(_blocks(choice)) + "\n"
+
+
+def _blocks(choice: Choice) -> Iterator[str]:
+    yield f"""\
+# What this fleet has; `fleet plan` says what follows. All keys: docs/reference/fleet-yaml.md
+fleet: {choice.fleet}  # names and marks all that belongs to this fleet; do not change it later
+"""
+    if choice.cloud in PAID:
+        yield """\
+state:
+  passphrase: {env: FLEET_PASSPHRASE}  # encrypts secrets in the state; the variable's name
+"""
+    if choice.cloud == "aws":
+        yield "money: {currency: USD}  # what all sums are in; Amazon's prices are, too\n"
+    yield "providers:  # where machines come from\n  cloud:"
+    yield _PROVIDERS[choice.cloud](choice)
+    yield "queues:  # where work waits, and workers register\n  work:"
+    yield _QUEUES[choice.queue](choice)
+    yield f"""\
+images:  # what machines boot
+  trixie:
+    suite: trixie  # the Debian release in it
+    architecture: amd64  # what it builds for\
+{_provides(choice)}
+"""
+    yield f"""\
+pools:  # machines of one kind
+  builders:
+    provider: cloud
+    machine: {_MACHINES[choice.cloud][choice.size]}  # {SIZES[choice.size]}
+    image: trixie
+    workers: {{max: 4}}  # never more machines than this"""
+
+
+def _sim(_: Choice) -> str:
+    return "    kind: sim  # simulated, in a file below .fleet/; they cost nothing\n"
+
+
+def _local(choice: Choice) -> str:
+    run = "[debusine-worker, --log-stderr]" if choice.queue == "debusine" else "[sleep, infinity]"
+    return f"""\
+    kind: local  # processes on this computer
+    run: {run}  # the program that a machine consists of
+"""
+
+
+def _hcloud(_: Choice) -> str:
+    return """\
+    kind: hcloud  # servers at Hetzner
+    location: fsn1  # or nbg1, hel1, …
+    token: {env: HCLOUD_TOKEN}  # the variable that holds the project's API token
+"""
+
+
+def _aws(_: Choice) -> str:
+    return """\
+    kind: aws  # Amazon EC2; credentials come by AWS's own chain, as AWS_PROFILE
+    region: eu-central-1
+"""
+
+
+_PROVIDERS = {"sim": _sim, "local": _local, "hcloud": _hcloud, "aws": _aws}
+
+
+def _recorded(_: Choice) -> str:
+    return """\
+    kind: world  # a recording; fleet observe makes one of a real queue
+    path: world.json
+"""
+
+
+def _debusine(choice: Choice) -> str:
+    return f"""\
+    kind: debusine  # a Debusine server
+    url: {json.dumps(choice.url)}
+    scopes: [{json.dumps(choice.scope)}]  # whose work these machines do
+    token: {{env: DEBUSINE_TOKEN}}  # the variable that holds a token with the role viewer
+"""
+
+
+def _tickets(_: Choice) -> str:
+    return "    kind: tickets  # fleet serve takes them from clients of Resalloc\n"
+
+
+_QUEUES = {"recorded": _recorded, "debusine": _debusine, "tickets": _tickets}
+
+
+def _provides(choice: Choice) -> str:
+    if choice.queue == "tickets":
+        return ""
+    tags = "".join(f'\n      - "{tag}"' for tag in _TAGS)
+    return f"\n    provides:  # what its workers offer; requests ask for it{tags}"
+
+
+def recording(fleet: str) -> str:
+    """Return a world in which three builds wait in the queue `work`."""
+    requests = [
+        {
+            "id": str(number),
+            "task": "sbuild",
+            "package": package,
+            "scope": "debian",
+            "pending_since": f"2026-11-21T07:5{number}:00Z",
+            "required": ["worker:build-arch:amd64", *_TAGS],
+        }
+        for number, package in enumerate(("hello", "dash", "chromium"), 1)
+    ]
+    demand = {"demand": {"read_at": _MOMENT, "requests": requests}}
+    head = {"format": "fleet-world-1", "fleet": fleet, "time": _MOMENT}
+    return json.dumps(head | {"queues": {"work": demand}}, indent=1) + "\n"
+
+
+CI = """\
+# Judges fleet.yaml in merge requests, applies it from the default branch;
+# docs/how-to/run-in-gitlab.md says what to set up first.
+include:
+  - component: $CI_SERVER_FQDN/debian/fleet/fleet@0.1.0  # the project fleet, a tag of it
+    inputs:
+      image: registry.example.org/debian/fleet@sha256:DIGEST  # an image with fleet in it
+"""
+IGNORED = """\
+# what fleet keeps on this computer: store, stacks, simulated machines
+/.fleet/
+# what it writes for people to look at
+/site/
+"""
+
+
+def readme(fleet: str) -> str:
+    """Return a README of ten lines."""
+    return f"""\
+# Fleet {fleet}
+
+The build machines that [`fleet.yaml`](fleet.yaml) declares; `fleet` makes and deletes them.
+
+    fleet validate   # is the file right?
+    fleet plan       # which machines should exist, at what cost and why
+    fleet doctor     # does all that it names work, and what to do next?
+    fleet apply      # make it so; in GitLab the default branch does (`.gitlab-ci.yml`)
+
+A merge request on `fleet.yaml` shows what the change does. No secret belongs in here.
+"""
+
+
+def steps(choice: Choice) -> Iterator[str]:
+    """Yield what is to be done before machines come, in order: each a command or an edit."""
+    if choice.queue == "debusine":
+        if choice.url == URL:
+            yield "edit queues.work.url and scopes in fleet.yaml: those of your server"
+        yield "export DEBUSINE_TOKEN=…  (docs/how-to/connect-debusine.md)"
+    if choice.cloud == "hcloud":
+        yield "export HCLOUD_TOKEN=…"
+    if choice.cloud == "aws":
+        yield "export AWS_PROFILE=…  (docs/how-to/run-on-aws.md)"
+    if choice.cloud in PAID:
+        yield "export FLEET_PASSPHRASE=…"
+        yield "fleet image build trixie  (docs/how-to/bake-an-image.md)"
+    yield "fleet plan"

@@ -1,0 +1,218 @@
+"""`fleet init`: a repository of a fleet begins, whole or not at all, and nothing is replaced."""
+
+import os
+import pty
+import re
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fleet.migrate.starting import CLOUDS, PAID, QUEUES, SIZES
+from tests.builders.sentences import tells
+from tests.rigs.process import RunFleet, clean_environment, fleet_command
+from tests.rigs.trial import Trial
+
+FILES = [".fleet", ".gitignore", ".gitlab-ci.yml", "README.md", "fleet.yaml", "world.json"]
+VARIABLES = {"debusine": "DEBUSINE_TOKEN", "hcloud": "HCLOUD_TOKEN", "aws": "AWS_PROFILE"}
+CHOICES = [
+    pytest.param(*each, marks=() if each[2] == "medium" else pytest.mark.slow)
+    for each in product(QUEUES, CLOUDS, SIZES)
+    if each[0] != "recorded" or each[1] not in PAID
+]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_with_nothing_at_hand_the_first_plan_makes_machines(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    begun = run_fleet("init")
+    planned = run_fleet("plan")
+    applied = run_fleet("apply")
+
+    assert (begun.returncode, begun.stderr) == (0, "")
+    assert names(project) == FILES
+    assert (planned.returncode, applied.returncode) == (0, 0)
+    assert tells(planned.stdout, "3 to create")
+    assert tells(planned.stdout, "builds-builders-0003", "ccx33")
+    assert len(re.findall(r"^", (project / "README.md").read_text(), re.MULTILINE)) <= 11
+
+
+@pytest.mark.parametrize(("queue", "cloud", "size"), CHOICES)
+def test_each_choice_validates_and_its_plan_names_what_is_to_be_set(
+    project: Path, monkeypatch: pytest.MonkeyPatch, queue: str, cloud: str, size: str
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    trial = Trial.__new__(Trial)
+    trial.folder = project
+
+    begun = trial.do("init", "--queue", queue, "--cloud", cloud, "--size", size)
+    validated = trial.do("validate")
+    code, planned = trial.do("plan")
+
+    wanted = {VARIABLES[each] for each in (queue, cloud) if each in VARIABLES}
+    assert begun[0] == 0
+    assert validated == (0, "fleet.yaml: valid\n")
+    assert {each for each in VARIABLES.values() if each in planned} == wanted
+    assert all(f"export {each}=" in begun[1] for each in wanted)
+    assert code == bool(wanted)
+    assert ("fleet state init" in planned) is False
+
+
+def test_every_key_that_is_written_is_said_to_do_something(project: Path) -> None:
+    trial = Trial.__new__(Trial)
+    trial.folder = project
+    assert trial.do("init", "--queue", "debusine", "--cloud", "hcloud")[0] == 0
+
+    text = (project / "fleet.yaml").read_text()
+    config = yaml.safe_load(text)
+    for key in (*config, "url", "scopes", "token", "kind", "suite", "architecture", "workers"):
+        if key not in {"url", "state"}:
+            assert re.search(rf"^ *{key}:.* # \w", text, re.MULTILINE), key
+
+
+@pytest.mark.parametrize("name", ["README.md", ".gitignore", ".gitlab-ci.yml", "fleet.yaml"])
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_is_there_is_named_and_stays(
+    run_fleet: RunFleet, project: Path, name: str, kind: str
+) -> None:
+    if kind == "file":
+        (project / name).write_text("mine\n")
+    else:
+        (project / name).symlink_to("nowhere")
+
+    done = run_fleet("init")
+
+    assert (done.returncode, done.stdout) == (4, "")
+    assert tells(done.stderr, name)
+    assert names(project) == [name]
+    assert kind == "link" or (project / name).read_text() == "mine\n"
+
+
+def test_a_second_run_is_refused_and_changes_nothing(run_fleet: RunFleet, project: Path) -> None:
+    run_fleet("init")
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+
+    done = run_fleet("init", "--queue", "tickets")
+
+    assert done.returncode == 4
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+
+def test_what_an_interrupted_run_left_is_completed(run_fleet: RunFleet, project: Path) -> None:
+    run_fleet("init")
+    for path in (project / ".fleet").iterdir():
+        path.unlink()
+    (project / "fleet.yaml").unlink()
+    (project / "world.json").unlink()
+
+    done = run_fleet("init")
+
+    assert done.returncode == 0, done.stderr
+    assert names(project) == FILES
+
+
+def test_a_folder_that_takes_no_store_is_left_as_it_was(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / ".fleet").write_text("a file\n")
+
+    done = run_fleet("init")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("fleet: error: ")
+    assert names(project) == [".fleet"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--fleet", "No Name"),
+        ("--queue", "copr"),
+        ("--queue", "recorded", "--cloud", "aws"),
+        ("--queue", "tickets", "--url", "https://d.example"),
+        ("--from", "elsewhere", "x.yaml"),
+        ("--from", "resalloc", "x.yaml", "--cloud", "sim"),
+    ],
+)
+def test_wrong_usage_writes_nothing(
+    run_fleet: RunFleet, project: Path, options: tuple[str, ...]
+) -> None:
+    done = run_fleet("init", *options)
+
+    assert done.returncode == 2
+    assert names(project) == []
+
+
+@pytest.mark.parametrize("url", ["https://d.example\n  x: y", "d.example", '"', "#", "{a: b}"])
+def test_a_url_that_is_none_is_told_and_nothing_is_written(
+    run_fleet: RunFleet, project: Path, url: str
+) -> None:
+    done = run_fleet("init", "--url", url)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert names(project) == []
+
+
+def test_it_begins_from_another_system(run_fleet: RunFleet, project: Path) -> None:
+    (project / "pools.yaml").write_text(
+        "basic:\n  max: 4\n  cmd_new: ./new\n  cmd_delete: ./delete\n  tags: [x86]\n"
+    )
+
+    done = run_fleet("init", "--from", "resalloc", "pools.yaml", "--fleet", "copr")
+
+    assert done.returncode == 0, done.stderr
+    assert {"fleet.yaml", "README.md", ".gitlab-ci.yml", ".gitignore"} <= set(names(project))
+    assert yaml.safe_load((project / "fleet.yaml").read_text())["fleet"] == "copr"
+    assert run_fleet("validate").returncode == 0
+
+
+def test_what_cannot_be_imported_leaves_nothing(run_fleet: RunFleet, project: Path) -> None:
+    (project / "pools.yaml").write_text("basic: [\n")
+
+    done = run_fleet("init", "--from", "resalloc", "pools.yaml")
+
+    assert done.returncode == 1
+    assert names(project) == ["pools.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "written"),
+    [
+        (b"2\nhc\nbig\n", ("debusine", "hcloud", "ccx53")),
+        (b"\n\n\n", ("world", "sim", "ccx33")),
+        (b"what\ntickets\nlocal\n1\n", ("tickets", "local", {"cores": 2, "memory": "4GiB"})),
+    ],
+)
+def test_a_person_is_asked(project: Path, answers: bytes, written: tuple[object, ...]) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, answers)
+    environment = clean_environment(project.parent)
+    environment.pop("CI", None)
+    done = subprocess.run(
+        [*fleet_command(), "init"],
+        cwd=project,
+        env=environment | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        check=False,
+        timeout=60,
+    )
+    os.close(ours)
+    os.close(theirs)
+
+    assert done.returncode == 0
+    config = yaml.safe_load((project / "fleet.yaml").read_text())
+    found = (
+        config["queues"]["work"]["kind"],
+        config["providers"]["cloud"]["kind"],
+        config["pools"]["builders"]["machine"],
+    )
+    assert found == written
