@@ -54,12 +54,13 @@ def arguments(parser: Parser) -> None:
         ("export", "write the store and the stacks to a file"),
         ("import", "import such a file into the state that fleet.yaml names"),
         ("forget-machine", "remove a machine from its stack (same as `fleet machine forget`)"),
+        ("migrate", "bring a store that an older fleet made to this version's form"),
         ("unlock", "remove the locks of dead runs, of the fleet and of its stacks"),
     ):
         action = add_verb(actions, name, help_text)
         if name in ("show", "orphans", "rebuild"):
             add_json(action)
-        if name == "rebuild":
+        if name in ("rebuild", "migrate"):
             action.add_argument(
                 "--apply", action="store_true", help="apply the changes (default: only show them)"
             )
@@ -102,6 +103,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
             code = orphans(config, args, console)
         case "rebuild":
             code = rebuild(config, args, store, console)
+        case "migrate":
+            code = _migrate(store, args, console)
         case "forget-machine":
             code = forget(config, args, console)
         case _:
@@ -141,6 +144,17 @@ def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, consol
     latest = runs[:1]
     lines += [run_to_text(run, running=bool(holder) and run in latest) for run in runs]
     console.out("\n".join(lines))
+    return 0
+
+
+def _migrate(store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
+    """Say what is done to the store, and do it with --apply, while no run is under way."""
+    steps = store.migration()
+    if steps and args.apply:
+        with store.lock(lock_owner(), SystemClock().now()):
+            store.migrate()
+    done = "done" if args.apply else "nothing was changed; to apply: fleet state migrate --apply"
+    console.out("\n".join([*steps, done] if steps else ["the store is of this version"]))
     return 0
 
 

@@ -214,6 +214,27 @@ def _lacking(
             yield table, columns
 
 
+def find_migration(connection: sa.Connection) -> Iterator[str]:
+    """Yield what would be made of a store that an older fleet made."""
+    for table, columns in _lacking(connection, METADATA.sorted_tables):
+        added = ", ".join(column.name for column in columns)
+        yield f"table {table.name}: add {added}" if columns else f"table {table.name}: create"
+    form = connection.execute(sa.select(ABOUT.c.value).where(ABOUT.c.key == "format")).scalar()
+    if form != FORMAT:
+        yield f"format {form} becomes {FORMAT}: fleet before {_NEEDS} then refuses the store"
+
+
+def set_format(connection: sa.Connection) -> None:
+    """Have older fleets refuse this store: they would not obey what stands in it."""
+    connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_(("format", "needs"))))
+    connection.execute(sa.insert(ABOUT), about_format())
+
+
+def about_format() -> list[dict[str, str]]:
+    """Return the rows that say of what format a store is, and which fleet reads it."""
+    return [{"key": "format", "value": FORMAT}, {"key": "needs", "value": _NEEDS}]
+
+
 FENCE = "fence"
 """The key under which the number of the latest lock stands."""
 # A server gives up what rests, and what lasts; and it learns late of a computer that is gone.
@@ -270,7 +291,11 @@ def is_current(connection: sa.Connection, number: int) -> bool:
     return connection.execute(latest).scalar() == str(number)
 
 
-FORMAT = "fleet-store-1"
+FORMAT = "fleet-store-2"
+_READABLE = ("fleet-store-1", FORMAT)
+"""Of the first one lacks the orders of operators, which an older fleet would not obey."""
+_NEEDS = "0.2.0"
+"""The first release that reads `FORMAT`."""
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _DAMAGE = (
     "file is not a database",
@@ -325,10 +350,8 @@ class Database:
         if not about:
             # `init` was killed, or its disk was full: SQLite makes tables one by one.
             raise StoreMissing(self._missing())
-        if about.get("format") != FORMAT:
-            raise StoreFailed(
-                f"{self.place} is not a store of this version: {about.get('format')}"
-            )
+        if about.get("format") not in _READABLE:
+            raise StoreFailed(self._newer(about))
         if about.get("fleet") != self._fleet:
             raise StoreFailed(
                 f"{self.place} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
@@ -358,6 +381,16 @@ class Database:
         return (
             f"there is no store at {self.place}; for a new fleet create one with "
             "`fleet state init`, for an existing fleet restore the old one"
+        )
+
+    def _newer(self, about: Mapping[str, str]) -> str:
+        from importlib.metadata import version  # it is slow to load, and seldom needed
+
+        needs = f"fleet {about['needs']} or later" if "needs" in about else "a later fleet"
+        ours = version("fleet-reconciler")
+        return (
+            f"the store at {self.place} is of format {about.get('format')} and needs {needs}; "
+            f"this is fleet {ours}, which would not obey all that stands in it: install {needs}"
         )
 
     def _damaged(self, reason: str) -> str:
@@ -508,7 +541,7 @@ _TABLES = {
     "tickets": TICKETS,
     "tenancies": TENANCIES,
 }
-_OWN = ("format", "fleet", FENCE)
+_OWN = ("format", "needs", "fleet", FENCE)
 
 
 def read_rows(connection: sa.Connection) -> Rows:

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import StoreFailed
 from fleet.model.orders import Order
-from fleet.state.database import ORDERS
+from fleet.state.database import ORDERS, set_format
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
@@ -38,6 +38,7 @@ def read_console(connection: sa.Connection, key: str) -> str:
 def write_order(connection: sa.Connection, order: Order, console: str) -> None:
     """Write an order down in place of the one of its key, and drop those that are over."""
     ORDERS.create(connection, checkfirst=True)
+    set_format(connection)
     over = sa.or_(ORDERS.c.key == order.key, sa.not_(_is_in_force(order.at)))
     connection.execute(sa.delete(ORDERS).where(over))
     row = {"key": order.key, "until": order.until.isoformat(), "console": console}

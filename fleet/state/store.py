@@ -30,7 +30,6 @@ from fleet.ports import Charging, Since, StackRecord
 from fleet.state.database import (
     ABOUT,
     ATTEMPTS,
-    FORMAT,
     IMAGES,
     LEDGER,
     LOCK,
@@ -43,10 +42,13 @@ from fleet.state.database import (
     Database,
     LockingConnection,
     Rows,
+    about_format,
+    find_migration,
     make_tables,
     next_fence,
     read_rows,
     rows_of,
+    set_format,
     write_rows,
 )
 from fleet.state.files import make_private
@@ -501,10 +503,21 @@ class DatabaseStore(Database):
             METADATA.create_all(connection)
             connection.execute(
                 sa.insert(ABOUT),
-                [{"key": "format", "value": FORMAT}, {"key": "fleet", "value": self._fleet}],
+                [*about_format(), {"key": "fleet", "value": self._fleet}],
             )
             write_rows(connection, rows)
         return True
+
+    def migration(self) -> tuple[str, ...]:
+        """Return what `migrate` would do; nothing for a store that this fleet made."""
+        with self._checked() as connection:
+            return tuple(find_migration(connection))
+
+    def migrate(self) -> None:
+        """Make what a store of an older fleet lacks, all or nothing where the database can."""
+        with self._checked() as connection:
+            make_tables(connection, METADATA.sorted_tables)
+            set_format(connection)
 
     def stacks(self) -> tuple[StackRecord, ...]:
         """Return every stack that was ever made and not yet removed, sorted by name."""

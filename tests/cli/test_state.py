@@ -1,6 +1,8 @@
 """`fleet state`: what must outlive a run is made once, shown, and given up by name."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -227,3 +229,62 @@ def test_a_machine_that_no_stack_holds_cannot_be_forgotten(
 
     assert refused.returncode == 4
     assert tells(refused.stderr, "stack", "trial-nope")
+
+
+# another version's store
+
+
+def about(trial: Trial) -> dict[str, str]:
+    """Return what a store says of itself."""
+    with closing(sqlite3.connect(trial.folder / ".fleet/store.db")) as connection:
+        return dict(connection.execute("select key, value from fleet_about"))
+
+
+def make_older(trial: Trial) -> None:
+    """Have the store be one of a fleet that had no orders and no log."""
+    with closing(sqlite3.connect(trial.folder / ".fleet/store.db")) as connection:
+        connection.execute("drop table fleet_orders")
+        connection.execute("update fleet_about set value='fleet-store-1' where key='format'")
+        connection.execute("delete from fleet_about where key='needs'")
+        connection.commit()
+
+
+def test_an_older_store_is_read_and_says_what_migrate_will_do(trial: Trial) -> None:
+    make_older(trial)
+
+    trial.wait_for("1")
+    trial.apply()
+    shown = trial.told("state", "migrate")
+    assert tells(shown, "fleet_orders")
+    assert tells(shown, "fleet-store-1", "fleet-store-2")
+    assert about(trial)["format"] == "fleet-store-1"
+
+    trial.told("state", "migrate", "--apply")
+
+    assert about(trial)["format"] == "fleet-store-2"
+    assert "--apply" not in trial.told("state", "migrate")
+    trial.apply()
+
+
+def test_the_first_order_keeps_older_fleets_away(trial: Trial) -> None:
+    make_older(trial)
+
+    trial.told("freeze", "--for", "1h", "--reason", "why")
+
+    assert about(trial)["format"] == "fleet-store-2"
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "state show", "freeze --for 1h --reason why"])
+def test_a_newer_store_is_refused_with_the_version_that_it_needs(
+    trial: Trial, command: str
+) -> None:
+    with closing(sqlite3.connect(trial.folder / ".fleet/store.db")) as connection:
+        connection.execute("update fleet_about set value='fleet-store-9' where key='format'")
+        connection.execute("update fleet_about set value='7.1.0' where key='needs'")
+        connection.commit()
+
+    code, said = trial.do(*command.split())
+
+    assert code != 0
+    told = "".join(said.split())
+    assert ("fleet-store-9" in told, "7.1.0" in told) == (True, True)
