@@ -2,12 +2,14 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
+from fleet.cli.main import build_parser
 from tests.rigs.process import ROOT
 
 FOLDER = ROOT / "contrib/prometheus"
@@ -109,3 +111,26 @@ def test_the_dashboard_is_one_that_grafana_can_import() -> None:
         assert each["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     used = set().union(*(re.findall(r"\$\{?(\w+)", json.dumps(panel)) for panel in panels))
     assert used <= variables
+
+
+TYPED = re.compile(r"^    (fleet .*)$|`(fleet [a-z][^`]*)`", re.MULTILINE)
+COMMANDS = sorted(
+    {
+        command
+        for page in RUNBOOK.glob("*.md")
+        for found in TYPED.findall(page.read_text("utf-8"))
+        for command in found
+        if command
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_the_runbook_has_a_person_type_is_a_command(command: str) -> None:
+    _, verb, *rest = shlex.split(command)
+
+    # A word alone names the command; with more it is to be typed as it stands.
+    if rest:
+        build_parser().parse_args([verb, *rest])
+    else:
+        assert (ROOT / f"fleet/cli/{verb}.py").exists()
