@@ -43,6 +43,7 @@ from fleet.model.images import (
     Version,
 )
 from fleet.model.log import Chain, LogEntry, Mark
+from fleet.model.months import Counted, Tally
 from fleet.model.orders import Order
 from fleet.model.outcome import StackOutcome
 from fleet.model.tickets import Given, Leased, Ticket
@@ -418,6 +419,14 @@ class Charging(Value):
     until: Moment
     currency: str
     entries: tuple[Entry, ...] = ()
+    packages: tuple[Tally, ...] = Field((), description="What of it was for which package.")
+
+
+class Noted(NamedTuple):
+    """What the end of a run adds beside the journal."""
+
+    log: Sequence[LogEntry] = ()
+    counted: Counted | None = None
 
 
 class Since(Value):
@@ -456,9 +465,12 @@ class Store(Protocol):
         ended: datetime,
         plan: str,
         outcome: str,
-        log: Sequence[LogEntry] = (),
+        noted: Noted | None = None,
     ) -> None:
-        """End the run that was begun then, or append one that was not, and append to the log."""
+        """End the run that was begun then, or append one that was not.
+
+        What it says to the log, and what it counted for its month, is added with it, or nothing.
+        """
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""
@@ -497,6 +509,12 @@ class Store(Protocol):
 
         Raises StoreFailed where the month was charged in another currency.
         """
+
+    def tallies(self, month: str) -> tuple[Tally, ...]:
+        """Return what was counted in a month, as 2026-11, by kind and name."""
+
+    def waited(self) -> Mapping[str, datetime]:
+        """Return the requests that waited in the last run that counted, to since when."""
 
     def charged_since(self) -> datetime | None:
         """Return the first hour that anything was charged in; None: nothing was yet."""

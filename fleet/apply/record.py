@@ -9,9 +9,10 @@ from fleet.apply.origin import find_origin
 from fleet.apply.timer import SystemClock
 from fleet.errors import FleetError
 from fleet.model.log import LogEntry, run_id
+from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Plan
-from fleet.ports import Store
+from fleet.ports import Noted, Store
 from fleet.report.outcome import format_steps
 
 _OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
@@ -92,7 +93,11 @@ class RunLog:
         self.store.append_log([entry])
 
     def record(
-        self, outcome: Outcome, plan: Plan | None = None, earlier: Actions | None = None
+        self,
+        outcome: Outcome,
+        plan: Plan | None = None,
+        earlier: Actions | None = None,
+        counted: Counted | None = None,
     ) -> None:
         """Write the end of this run into the journal and the log, both or neither.
 
@@ -105,7 +110,7 @@ class RunLog:
             ended=SystemClock().now(),
             plan=plan.digests.plan if plan and self.command == "apply" else "",
             outcome=outcome.model_dump_json(),
-            log=[*self._changes(outcome, actions), self._end(outcome, plan)],
+            noted=Noted([*self._changes(outcome, actions), self._end(outcome, plan)], counted),
         )
 
     def _entry(self, kind: str, **fields: object) -> LogEntry:

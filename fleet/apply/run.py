@@ -43,11 +43,13 @@ from fleet.apply.unrecorded import both, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.explain.history import sample_of
+from fleet.explain.tallies import tallies_of, waiting_of
 from fleet.images.promote import promote, retire
 from fleet.model.facts import Unknown, World
 from fleet.model.history import Sample
 from fleet.model.images import Move
 from fleet.model.log import run_id
+from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
 from fleet.planner.competing import format_rivals
@@ -153,7 +155,7 @@ class _Run:
         show(plan)
         with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
-            run.record(plan, outcome, sample_of(fleet, whole))
+            run.record(plan, outcome, world, sample_of(fleet, whole))
         return Applied(plan, outcome, Decision(run.config, world, whole))
 
     def begin(self, dead: str | None) -> None:
@@ -248,12 +250,14 @@ class _Run:
         stacks = (*troubles, *outcome.stacks)
         return outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
 
-    def record(self, plan: Plan, outcome: Outcome, sample: Sample) -> None:
+    def record(self, plan: Plan, outcome: Outcome, world: World, sample: Sample) -> None:
         """Write down that this run has ended, what it observed, and what it did."""
         self.sources.store.record_sample(sample)
         background = self.options.pace.background
         earlier = background.actions if background else {}
-        self.log.record(outcome, plan, earlier)
+        waited = self.sources.store.waited()
+        counted = Counted(tallies_of(self.fleet, world, plan, waited), waiting_of(world, waited))
+        self.log.record(outcome, plan, earlier, counted)
         if background:
             going = {name for names in self.sources.executor.under_way.values() for name in names}
             begun = {**earlier, **actions_of(plan)}

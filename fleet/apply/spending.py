@@ -13,7 +13,7 @@ from fleet.model.facts import Stack, Unknown, Worker, WorkerState, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Drain, Release
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.ledger import charge, gap_of, periods
+from fleet.planner.ledger import charge_all, gap_of, periods
 from fleet.ports import Charging, Store, Tell
 from fleet.schema.model import Fleet
 
@@ -132,11 +132,13 @@ def charge_ledger(
     if ledger.charged_until is not None and world.time <= ledger.charged_until:
         _take_back(fleet, world.time, ledger.charged_until, store, tell)
         return
+    charged = charge_all(fleet, world, inventories)
     charging = Charging(
         since=ledger.charged_until,
         until=world.time,
         currency=fleet.money.currency,
-        entries=charge(fleet, world, inventories),
+        entries=charged.entries,
+        packages=charged.packages,
     )
     late = gap_of(world)
     if late:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleet.model.facts import Entry, Stack, Unknown, Work, WorkerInputs, World, market_of
+from fleet.model.months import Tally
 from fleet.model.plan import PeriodName
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.inventory import PoolInventory
@@ -23,6 +24,7 @@ from fleet.schema.units import write_duration
 
 _FREE = Tariff(price=Decimal(0))
 _LONG = timedelta(days=1)
+_PLACES = 9
 
 
 class Period(NamedTuple):
@@ -133,35 +135,65 @@ class _Account(NamedTuple):
     tags: tuple[str, ...] = ()
 
 
+class Charged(NamedTuple):
+    """What to add to the ledger, and what of it was for which package in which month."""
+
+    entries: tuple[Entry, ...] = ()
+    packages: tuple[Tally, ...] = ()
+
+
 def charge(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[Entry, ...]:
-    """Return what to add to the ledger for the time since it was last charged.
+    """Return what to add to the ledger for the time since it was last charged."""
+    return charge_all(fleet, world, inventory).entries
+
+
+def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]) -> Charged:
+    """Return what to add to the ledger for the time since it was last charged, and packages.
 
     Where it never was, nothing is charged from before this month: no budget looks further back.
     A gap is charged all the same, whatever its length.
     """
     if isinstance(world.ledger, Unknown):
-        return ()
+        return Charged()
     zone = ZoneInfo(fleet.money.time_zone)
     since = world.ledger.charged_until or periods(fleet, world.time)[2].start
     seconds: defaultdict[tuple[datetime, _Account], int] = defaultdict(int)
     money: defaultdict[tuple[datetime, _Account], Decimal] = defaultdict(Decimal)
+    packages: defaultdict[tuple[str, str], tuple[int, Decimal]] = defaultdict(
+        lambda: (0, Decimal(0))
+    )
     for holding in holdings(fleet, world, inventory):
         pool = _Account(holding.pool)
-        for start, end, payer in _spans(holding, since, world.time):
+        for start, end, payer, package in _spans(holding, since, world.time):
             for hour, begin, stop in _hours(zone, start, end):
-                month = _midnight(zone, hour.astimezone(zone).date().replace(day=1))
+                first = hour.astimezone(zone).date().replace(day=1)
+                month = _midnight(zone, first)
                 life = Life(holding.tariff or _FREE, holding.created_at, month)
-                seconds[hour, payer] += life.seconds(begin, stop)
+                lasted = life.seconds(begin, stop)
+                seconds[hour, payer] += lasted
                 accrued = life.accrued(begin, stop) if payer != pool else Decimal(0)
                 money[hour, payer] += accrued
                 money[hour, pool] += life.billed(begin, stop) - accrued
-    return tuple(
+                if package:
+                    key = (f"{first:%Y-%m}", package)
+                    before = packages[key]
+                    packages[key] = (before[0] + lasted, before[1] + accrued)
+    entries = tuple(
         Entry(hour=hour, seconds=seconds[hour, payer], money=amount, **payer._asdict())
         for (hour, payer), amount in sorted(money.items(), key=_by_hour)
         if amount or seconds[hour, payer]
     )
+    return Charged(entries, tuple(_tallied(packages)))
+
+
+def _tallied(packages: Mapping[tuple[str, str], tuple[int, Decimal]]) -> Iterator[Tally]:
+    for (month, package), (seconds, money) in sorted(packages.items()):
+        nanos = int(money.scaleb(_PLACES))
+        yield Tally(
+            month=month, kind="package", name=package, count=1, seconds=seconds, nanos=nanos
+        )
 
 
 def _by_hour(item: tuple[tuple[datetime, _Account], Decimal]) -> tuple[datetime, list[str]]:
@@ -171,22 +203,25 @@ def _by_hour(item: tuple[tuple[datetime, _Account], Decimal]) -> tuple[datetime,
 
 def _spans(
     holding: Holding, since: datetime, until: datetime
-) -> Iterator[tuple[datetime, datetime, _Account]]:
-    """Yield the parts of a machine's time: the time without known work, then its present work."""
+) -> Iterator[tuple[datetime, datetime, _Account, str | None]]:
+    """Yield the parts of a machine's time: the time without known work, then its present work.
+
+    Each with who pays it, and its package.
+    """
     since = max(since, holding.created_at)
     # A ticket gets its machine in a run, which charges up to then: it ended later than that.
     ended = holding.unit.worker.ended if holding.unit and holding.unit.worker else None
     if ended is not None and since < ended.at <= until:
-        yield since, ended.at, _payer(holding.pool, ended.work)
+        yield since, ended.at, _payer(holding.pool, ended.work), ended.work.package
         since = ended.at
     work = work_of(holding)
     begun = until
     if work is not None:
         begun = min(max(_begun(holding, work) or since, since), until)
     if since < begun:
-        yield since, begun, _Account(holding.pool)
+        yield since, begun, _Account(holding.pool), None
     if work is not None and begun < until:
-        yield begun, until, _payer(holding.pool, work)
+        yield begun, until, _payer(holding.pool, work), work.package
 
 
 def _payer(pool: str, work: Work) -> _Account:

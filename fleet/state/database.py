@@ -62,6 +62,16 @@ LOG = sa.Table(
     sa.Column("entry", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
 )
+MONTHS = sa.Table(
+    "fleet_months",
+    METADATA,
+    sa.Column("month", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("seconds", sa.BigInteger, nullable=False),
+    sa.Column("nanos", sa.BigInteger, nullable=False),
+)
 LEDGER = sa.Table(
     "fleet_ledger",
     METADATA,
@@ -532,6 +542,7 @@ _TABLES = {
     "runs": RUNS,
     "samples": SAMPLES,
     "log": LOG,
+    "months": MONTHS,
     "ledger": LEDGER,
     "attempts": ATTEMPTS,
     "orders": ORDERS,

@@ -24,9 +24,10 @@ from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
 from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
+from fleet.model.months import Tally
 from fleet.model.orders import Order
 from fleet.model.values import in_utc
-from fleet.ports import Charging, Since, StackRecord
+from fleet.ports import Charging, Noted, Since, StackRecord
 from fleet.state.database import (
     ABOUT,
     ATTEMPTS,
@@ -53,6 +54,7 @@ from fleet.state.database import (
 )
 from fleet.state.files import make_private
 from fleet.state.log import append_entries, read_chain, read_entries
+from fleet.state.months import add_tallies, read_tallies, read_waiting, write_waiting
 from fleet.state.notices import read_notified, write_notified
 from fleet.state.orders import drop_orders, read_console, read_orders, write_order
 
@@ -572,11 +574,11 @@ class DatabaseStore(Database):
         ended: datetime,
         plan: str,
         outcome: str,
-        log: Sequence[LogEntry] = (),
+        noted: Noted | None = None,
     ) -> None:
         """End the run that was begun then, or append one that was not; `outcome` is JSON.
 
-        Entries of the log are appended with it.
+        Entries of the log, and what it counted for its month, are added with it.
 
         The oldest runs leave the journal, so that a loop without end does not fill the disk.
         """
@@ -589,8 +591,11 @@ class DatabaseStore(Database):
                 connection.execute(sa.insert(RUNS), [row])
             newest = sa.select(sa.func.max(RUNS.c.number)).scalar_subquery()
             connection.execute(sa.delete(RUNS).where(RUNS.c.number <= newest - self._journal))
-            if log:
-                append_entries(connection, log)
+            if noted is not None:
+                append_entries(connection, noted.log)
+            if noted is not None and noted.counted is not None:
+                add_tallies(connection, noted.counted.tallies)
+                write_waiting(connection, noted.counted.waiting)
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
@@ -648,12 +653,25 @@ class DatabaseStore(Database):
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""
         with self._checked() as connection:
-            return add_charges(connection, charging)
+            if not add_charges(connection, charging):
+                return False
+            add_tallies(connection, charging.packages)
+            return True
 
     def ledger(self, since: Since, currency: str) -> Ledger:
         """Return what was charged in the current hour, day and month, by payer."""
         with self._checked() as connection:
             return read_ledger(connection, since, currency)
+
+    def tallies(self, month: str) -> tuple[Tally, ...]:
+        """Return what was counted in a month, by kind and name."""
+        with self._checked() as connection:
+            return read_tallies(connection, month)
+
+    def waited(self) -> Mapping[str, datetime]:
+        """Return the requests that waited in the last run that counted, to since when."""
+        with self._checked() as connection:
+            return read_waiting(connection)
 
     def charged_since(self) -> datetime | None:
         """Return the first hour that anything was charged in; None: nothing was yet."""

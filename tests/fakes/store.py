@@ -11,8 +11,9 @@ from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
 from fleet.model.history import Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
+from fleet.model.months import Tally
 from fleet.model.orders import Order
-from fleet.ports import Charging, Since, StackRecord
+from fleet.ports import Charging, Noted, Since, StackRecord
 
 _PAYER = {"pool", "scope", "team", "owner", "tags"}
 
@@ -30,6 +31,8 @@ class Shelf:
     samples: dict[datetime, Sample] = field(default_factory=dict)
     log: list[tuple[LogEntry, Link]] = field(default_factory=list)
     log_anchor: Mark = field(default_factory=Mark)
+    tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)
+    waiting: dict[str, datetime] = field(default_factory=dict)
     spent: dict[str, set[str]] = field(default_factory=dict)
     orders: dict[str, tuple[Order, str]] = field(default_factory=dict)
     images: dict[tuple[str, str], Version] = field(default_factory=dict)
@@ -106,10 +109,14 @@ class FakeStore:
         ended: datetime,
         plan: str,
         outcome: str,
-        log: Sequence[LogEntry] = (),
+        noted: Noted | None = None,
     ) -> None:
-        """Append one run, or end the one that was begun then, and append to the log."""
+        """Append one run, or end the one that was begun then, and what it says to the log."""
+        log, counted = noted or Noted()
         self.append_log(log)
+        if counted is not None:
+            self._count(counted.tallies)
+            self._shelf.waiting = dict(counted.waiting)
         times = {"started": started.isoformat(), "ended": ended.isoformat()}
         begun = {"started": times["started"], "ended": ""}
         self._shelf.runs = [run for run in self._shelf.runs if not begun.items() <= run.items()]
@@ -176,7 +183,26 @@ class FakeStore:
         if charging.since and charging.until < charging.since:
             shelf.entries = [each for each in shelf.entries if each[1].hour < charging.until]
         shelf.entries += [(charging.currency, entry) for entry in charging.entries]
+        self._count(charging.packages)
         return True
+
+    def _count(self, tallies: Sequence[Tally]) -> None:
+        for each in tallies:
+            key = (each.month, each.kind, each.name)
+            before = self._shelf.tallies.get(key)
+            sums = {
+                name: getattr(each, name) + getattr(before, name, 0)
+                for name in ("count", "seconds", "nanos")
+            }
+            self._shelf.tallies[key] = each.model_copy(update=sums)
+
+    def tallies(self, month: str) -> tuple[Tally, ...]:
+        """Return what was counted in a month."""
+        return tuple(each for key, each in sorted(self._shelf.tallies.items()) if key[0] == month)
+
+    def waited(self) -> Mapping[str, datetime]:
+        """Return what waited."""
+        return dict(self._shelf.waiting)
 
     def server_time(self) -> datetime | None:
         """Return None: it has no clock."""

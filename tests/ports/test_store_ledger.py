@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.model.facts import Charge, Entry, Ledger
-from fleet.ports import Charging, Since, Store
+from fleet.model.months import Counted, Tally
+from fleet.ports import Charging, Noted, Since, Store
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_url, store
@@ -145,3 +146,41 @@ def test_a_charge_that_fails_half_way_adds_nothing(tmp_path: Path) -> None:
         store.charge(a_charging(an_entry(), an_entry(pool="other", seconds=13)))
 
     assert store.ledger(SINCE, "EUR") == Ledger()
+
+
+# what a month counts beside money
+
+
+def a_tally(**overrides: object) -> Tally:
+    return Tally.model_validate(
+        {"month": "2026-11", "kind": "package", "name": "dpkg"} | overrides
+    )
+
+
+def test_figures_of_a_month_add_up_by_kind_and_name(store: Store, opener: Opener) -> None:
+    first = a_charging(packages=(a_tally(seconds=60, nanos=5), a_tally(month="2026-10", count=1)))
+    store.charge(first)
+    run = Counted(
+        (a_tally(seconds=1, nanos=2, count=3), a_tally(kind="run", name="")), {"q/1": NOW}
+    )
+    store.record_run(started=NOW, ended=NOW, plan="", outcome="{}", noted=Noted((), run))
+
+    again = opener("debian")
+    assert again.tallies("2026-11") == (
+        a_tally(seconds=61, nanos=7, count=3),
+        a_tally(kind="run", name=""),
+    )
+    assert again.tallies("2026-10") == (a_tally(month="2026-10", count=1),)
+    assert again.waited() == {"q/1": NOW}
+
+
+def test_what_is_not_charged_is_not_counted_either(store: Store) -> None:
+    charging = a_charging(packages=(a_tally(seconds=60),))
+
+    assert [store.charge(charging) for _ in range(2)] == [True, False]
+    assert store.tallies("2026-11") == (a_tally(seconds=60),)
+
+
+def test_a_new_store_has_counted_nothing(store: Store) -> None:
+    assert store.tallies("2026-11") == ()
+    assert store.waited() == {}

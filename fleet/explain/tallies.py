@@ -1,0 +1,200 @@
+"""What one run adds to the figures of its month, beside the ledger."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from heapq import nsmallest
+from math import exp, log
+from zoneinfo import ZoneInfo
+
+from fleet.model.facts import Demand, TaskHistory, Worker, World
+from fleet.model.months import Tally, TallyKind
+from fleet.model.plan import Plan
+from fleet.model.prices import find_type
+from fleet.schema.model import Fleet, Pool, TicketQueue
+from fleet.tagrules.allow import AllowList
+from fleet.tagrules.names import names_of
+
+POWERFUL, ORDINARY = "powerful", "ordinary"
+FAR_BELOW = 4
+"""A build needed no powerful machine where its peak is below this part of the memory."""
+_STEP = log(1.1)
+_MOST_WAITING = 1000
+_NANO = 10**9
+_LONGEST = 200
+
+
+def bucket_of(seconds: float) -> int:
+    """Return the number of the step, each a tenth longer than the one before, of a wait."""
+    return int(log(max(0.0, seconds) + 1) / _STEP)
+
+
+def most_of(bucket: int) -> int:
+    """Return the longest wait of a step in seconds."""
+    return int(exp((bucket + 1) * _STEP) - 1)
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """Return a key of fleet.yaml as a name of a figure."""
+    return ".".join(map(str, path))
+
+
+def limit_paths(fleet: Fleet) -> frozenset[str]:
+    """Return the keys of fleet.yaml that limit how many machines there may be, or their cost."""
+    found = {dotted(("pools", n, "workers", "max")) for n, p in _pools(fleet)}
+    budgets = [(("pools", n, "budget"), p.budget) for n, p in _pools(fleet) if p.budget]
+    sections: list[tuple[tuple[str, ...], object]] = [
+        *budgets,
+        *((("budgets", name), budget) for name, budget in fleet.budgets.items()),
+    ]
+    for path, budget in sections:
+        for period in ("per_hour", "per_day", "per_month"):
+            if getattr(budget, period, None) is not None:
+                found.add(dotted((*path, period)))
+    owners = [("tags", name, tag.limits) for name, tag in fleet.tags.items()]
+    owners += [
+        ("queues", name, queue.limits)
+        for name, queue in fleet.queues.items()
+        if isinstance(queue, TicketQueue)
+    ]
+    for section, name, limits in owners:
+        where = (section, name, "limits")
+        for of in type(limits.per).model_fields:
+            if getattr(limits.per, of) is not None:
+                found.add(dotted((*where, "per", of)))
+        if limits.total is not None:
+            found.add(dotted((*where, "total")))
+    return frozenset(found)
+
+
+def _pools(fleet: Fleet) -> Iterator[tuple[str, Pool]]:
+    for name, pool in fleet.pools.items():
+        if isinstance(pool, Pool):
+            yield name, pool
+
+
+def tallies_of(
+    fleet: Fleet, world: World, plan: Plan, waited: Mapping[str, datetime]
+) -> tuple[Tally, ...]:
+    """Return what this run saw; `waited` are the requests that waited in the run before it."""
+    month = f"{world.time.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
+
+    def tally(kind: TallyKind, name: str = "", *, count: int = 1, nanos: int = 0) -> Tally:
+        return Tally(month=month, kind=kind, name=name[:_LONGEST], count=count, nanos=nanos)
+
+    given = {tag for rule in fleet.powerful for tag in rule.ask}
+    found = [tally("run")]
+    found += [tally("bound", path) for path in sorted(_bound(plan) & limit_paths(fleet))]
+    found += [tally("rule", match) for match in sorted(_matched(fleet, world))]
+    running = dict(_running(world))
+    for key in sorted(waited.keys() & running.keys()):
+        work = running[key].work
+        started = work.started_at if work else None
+        if started is None or work is None:
+            found.append(tally("unseen"))
+            continue
+        kind = POWERFUL if given & set(work.required) else ORDINARY
+        wait = bucket_of((started - waited[key]).total_seconds())
+        found.append(tally("wait", f"{kind} {wait}"))
+    gone = waited.keys() - running.keys() - waiting_of(world, waited).keys()
+    found += [tally("unseen", count=len(gone))] if gone else []
+    found += [tally(kind, package) for kind, package in _peaks(fleet, world, plan, given)]
+    return (*found, *_optimum(plan, tally))
+
+
+def waiting_of(world: World, waited: Mapping[str, datetime]) -> dict[str, datetime]:
+    """Return the requests that wait, to since when; of a silent queue those that waited before.
+
+    Of many, those that wait longest.
+    """
+    running = dict(_running(world))
+    found: dict[str, datetime] = {}
+    for queue, reading in world.queues.items():
+        if isinstance(reading.demand, Demand):
+            for request in reading.demand.requests:
+                if request.pending_since is not None:
+                    found[f"{queue}/{request.id}"] = request.pending_since
+        else:
+            ours = f"{queue}/"
+            found |= {k: at for k, at in waited.items() if k.startswith(ours) and k not in running}
+    return dict(nsmallest(_MOST_WAITING, found.items(), lambda each: (each[1], each[0])))
+
+
+def _running(world: World) -> Iterator[tuple[str, Worker]]:
+    for queue, reading in world.queues.items():
+        for worker in reading.workers if isinstance(reading.workers, tuple) else ():
+            if worker.running and worker.work:
+                yield f"{queue}/{worker.running}", worker
+
+
+def _bound(plan: Plan) -> set[str]:
+    """Return the keys of fleet.yaml because of which requests wait, or budgets are exceeded."""
+    paths = {path for each in plan.unserved for path in each.paths}
+    paths |= {each.path for each in plan.budgets if each.exceeded and not each.coming}
+    paths |= {e.path for e in plan.limits if e.waiting and e.in_use + e.given >= e.limit}
+    return set(map(dotted, paths))
+
+
+def _matched(fleet: Fleet, world: World) -> set[str]:
+    """Return the patterns of `powerful` that match what waits or runs."""
+    if not fleet.powerful:
+        return set()
+    names = {
+        name for _, each in _running(world) for name in (each.work.names if each.work else ())
+    }
+    for reading in world.queues.values():
+        if isinstance(reading.demand, Demand):
+            names |= {name for each in reading.demand.requests for name in names_of(each)}
+    rules = AllowList(fleet, world.time.date()).count_names(names)
+    return {fleet.powerful[index].match for index, found in rules.items() if found}
+
+
+def _peaks(
+    fleet: Fleet, world: World, plan: Plan, given: set[str]
+) -> Iterator[tuple[TallyKind, str]]:
+    """Yield the packages of powerful builds whose peak memory a queue records."""
+    types = {each.worker: (each.pool, each.type) for each in plan.workers}
+    for queue, reading in world.queues.items():
+        peaks = {(h.task, h.package): h for h in _history(reading)}
+        for key, worker in _running(world) if peaks else ():
+            work = worker.work
+            if work is None or not work.package or not key.startswith(f"{queue}/"):
+                continue
+            seen = peaks.get((work.task, work.package))
+            if seen is None or not seen.memory_mib or not given & set(work.required):
+                continue
+            yield "powerful", work.package
+            pool, name = types.get(worker.name, ("", None))
+            declared = fleet.pools.get(pool)
+            known = (
+                find_type(fleet, declared, name) if isinstance(declared, Pool) and name else None
+            )
+            if known and max(seen.memory_mib) * FAR_BELOW < known.memory:
+                yield "needless", work.package
+
+
+def _history(reading: object) -> tuple[TaskHistory, ...]:
+    demand = getattr(reading, "demand", None)
+    return demand.history if isinstance(demand, Demand) else ()
+
+
+def _optimum(plan: Plan, tally: Callable[..., Tally]) -> Iterator[Tally]:
+    """Yield what new machines cost, and what no others could undercut, where that is about them.
+
+    What a guard keeps back is planned again in the next run: the bound counts it, the cost not.
+    """
+    best = plan.optimum
+    if best is None or not best.machines:
+        return
+    if best.withheld or best.model is None:
+        yield tally("optimum", "withheld", nanos=_nanos(best.cost))
+        return
+    yield tally("optimum", "planned", nanos=_nanos(best.model))
+    yield tally("optimum", "bound", nanos=_nanos(best.bound))
+    if best.model > best.bound:
+        because = best.because or "rounding to whole machines"
+        yield tally("gap", because, nanos=_nanos(best.model - best.bound))
+
+
+def _nanos(amount: Decimal) -> int:
+    return int(amount * _NANO)

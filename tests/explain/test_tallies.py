@@ -1,0 +1,84 @@
+"""What a run counts for its month: waits, limits that bound, rules that matched, the bound."""
+
+from datetime import timedelta
+
+from fleet.explain.tallies import bucket_of, most_of, tallies_of, waiting_of
+from fleet.model.facts import Unknown, World
+from fleet.model.months import Tally
+from fleet.reconcile import reconcile
+from tests.builders import (
+    NOW,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_worker,
+    a_world,
+    ago,
+)
+
+RULE = {"match": "chromium", "ask": ["big"], "reason": "it is large"}
+FLEET = a_sim_fleet(
+    powerful=[RULE],
+    tags={"big": {}},
+    pools={"builders": a_pool(provider="desk", provides=["big"])},
+)
+
+
+def running(**work: object) -> World:
+    worker = a_worker(busy=True, work={"started_at": ago(minutes=1)} | work)
+    return a_world(queues={"debian": a_reading(workers=(worker,))}, providers={})
+
+
+def found(world: World, **waited: object) -> dict[str, Tally]:
+    before = {key.replace("_", "/"): at for key, at in waited.items()}
+    plan = reconcile(FLEET, world)
+    tallies = tallies_of(FLEET, world, plan, before)  # type: ignore[arg-type]
+    return {f"{each.kind} {each.name}".strip(): each for each in tallies}
+
+
+def test_a_wait_is_from_when_a_request_waited_to_its_start() -> None:
+    seen = found(running(), debian_90=ago(minutes=11))
+
+    assert f"wait ordinary {bucket_of(600)}" in seen
+    assert "unseen" not in seen
+
+
+def test_a_build_of_the_allow_list_is_of_the_powerful_class() -> None:
+    seen = found(running(required=("big",), names=("chromium",)), debian_90=ago(minutes=11))
+
+    assert f"wait powerful {bucket_of(600)}" in seen
+    assert "rule chromium" in seen
+
+
+def test_who_never_was_seen_waiting_has_no_wait() -> None:
+    assert not [key for key in found(running()) if key.startswith(("wait", "unseen"))]
+
+
+def test_what_ended_between_two_runs_has_an_unknown_wait() -> None:
+    seen = found(running(), debian_7=ago(minutes=3), debian_8=ago(minutes=3))
+
+    assert seen["unseen"].count == 2
+
+
+def test_what_waits_on_is_counted_when_it_starts() -> None:
+    world = a_world(queues={"debian": a_reading(a_request(id="7"))}, providers={})
+
+    assert "unseen" not in found(world, debian_7=ago(minutes=5))
+    assert waiting_of(world, {}) == {"debian/7": ago(minutes=5)}
+
+
+def test_of_a_queue_that_is_silent_waits_go_on() -> None:
+    silent = a_reading().model_copy(update={"demand": Unknown(unknown="down")})
+    world = a_world(queues={"debian": silent}, providers={})
+    before = {"debian/7": ago(minutes=5), "gone/1": NOW}
+
+    assert waiting_of(world, before) == {"debian/7": ago(minutes=5)}
+    assert "unseen" not in found(world, debian_7=ago(minutes=5))
+
+
+def test_a_step_of_waits_holds_what_is_up_to_a_tenth_shorter() -> None:
+    for seconds in (0, 1, 59, 600, 86_400, 10**7):
+        most = most_of(bucket_of(seconds))
+        assert seconds <= most <= (seconds + 1) * 1.1
+    assert bucket_of(timedelta(hours=-1).total_seconds()) == 0
