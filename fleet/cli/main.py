@@ -23,7 +23,7 @@ VERBS = {
     "observe": "record all facts that a plan is made from, without secrets",
     "plan": "show which machines should exist, at what cost and why",
     "check": "run the policies beside fleet.yaml over the plan and the configuration",
-    "report": "render a saved plan as Markdown, and keep it as a comment of a merge request",
+    "report": "report a month, or a saved plan as a comment of a merge request",
     "apply": "plan and apply the changes",
     "status": "show pools and workers: state, image, work, money",
     "doctor": "check that everything fleet.yaml names works",

@@ -1,4 +1,4 @@
-"""Render a saved comparison as Markdown, and keep it as the one comment of a merge request.
+"""Report a month, or render a saved comparison and keep it as the comment of a merge request.
 
 What is rendered was written by a merge request's own pipeline: it is read as values, and goes
 through fleet's own templates, so that nothing in it acts.
@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from fleet.apply.timer import SystemClock
 from fleet.apply.untrusted import is_untrusted
-from fleet.cli.arguments import Parser
+from fleet.cli import report_month
+from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
 from fleet.ports import Console
@@ -53,6 +54,21 @@ def arguments(parser: Parser) -> None:
         action="store_true",
         help=f"only print the numbers of the project's open merge requests; needs {_TOKEN}",
     )
+    what.add_argument(
+        "--month",
+        type=report_month.month,
+        metavar="YYYY-MM",
+        help="report what this month has cost, by whom, and what bound: from the store, FILE is "
+        "not needed",
+    )
+    add_file(parser)
+    parser.add_argument(
+        "--format",
+        choices=report_month.FORMATS,
+        default="text",
+        help="of --month: text, markdown, html (one page with plots) or csv (default: text)",
+    )
+    add_json(parser)
     parser.add_argument(
         "--most",
         type=_characters,
@@ -76,6 +92,10 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the report, or say what became of the comment."""
+    if args.month is not None:
+        return report_month.run(args, console)
+    if args.json or args.format != "text":
+        raise WrongUsage("--json and --format are of --month YYYY-MM")
     if args.open_merge_requests:
         for number in _gitlab(args).open_merge_requests():
             console.out(str(number))

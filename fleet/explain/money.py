@@ -102,8 +102,8 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
         week_since=recent.since if recent else None,
         total=_cost("", charges, last, project),
         pools=by(lambda charge: charge.pool),
-        scopes=by(lambda charge: _named(charge, charge.scope, "scope")),
-        teams=by(lambda charge: _named(charge, charge.team, "team")),
+        scopes=by(lambda charge: name_payer(charge, charge.scope, "scope")),
+        teams=by(lambda charge: name_payer(charge, charge.team, "team")),
         projected={
             limit.path: found
             for limit in spending_limits(fleet)
@@ -160,7 +160,7 @@ def _sum(charges: Iterable[Charge], period: int) -> Decimal:
     return sum((charge.money[period] for charge in charges), Decimal(0))
 
 
-def _named(charge: Charge, name: str | None, noun: str) -> str:
+def name_payer(charge: Charge, name: str | None, noun: str) -> str:
     """Return who pays; work of nobody in particular is told from what no work used."""
     if name is not None:
         return name

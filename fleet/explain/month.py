@@ -1,0 +1,280 @@
+"""What a month has cost and how its requests fared: the figures of `fleet report --month`.
+
+The sums are those of the ledger, to the last digit: the rows of each grouping add up to the whole.
+What nobody recorded is None, never zero.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from pydantic import Field
+
+from fleet.explain.money import BOOT_AND_IDLE, name_payer
+from fleet.explain.tallies import ORDINARY, POWERFUL, limit_paths, most_of
+from fleet.model.facts import Charge
+from fleet.model.log import LogEntry
+from fleet.model.months import Tally, TallyKind
+from fleet.model.plan import Bill
+from fleet.model.values import Moment, Value
+from fleet.planner.ledger import Period, periods
+from fleet.schema.model import Fleet
+
+_MONTH = 2
+_TOP = 10
+_NANO = Decimal(10) ** -9
+_NOON = timedelta(hours=12)
+
+
+class CostRow(Value):
+    """What one payer, or one package, has cost."""
+
+    name: str
+    seconds: int = Field(description="Machine time.")
+    money: Bill
+    gone: bool = Field(False, description="A pool that fleet.yaml no longer has.")
+
+
+class WaitRow(Value):
+    """How long requests of one class waited; a wait is known to a tenth of it."""
+
+    name: str
+    count: int = Field(description="Requests whose wait is known.")
+    half: int | None = Field(None, description="Seconds of p50; None: unknown.")
+    most: int | None = Field(None, description="Seconds of p95; None: unknown.")
+
+
+class CountRow(Value):
+    """How often something was seen."""
+
+    name: str
+    count: int
+
+
+class GapRow(Value):
+    """Money that is lost for one reason."""
+
+    name: str
+    money: Bill
+
+
+class MonthReport(Value):
+    """One month of a fleet."""
+
+    format: str = "fleet-month-1"
+    fleet: str
+    month: str
+    start: Moment
+    end: Moment
+    charged_since: Moment | None = Field(
+        None, description="When the first charge ever was, where that is within the month."
+    )
+    charged_until: Moment | None = Field(
+        description="When the ledger was last charged, at most the end of the month; None: never."
+    )
+    complete: bool = Field(description="Whether the ledger was charged up to the month's end.")
+    currency: str
+    money: Bill = Field(description="What the month has cost by the ledger.")
+    seconds: int
+    pools: tuple[CostRow, ...] = ()
+    scopes: tuple[CostRow, ...] = ()
+    teams: tuple[CostRow, ...] = ()
+    owners: tuple[CostRow, ...] = ()
+    days: tuple[Bill | None, ...] = Field(
+        (), description="What each day has cost; None: unknown, or not yet charged."
+    )
+    idle_seconds: int = Field(description="Boot and idle time, of `seconds`.")
+    idle_money: Bill
+    packages: tuple[CostRow, ...] = Field((), description="The ten that cost most.")
+    other_packages: Bill = Field(description="What all other packages have cost.")
+    runs: int | None = Field(description="Runs that counted; None: nothing was counted.")
+    changes: tuple[CountRow, ...] = Field((), description="Entries of the log, by what they say.")
+    waits: tuple[WaitRow, ...] = ()
+    unseen: int = Field(
+        0, description="Requests that ended or were withdrawn between two runs: wait unknown."
+    )
+    bound: tuple[CountRow, ...] = Field((), description="Limits, and in how many runs they bound.")
+    never_bound: tuple[str, ...] | None = Field(
+        None, description="Limits of today's fleet.yaml that never bound; None: unknown."
+    )
+    never_matched: tuple[str, ...] | None = Field(
+        None, description="Patterns of `powerful` that never matched; None: unknown."
+    )
+    needless: tuple[CountRow, ...] | None = Field(
+        None,
+        description="Packages whose peak memory is below a quarter of the powerful machine that "
+        "built them, and in how many runs that was seen; None: no queue recorded peaks.",
+    )
+    planned: Bill | None = Field(
+        None, description="New machines for requests until idle, as planned; None: none recorded."
+    )
+    withheld: Bill | None = Field(
+        None, description="The same in runs in which guards kept part of it back: no bound."
+    )
+    best: Bill | None = Field(None, description="What no other machines could undercut.")
+    gaps: tuple[GapRow, ...] = Field((), description="Where the difference came from.")
+
+    @property
+    def idle_share(self) -> float | None:
+        """Return boot and idle time as a part of machine time, in percent; None: unknown."""
+        return 100 * self.idle_seconds / self.seconds if self.seconds else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether nothing at all was recorded."""
+        return not (self.charged_until or self.runs or self.changes)
+
+
+def month_at(fleet: Fleet, first: date) -> Period:
+    """Return the month that begins on a day, in the fleet's time zone."""
+    noon = datetime(first.year, first.month, 15, 12, tzinfo=ZoneInfo(fleet.money.time_zone))
+    return periods(fleet, noon)[_MONTH]
+
+
+def name_month(fleet: Fleet, month: Period) -> str:
+    """Return a month as 2026-11."""
+    return f"{month.start.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
+
+
+def days_of(fleet: Fleet, month: Period) -> Iterator[Period]:
+    """Yield the days of a month."""
+    start = month.start
+    while start < month.end:
+        day = periods(fleet, start + _NOON)[1]
+        yield day
+        start = day.end
+
+
+class Recorded(Value):
+    """What a store has of one month."""
+
+    charges: tuple[Charge, ...] = Field(description="The month's are in the last place of each.")
+    days: tuple[Bill | None, ...] = ()
+    charged_since: Moment | None = None
+    charged_until: Moment | None = None
+    tallies: tuple[Tally, ...] = ()
+    log: tuple[LogEntry, ...] = Field((), description="Of the month.")
+
+
+def month_report(fleet: Fleet, month: Period, recorded: Recorded) -> MonthReport:
+    """Return the report of a month."""
+    charges, until = recorded.charges, recorded.charged_until
+    by_kind: defaultdict[TallyKind, dict[str, Tally]] = defaultdict(dict)
+    for tally in recorded.tallies:
+        by_kind[tally.kind][tally.name] = tally
+    runs = by_kind["run"][""].count if by_kind["run"] else None
+    total = _row("", charges)
+    idle = _row("", [each for each in charges if name_payer(each, None, "") == BOOT_AND_IDLE])
+    packages = [
+        CostRow(name=each.name, seconds=each.seconds, money=each.nanos * _NANO)
+        for each in by_kind["package"].values()
+    ]
+    packages.sort(key=lambda each: (-each.money, each.name))
+    since = recorded.charged_since
+    return MonthReport(
+        fleet=fleet.fleet,
+        month=name_month(fleet, month),
+        start=month.start,
+        end=month.end,
+        charged_since=since if since and month.start < since < month.end else None,
+        charged_until=min(until, month.end) if until and until > month.start else None,
+        complete=until is not None and until >= month.end,
+        currency=fleet.money.currency,
+        money=total.money,
+        seconds=total.seconds,
+        pools=_by(charges, lambda each: each.pool, known=fleet.pools),
+        scopes=_by(charges, lambda each: name_payer(each, each.scope, "scope")),
+        teams=_by(charges, lambda each: name_payer(each, each.team, "team")),
+        owners=_by(charges, lambda each: name_payer(each, each.owner, "owner")),
+        days=recorded.days,
+        idle_seconds=idle.seconds,
+        idle_money=idle.money,
+        packages=tuple(packages[:_TOP]),
+        other_packages=sum((each.money for each in packages[_TOP:]), Decimal(0)),
+        runs=runs,
+        changes=tuple(_changes(recorded.log)),
+        waits=tuple(_waits(by_kind["wait"].values())),
+        unseen=sum(each.count for each in by_kind["unseen"].values()),
+        bound=_counts(by_kind["bound"]),
+        never_bound=_never(runs, limit_paths(fleet), by_kind["bound"]),
+        never_matched=_never(runs, [rule.match for rule in fleet.powerful], by_kind["rule"]),
+        needless=_counts(by_kind["needless"]) if by_kind["powerful"] else None,
+        **_bounds(by_kind["optimum"], by_kind["gap"]),
+    )
+
+
+def _row(name: str, charges: Iterable[Charge], *, gone: bool = False) -> CostRow:
+    them = list(charges)
+    return CostRow(
+        name=name,
+        seconds=sum(each.seconds[_MONTH] for each in them),
+        money=sum((each.money[_MONTH] for each in them), Decimal(0)),
+        gone=gone,
+    )
+
+
+def _by(
+    charges: Sequence[Charge],
+    name_of: Callable[[Charge], str],
+    known: Mapping[str, object] | None = None,
+) -> tuple[CostRow, ...]:
+    groups: defaultdict[str, list[Charge]] = defaultdict(list)
+    for each in charges:
+        groups[name_of(each)].append(each)
+    rows = [
+        _row(name, found, gone=known is not None and name not in known)
+        for name, found in groups.items()
+    ]
+    return tuple(sorted(rows, key=lambda each: (-each.money, -each.seconds, each.name)))
+
+
+def _changes(log: Iterable[LogEntry]) -> Iterator[CountRow]:
+    counted = Counter(
+        f"{each.kind} {each.outcome}".strip() for each in log if each.kind != "begin"
+    )
+    for name, count in sorted(counted.items()):
+        yield CountRow(name=name, count=count)
+
+
+def _waits(tallies: Iterable[Tally]) -> Iterator[WaitRow]:
+    buckets: dict[str, Counter[int]] = {POWERFUL: Counter(), ORDINARY: Counter()}
+    for tally in tallies:
+        name, _, bucket = tally.name.partition(" ")
+        buckets[name][int(bucket)] += tally.count
+    for name, found in buckets.items():
+        total = found.total()
+        yield WaitRow(name=name, count=total, half=_at(found, 50), most=_at(found, 95))
+
+
+def _at(buckets: Counter[int], percent: int) -> int | None:
+    """Return the smallest known wait that so many percent do not exceed; None: there is none."""
+    left = -(-buckets.total() * percent // 100)
+    for bucket in sorted(buckets):
+        left -= buckets[bucket]
+        if left <= 0:
+            return most_of(bucket)
+    return None
+
+
+def _counts(tallies: Mapping[str, Tally]) -> tuple[CountRow, ...]:
+    rows = [CountRow(name=each.name, count=each.count) for each in tallies.values()]
+    return tuple(sorted(rows, key=lambda each: (-each.count, each.name)))
+
+
+def _never(
+    runs: int | None, declared: Iterable[str], seen: Mapping[str, Tally]
+) -> tuple[str, ...] | None:
+    return None if runs is None else tuple(sorted(set(declared) - seen.keys()))
+
+
+def _bounds(optimum: Mapping[str, Tally], gaps: Mapping[str, Tally]) -> dict[str, object]:
+    rows = [GapRow(name=each.name, money=each.nanos * _NANO) for each in gaps.values()]
+    known = {name: each.nanos * _NANO for name, each in optimum.items()}
+    return {
+        "planned": known.get("planned"),
+        "withheld": known.get("withheld"),
+        "best": known.get("bound"),
+        "gaps": tuple(sorted(rows, key=lambda each: (-each.money, each.name))),
+    }

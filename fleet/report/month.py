@@ -1,0 +1,261 @@
+"""Render the report of a month: as text, Markdown, CSV, and as one HTML page with plots.
+
+Money is shown in cents, so shared out that the rows of a table add up to its total.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from typing import NamedTuple
+
+from fleet.explain.history import Slot, Span
+from fleet.explain.month import CostRow, CountRow, MonthReport
+from fleet.report import markdown, words
+from fleet.report.plots import stacked, stepped
+from fleet.report.site.history import Key, Panel
+from fleet.report.site.templates import environment
+from fleet.report.terminal import Line, Style, clean, line, lines_to_text, table, title
+from fleet.report.terminal import Span as Text
+
+_CENT = Decimal("0.01")
+_STATES = ("busy", "idle", "starting", "other")
+_DAY = timedelta(days=1)
+
+
+class Section(NamedTuple):
+    """One table of the report; without rows its note says why."""
+
+    id: str
+    title: str
+    headings: tuple[str, ...]
+    """Those after the first are of figures."""
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
+    """Return amounts in whole cents that add up to the sum of all, in whole cents."""
+    total = sum(amounts, Decimal(0)).quantize(_CENT, ROUND_HALF_EVEN)
+    cents = [amount.quantize(_CENT, ROUND_FLOOR) for amount in amounts]
+    left = int((total - sum(cents, Decimal(0))) / _CENT)
+    by_rest = sorted(range(len(cents)), key=lambda nth: (cents[nth] - amounts[nth], nth))
+    for nth in by_rest[: max(0, left)]:
+        cents[nth] += _CENT
+    return cents
+
+
+def month_to_text(report: MonthReport, *, colour: bool) -> str:
+    """Return the report as text."""
+    lines: list[Line] = [
+        line(Text(each, Style.BOLD if not nth else Style.PLAIN))
+        for nth, each in enumerate(headline(report))
+    ]
+    for section in sections(report):
+        lines += [line(""), title(section.title)]
+        if section.rows:
+            rows = [[*map(Text, section.headings)], *([*map(Text, row)] for row in section.rows)]
+            lines += table(rows, right=range(1, len(section.headings)))
+        if section.note:
+            lines.append(line(f"  {section.note}"))
+    return lines_to_text(lines, colour=colour)
+
+
+def month_to_markdown(report: MonthReport) -> str:
+    """Return the report as Markdown."""
+    first, *more = headline(report)
+    parts = [f"# {markdown.sentence(first)}", *map(markdown.sentence, more)]
+    for section in sections(report):
+        parts.append(f"## {section.title}")
+        if section.rows:
+            headings = [section.headings[0], *(f"{each} >" for each in section.headings[1:])]
+            rows = [[markdown.code(row[0]), *row[1:]] for row in section.rows]
+            parts.append(markdown.table(headings, rows))
+        if section.note:
+            parts.append(markdown.sentence(section.note))
+    return "\n\n".join(parts)
+
+
+def month_to_csv(report: MonthReport) -> str:
+    """Return the report as CSV: a line for each figure, with its section, name and column.
+
+    A name that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("month", "section", "name", "column", "value"))
+    for section in sections(report):
+        for name, *values in section.rows:
+            cell = clean(f"'{name}" if name.startswith(("=", "+", "-", "@")) else name)
+            columns = [*zip(section.headings[1:], values, strict=True)] or [("", "")]
+            for heading, value in columns:
+                writer.writerow((report.month, section.id, cell, heading, value))
+    return file.getvalue().removesuffix("\n")
+
+
+def month_to_html(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> str:
+    """Return the report as one page; `slots` are the machines of the month, if any are known."""
+    template = environment().get_template("month.html")
+    first, *more = headline(report)
+    return template.render(
+        report=report,
+        headline=first,
+        remarks=more,
+        sections=list(sections(report)),
+        panels=list(_panels(report, slots, length)),
+    )
+
+
+def headline(report: MonthReport) -> Iterator[str]:
+    """Yield what the month has cost and how far it is known, the shortest first."""
+    cost = report.money.quantize(_CENT, ROUND_HALF_EVEN)
+    figure = f"{cost:,.2f} {report.currency}"
+    yield f"{report.fleet}, {report.month}: {'no data' if report.is_empty else figure}"
+    if report.charged_until is None:
+        yield "The ledger has no charge of this month: its cost is unknown."
+    elif not report.complete:
+        yield f"The month so far: charged until {words.time(report.charged_until)}."
+    if report.charged_since:
+        yield f"The first charge was {words.time(report.charged_since)}; before that is unknown."
+    if report.idle_share is not None:
+        idle = in_cents([report.idle_money])[0]
+        hours = f"{report.seconds / 3600:,.1f} machine hours"
+        share = f"{report.idle_share:.1f} % of {hours}"
+        yield f"Boot and idle time: {share}, {idle:,.2f} {report.currency}."
+
+
+def sections(report: MonthReport) -> Iterator[Section]:
+    """Yield every table of the report."""
+    for noun, rows in (
+        ("pool", report.pools),
+        ("scope", report.scopes),
+        ("team", report.teams),
+        ("owner", report.owners),
+    ):
+        yield _costs(f"by-{noun}", f"Cost by {noun}", noun.capitalize(), report, rows)
+    yield _packages(report)
+    yield _waits(report)
+    yield from _limits(report)
+    yield _needless(report)
+    yield _best(report)
+    changes = Section("changes", "Runs and changes of machines", ("What", "count"), ())
+    yield _counts(changes, report.changes, _NO_LOG)
+
+
+_NO_LOG = "Unknown: the log has no entry of this month."
+_NOT_COUNTED = "Unknown: no run of this month counted that."
+
+
+def _costs(
+    key: str, heading: str, noun: str, report: MonthReport, rows: Sequence[CostRow]
+) -> Section:
+    cents = in_cents([row.money for row in rows])
+    shown = [
+        (
+            row.name + (" (no longer in fleet.yaml)" if row.gone else ""),
+            f"{amount:.2f}",
+            f"{row.seconds / 3600:.1f}",
+        )
+        for row, amount in zip(rows, cents, strict=True)
+    ]
+    if shown:
+        shown.append(("all", f"{sum(cents):.2f}", f"{report.seconds / 3600:.1f}"))
+    nothing = "Nothing was charged." if report.charged_until else "Unknown: nothing was charged."
+    note = "" if rows else nothing
+    return Section(key, heading, (noun, report.currency, "hours"), tuple(shown), note)
+
+
+def _packages(report: MonthReport) -> Section:
+    named = [row.money for row in report.packages]
+    rest = report.money - sum(named, Decimal(0)) - report.other_packages
+    cents = in_cents([*named, report.other_packages, rest])
+    shown = [
+        (row.name, f"{amount:.2f}", f"{row.seconds / 3600:.1f}")
+        for row, amount in zip(report.packages, cents, strict=False)
+    ]
+    if shown:
+        shown.append(("all other packages", f"{cents[-2]:.2f}", ""))
+        shown.append(("boot, idle, and work without a package", f"{cents[-1]:.2f}", ""))
+    note = "" if shown else "Unknown: no queue named the package of work in this month."
+    headings = ("Package", report.currency, "hours")
+    return Section("packages", "Packages that cost most", headings, tuple(shown), note)
+
+
+def _waits(report: MonthReport) -> Section:
+    shown = tuple(
+        (row.name, str(row.count), _seconds(row.half), _seconds(row.most)) for row in report.waits
+    )
+    note = "A wait is known to a tenth of it, of requests that a run saw waiting and then running."
+    if report.unseen:
+        note += f" Unknown: the wait of {words.many(report.unseen, 'more request')}."
+    headings = ("Class", "requests", "p50", "p95")
+    return Section("waits", "Waits by class", headings, shown, note)
+
+
+def _seconds(seconds: int | None) -> str:
+    return "unknown" if seconds is None else words.duration(timedelta(seconds=seconds))
+
+
+def _limits(report: MonthReport) -> Iterator[Section]:
+    unknown = report.never_bound is None
+    note = _NOT_COUNTED if unknown else "No limit bound in this month."
+    bound = Section("bound", "Limits that bound", ("Limit", "runs"), ())
+    yield _counts(bound, report.bound, note)
+    for key, heading, noun, names in (
+        ("never-bound", "Limits that were never reached", "Limit", report.never_bound),
+        ("never-matched", "Rules that never matched", "Pattern", report.never_matched),
+    ):
+        none = _NOT_COUNTED if names is None else "None."
+        rows = tuple((name,) for name in names or ())
+        yield Section(key, heading, (noun,), rows, "" if rows else none)
+
+
+def _counts(blank: Section, rows: Sequence[CountRow], note: str) -> Section:
+    """Return a section with its rows, or with a note where there are none."""
+    shown = tuple((row.name, str(row.count)) for row in rows)
+    return blank._replace(rows=shown, note="" if shown else note)
+
+
+def _needless(report: MonthReport) -> Section:
+    unknown = report.needless is None
+    note = "Unknown: no queue recorded the peak memory of powerful builds." if unknown else "None."
+    heading = "Powerful builds whose peak memory was below a quarter of the machine"
+    blank = Section("needless", heading, ("Package", "runs"), ())
+    return _counts(blank, report.needless or (), note)
+
+
+def _best(report: MonthReport) -> Section:
+    amounts = [
+        ("new machines for requests, as planned", report.planned),
+        ("the same at least, with any machines (proven bound)", report.best),
+        ("difference", None if report.planned is None else report.planned - (report.best or 0)),
+        *((f"difference: {row.name}", row.money) for row in report.gaps),
+        ("planned in runs in which guards kept part back: no bound", report.withheld),
+        ("boot and idle time, by the ledger", report.idle_money if report.pools else None),
+    ]
+    rows = tuple((name, f"{amount:.4f}") for name, amount in amounts if amount is not None)
+    note = (
+        "Planned and bound count each new machine until its idle time-out; the ledger counts what "
+        "was billed."
+    )
+    if report.planned is None:
+        note = "The bound is unknown: no run of this month planned machines for requests."
+    heading = "What the cheapest fleet would have cost"
+    return Section("best", heading, ("What", report.currency), rows, note)
+
+
+def _panels(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> Iterator[Panel]:
+    if any(day is not None for day in report.days):
+        span = Span(report.start, _DAY, len(report.days), _DAY)
+        days = [None if day is None else float(day) for day in report.days]
+        plot = stepped("Cost per day", report.currency, span, days)
+        told = f"{plot.low} to {plot.high} {report.currency} a day"
+        yield Panel("cost", "Cost per day", (Key("", f"{report.currency} a day"),), plot, told)
+    if any(slot.busy is not None for slot in slots):
+        span = Span(report.start, length, len(slots), length)
+        kinds = [(state, [getattr(slot, state) for slot in slots]) for state in _STATES]
+        plot = stacked("Machines", "machines", span, kinds)
+        keys = tuple(Key(area.kind, area.kind) for area in plot.areas)
+        told = f"{plot.low} to {plot.high} machines"
+        yield Panel("machines", "Machines by state", keys, plot, told)
