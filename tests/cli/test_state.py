@@ -274,7 +274,9 @@ def test_the_first_order_keeps_older_fleets_away(trial: Trial) -> None:
     assert about(trial)["format"] == "fleet-store-2"
 
 
-@pytest.mark.parametrize("command", ["plan", "apply", "state show", "freeze --for 1h --reason why"])
+@pytest.mark.parametrize(
+    "command", ["plan", "apply", "state show", "freeze --for 1h --reason why"]
+)
 def test_a_newer_store_is_refused_with_the_version_that_it_needs(
     trial: Trial, command: str
 ) -> None:
