@@ -6,7 +6,7 @@ from datetime import datetime
 
 from fleet.apply.observe import Sources
 from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
-from fleet.explain.doctor import find_waits, judge_demand
+from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
 from fleet.model.doctor import (
     Diagnosis,
@@ -22,6 +22,7 @@ from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 
 _STORE = "state, store"
+_NO_RUN = "no run yet"
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,15 @@ def examine(case: Case, asked: Asked) -> Diagnosis:
         *_further(asked),
         *_unchecked(asked),
     )
+    found = tuple(_without_echoes(findings))
+    # Who only looks at a queue has nothing to apply.
+    has_run = not case.fleet.pools or not any(each.said == _NO_RUN for each in found)
     return Diagnosis(
         fleet=case.fleet.fleet,
         time=case.world.time,
-        findings=tuple(_without_echoes(findings)),
+        findings=found,
         waits=tuple(find_waits(case, summaries)),
+        next_steps=tuple(find_steps(found, has_run=has_run)),
     )
 
 
@@ -101,7 +106,9 @@ def _servers(case: Case, asked: Asked, summaries: dict[str, Summary]) -> Iterato
         try:
             summary = summaries[queue] = server.summary()
         except FleetError as error:
-            yield wrong(f"queue {queue}, server", str(error), f"see queues.{queue}.url")
+            yield wrong(
+                f"queue {queue}, server", str(error), f"see queues.{queue}.url in fleet.yaml"
+            )
             continue
         yield Finding(about=f"queue {queue}, server", result="ok", said="it answers")
         about = f"queue {queue}, clock"
@@ -217,7 +224,7 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
         # Who only looks at a queue needs no store.
         yield found if case.fleet.pools else found.model_copy(update={"result": "notice"})
         return
-    ran = "no run yet"
+    ran = _NO_RUN
     if runs:
         began = datetime.fromisoformat(runs[0]["started"])
         ran = f"last run started at {began:%Y-%m-%d %H:%M} UTC"

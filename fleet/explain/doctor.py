@@ -6,7 +6,7 @@ from datetime import datetime
 from statistics import median
 
 from fleet.explain.request import Case, is_never
-from fleet.model.doctor import Finding, Machinery, Summary, Wait, wrong
+from fleet.model.doctor import Finding, Machinery, Step, Summary, Wait, wrong
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.model.plan import Signature
 from fleet.schema.units import write_duration
@@ -56,6 +56,28 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
                 median_seconds=int(median(seconds)) if seconds else None,
                 machinery=None if known is None else known.get(architecture, Machinery()),
             )
+
+
+def find_steps(findings: Sequence[Finding], *, has_run: bool) -> Iterator[Step]:
+    """Yield what to do next: what is wrong first, each in the order of what rests on what.
+
+    What several findings call for, or what only repeats another's words, is one step.
+    """
+    steps: dict[str, list[str]] = {}
+    causes: dict[str, str] = {}
+    for result in ("wrong", "notice", "unchecked"):
+        for each in findings:
+            if each.result == result and (each.fix or result == "wrong"):
+                do = causes.setdefault(
+                    each.said, each.fix or f"look into {each.about}: {each.said}"
+                )
+                steps.setdefault(do, []).append(each.about)
+    yield from (Step(do=do, about=tuple(about)) for do, about in steps.items())
+    if any(each.result == "wrong" for each in findings):
+        yield Step(do="fleet doctor", about=())
+    elif not has_run:
+        yield Step(do="fleet plan", about=())
+        yield Step(do="fleet apply", about=())
 
 
 def _hopeless_here(case: Case, queue: str) -> Iterator[Finding]:

@@ -81,6 +81,13 @@ class Wait(Value):
     machinery: Machinery | None = Field(description="None where the server did not tell.")
 
 
+class Step(Value):
+    """What to do next: a command or an edit, and what it is about."""
+
+    do: str
+    about: tuple[str, ...] = Field(description="What is found by it to be mended; empty: nothing.")
+
+
 class Diagnosis(Value):
     """What `fleet doctor` found."""
 
@@ -89,6 +96,7 @@ class Diagnosis(Value):
     time: Moment
     findings: tuple[Finding, ...]
     waits: tuple[Wait, ...]
+    next_steps: tuple[Step, ...] = Field((), description="In order; the first hinders most.")
 
     @property
     def exit_code(self) -> int:

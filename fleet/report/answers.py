@@ -233,6 +233,14 @@ def _format_checkup(diagnosis: Diagnosis) -> Iterator[Line]:
     if diagnosis.waits:
         yield BLANK
         yield from _waits(diagnosis.waits)
+    if diagnosis.next_steps:
+        yield BLANK
+        yield title("Next")
+    for number, step in enumerate(diagnosis.next_steps, 1):
+        yield line(f"  {number}. ", Span(step.do, Style.CYAN))
+        if step.about:
+            others = f" and {len(step.about) - 1} more" if step.about[1:] else ""
+            yield line(Span(f"       for {step.about[0]}{others}", Style.DIM))
 
 
 def _waits(waits: Sequence[Wait]) -> Iterator[Line]:

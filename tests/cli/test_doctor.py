@@ -45,7 +45,8 @@ def test_a_viewers_token_shows_what_can_never_run_and_how_long_it_waits(
     assert "+ queue debian, token: token of user fleet\n" in said.stdout
     assert re.search(r"! queue debian, .* debian/5 .*\s+worker:build-arch:riscv64", said.stdout)
     assert tells(said.stdout, "? queue debian", "version")
-    assert [line.split()[:3] for line in said.stdout.splitlines()[-6:]] == [
+    table = said.stdout.partition("\n\nQUEUE ")[2].partition("\n\n")[0]
+    assert [line.split()[:3] for line in table.splitlines()[1:]] == [
         ["debian", "amd64", "0"],
         ["debian", "any", "24"],
         ["debian", "arm64", "2"],
@@ -155,3 +156,43 @@ def test_the_program_of_the_real_engines_stacks_is_run_with_no_workers(
     said = run_fleet("doctor")
 
     assert "+ stacks/sim, program: it runs\n" in said.stdout
+
+
+# what to do next
+
+
+def steps_of(run_fleet: RunFleet, **environment: str) -> list[tuple[str, list[str]]]:
+    diagnosis = json.loads(run_fleet("doctor", "--json", env=environment).stdout)
+    return [(each["do"], each["about"]) for each in diagnosis["next_steps"]]
+
+
+def test_what_to_do_next_is_in_order_and_what_rests_on_it_is_no_step_of_its_own(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    trial = Trial(project)
+    far = "  far: {kind: hcloud, location: fsn1, token: {env: NO_TOKEN}}\nqueues:"
+    trial.write(fleet_yaml(more="state: {passphrase: {env: NO_PHRASE}}").replace("queues:", far))
+
+    before = steps_of(run_fleet)
+    said = run_fleet("doctor").stdout
+
+    assert [do for do, _ in before][:3] == [
+        "export NO_PHRASE=…",
+        "export NO_TOKEN=…",
+        "fleet state init",
+    ]
+    assert "provider far, machines" in before[1][1]
+    assert before[-1] == ("fleet doctor", [])
+    assert [do for do, _ in before] == re.findall(r"^  \d+\. (.*)$", said, re.MULTILINE)
+
+
+def test_where_nothing_is_wrong_the_next_step_is_to_apply_until_that_was_done(
+    run_fleet: RunFleet, trial: Trial
+) -> None:
+    new = run_fleet("doctor", "--json")
+    steps = steps_of(run_fleet)
+    trial.apply()
+
+    assert new.returncode == 0
+    assert [do for do, _ in steps][-2:] == ["fleet plan", "fleet apply"]
+    assert "fleet apply" not in [do for do, _ in steps_of(run_fleet)]
