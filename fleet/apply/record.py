@@ -19,6 +19,7 @@ _OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
 _LATEST = 10
 """So many of the latest runs are looked at for one that was killed."""
 _MOST_STEPS = 100
+_MOST_OF_STEPS = 10_000
 _MOST_CHARACTERS = 500
 Actions = Mapping[tuple[str, str], Action]
 """Verb and worker to what a plan says of it."""
@@ -54,7 +55,7 @@ class RunLog:
                     {
                         "found_by": run_id(self.started),
                         "lock": dead or "",
-                        "steps": "; ".join(format_steps(run)[-_MOST_STEPS:]),
+                        "steps": "; ".join(format_steps(run)[-_MOST_STEPS:])[-_MOST_OF_STEPS:],
                     }
                 ),
             )
