@@ -77,6 +77,20 @@ class RunLog:
             self.store.append_log([self._entry("begin", plan=plan.digests.plan, details=details)])
 
     @contextmanager
+    def renaming(self, heirs: Mapping[str, str]) -> Iterator[None]:
+        """Write which pools' stacks go over to another name meanwhile; `heirs`: old to new."""
+        before = {each.pool for each in self.store.stacks()} & heirs.keys() if heirs else set()
+        yield
+        gone = before - {each.pool for each in self.store.stacks()} if before else set()
+        if gone:
+            self.store.append_log(
+                [
+                    self._entry("rename", pool=heirs[old], outcome="done", details={"was": old})
+                    for old in sorted(gone)
+                ]
+            )
+
+    @contextmanager
     def failing(self) -> Iterator[None]:
         """Write that this run ended by an error, or because a person stopped it."""
         try:

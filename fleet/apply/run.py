@@ -53,7 +53,7 @@ from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
 from fleet.planner.competing import format_rivals
-from fleet.planner.inventory import PoolInventory, extended, find_due, take_inventory
+from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.ports import Asking, Console, Store, Task, Tell
 from fleet.report.outcome import Progress, format_begun
@@ -246,7 +246,8 @@ class _Run:
         sources = journalled(self.sources, self.note)
         hold_failed(plan, sources, run_id(self.started), self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)
-        outcome = apply_plan(self.fleet, world, plan, sources, tell)
+        with self.log.renaming(heirs_of(self.fleet)):
+            outcome = apply_plan(self.fleet, world, plan, sources, tell)
         stacks = (*troubles, *outcome.stacks)
         return outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.cli.test_machine import ONE, WARM
-from tests.rigs.trial import Trial, fleet_yaml
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 
 def entries(trial: Trial, *args: str) -> list[dict[str, Any]]:
@@ -106,6 +106,18 @@ def test_what_a_person_deletes_is_in_the_log(trial: Trial) -> None:
     assert told[1]["reason"] == "requested"
     assert told[1]["cost"] == "-0.0777"
     assert told[1]["details"]["command"] == "machine"
+
+
+def test_a_pool_that_is_renamed_is_in_the_log_once(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    heavy = BUILDERS.replace("workers:", "previously: builders, workers:")
+    trial.write(fleet_yaml(pools={"heavy": heavy}))
+    for _ in range(2):
+        trial.apply()
+
+    (renamed,) = entries(trial, "--kind", "rename")
+    assert (renamed["pool"], renamed["details"]) == ("heavy", {"was": "builders"})
 
 
 def test_a_whole_log_is_verified_and_says_where_it_ends(trial: Trial) -> None:
