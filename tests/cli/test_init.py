@@ -4,15 +4,18 @@ import os
 import pty
 import re
 import subprocess
+from contextlib import chdir
 from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
 
+from fleet.errors import FileUnreadable
 from fleet.migrate.starting import CLOUDS, PAID, QUEUES, SIZES
+from fleet.state.files import create_files
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet, clean_environment, fleet_command
+from tests.rigs.process import ROOT, RunFleet, clean_environment, fleet_command
 from tests.rigs.trial import Trial
 
 FILES = [".fleet", ".gitignore", ".gitlab-ci.yml", "README.md", "fleet.yaml", "world.json"]
@@ -76,6 +79,26 @@ def test_every_key_that_is_written_is_said_to_do_something(project: Path) -> Non
             assert re.search(rf"^ *{key}:.* # \w", text, re.MULTILINE), key
 
 
+def test_the_pipeline_is_the_one_of_the_page_and_hides_what_fleet_keeps(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    run_fleet("init")
+
+    page = (ROOT / "docs/how-to/run-in-gitlab.md").read_text(encoding="utf-8")
+    block = page.partition("<!-- file: .gitlab-ci.yml -->\n```yaml\n")[2].partition("```")[0]
+    written = yaml.safe_load((project / ".gitlab-ci.yml").read_text())
+    assert written == yaml.safe_load(block)
+    subprocess.run(["git", "init", "-q", project], check=True, timeout=60)
+    kept = subprocess.run(
+        ["git", "-C", project, "status", "--short", "-uall"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert {line.split()[1] for line in kept.stdout.splitlines()} == {*FILES} - {".fleet"}
+
+
 @pytest.mark.parametrize("name", ["README.md", ".gitignore", ".gitlab-ci.yml", "fleet.yaml"])
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_what_is_there_is_named_and_stays(
@@ -127,6 +150,30 @@ def test_a_folder_that_takes_no_store_is_left_as_it_was(
     assert done.returncode == 1
     assert done.stderr.startswith("fleet: error: ")
     assert names(project) == [".fleet"]
+
+
+def test_a_file_that_cannot_be_made_takes_those_before_it_along(project: Path) -> None:
+    contents: dict[str, tuple[bytes, int | None]] = {
+        "a": (b"a", None),
+        "b/c": (b"c", 0o755),
+        "x" * 300: (b"x", None),
+    }
+    (project / "a").write_bytes(b"a")
+
+    with chdir(project), pytest.raises(FileUnreadable, match="x" * 300):
+        create_files(contents)
+
+    assert [path for path in project.rglob("*") if path.is_file()] == [project / "a"]
+
+
+def test_a_file_that_somebody_made_meanwhile_is_not_replaced(project: Path) -> None:
+    (project / "b").write_bytes(b"another")
+
+    with chdir(project), pytest.raises(FileUnreadable, match="b"):
+        create_files({"a": (b"a", None), "b": (b"b", None)})
+
+    assert names(project) == ["b"]
+    assert (project / "b").read_bytes() == b"another"
 
 
 @pytest.mark.parametrize(
