@@ -1,19 +1,32 @@
 """`fleet serve --pages`: the status pages of the last run, live, for everybody who may call."""
 
 import base64
+import re
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from tests.cli.test_serve import Heard, counter, served
+from tests.cli.test_serve import YAML, Heard, counter, served
+from tests.rigs.canary import find_leaks
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.ticket_service import TOKENS
 from tests.rigs.trial import Trial
 
 __all__ = ("counter",)
 TOKEN = TOKENS["copr"]
+MINE = (
+    "{provider: own, machine: {cores: 1, memory: 1GiB, price: 0 EUR/h}, image: trixie,"
+    " provides: [mine], workers: {max: 1}}"
+)
+OWN = """  own:
+    kind: hooks
+    new: [sh, -c, 'cat; echo "$OF_HOOKS" >&2; exit 1']
+    delete: [sh, -c, 'echo "$OF_HOOKS"; exit 1']
+    list: [sh, -c, 'echo "$OF_HOOKS" >&2; echo "[]"']
+    environment: [OF_HOOKS]
+queues:"""
 
 
 class Browser:
@@ -117,3 +130,39 @@ def test_without_the_option_there_is_none(counter: Trial) -> None:
     code, console = served(counter, look)
 
     assert code == 0, console.said
+
+
+def test_no_secret_is_in_any_byte_of_any_page(
+    counter: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {"OF_HOOKS": "canary-of-hooks-2e", "PHRASE": "canary-passphrase-3d", "TOKEN": TOKEN}
+    for name, secret in secrets.items():
+        monkeypatch.setenv(name, secret)
+    counter.write(
+        YAML.replace("queues:", OWN, 1).replace("pools:", f"pools:\n  mine: {MINE}", 1)
+        + "state: {passphrase: {env: PHRASE}}\n"
+    )
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"copr {TOKEN}\n", encoding="utf-8")
+    tokens.chmod(0o600)
+    read: dict[str, bytes] = {}
+
+    def look(_: OldClient, console: Heard) -> None:
+        here = browser(console)
+        named = {"Authorization": f"Basic {base64.b64encode(f'copr:{TOKEN}'.encode()).decode()}"}
+        left = ["/"]
+        while left:
+            path = left.pop()
+            answer, text = here.ask(path, **named)
+            assert answer.status == 200, path
+            read[path] = f"{answer.headers}{text}".encode()
+            links = [urljoin(path, link) for link in re.findall(r'href="([^"#]+)', text)]
+            left += [link for link in dict.fromkeys(links) if link not in (*read, *left)]
+
+    code, console = served(counter, look, "--pages", "--tokens", str(tokens))
+
+    assert code == 0, console.said
+    assert {"/status.json", "/style.css"} < read.keys()
+    assert any("/pools/mine/" in path for path in read)
+    assert find_leaks(secrets, read.items()) == []
+    assert find_leaks(secrets, [("what was said", "".join(console.said).encode())]) == []
