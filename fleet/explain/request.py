@@ -144,7 +144,21 @@ class Case:
 
     def ask_of(self, signature: Signature) -> Ask:
         """Return what the requests of a signature ask for."""
-        return ask_of_tags(self.fleet, signature.required, signature.provided)
+        tags = (signature.required, signature.provided)
+        found = self._asks.get(tags)
+        if found is None:
+            found = self._asks[tags] = ask_of_tags(self.fleet, *tags)
+        return found
+
+    @cached_property
+    def _asks(self) -> dict[tuple[tuple[str, ...], tuple[str, ...]], Ask]:
+        """Return the cache of `ask_of`: each answer asks it of every pool."""
+        return {}
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Return the tags of fleet.yaml."""
+        return Vocabulary(self.fleet)
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
         """Return who enforces a claim of these tags least strictly; None: a recording."""
@@ -385,7 +399,7 @@ def _of_patience(case: Case, signature: Signature, key: str) -> Iterator[Explain
     """Yield for each tag with `otherwise` when the request may run without it."""
     found = case.find(key)
     since = found[0].pending_since if found else None
-    vocabulary = Vocabulary(case.fleet)
+    vocabulary = case.vocabulary
     for tag in signature.required:
         for name in vocabulary.names_of(tag):
             otherwise = case.fleet.tags[name].otherwise
@@ -509,7 +523,7 @@ def _of_mismatch(
 
 def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
     """Yield who can make a pool fit, for each mismatch."""
-    vocabulary = Vocabulary(case.fleet)
+    vocabulary = case.vocabulary
     fixed = [
         tag
         for tag in mismatch.missing
