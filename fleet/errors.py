@@ -8,6 +8,8 @@ class FleetError(Exception):
     """An error for the user; its text is shown without a traceback."""
 
     exit_code = 1
+    page = ""
+    """What to read, of the documentation; each error that is a refusal has a page."""
 
 
 class ConfigInvalid(FleetError):
@@ -28,12 +30,14 @@ class AlreadyThere(FleetError):
     """What was to be made exists, and is not replaced."""
 
     exit_code = 4
+    page = "docs/how-to/read-a-refusal.md#something-is-there-already"
 
 
 class Confined(FleetError):
     """A command that may only read its folder was about to do something else."""
 
     exit_code = 4
+    page = "docs/how-to/read-a-refusal.md#a-merge-request-may-not-do-that"
 
 
 class SourceUnreachable(FleetError):
@@ -52,6 +56,7 @@ class StoreMissing(FleetError):
     """The store or a stack is missing although one is expected."""
 
     exit_code = 4
+    page = "docs/how-to/restore-lost-state.md"
 
 
 class StoreFailed(FleetError):
@@ -66,6 +71,7 @@ class EngineMismatch(FleetError):
     """Another engine owns this stack."""
 
     exit_code = 4
+    page = "docs/how-to/read-a-refusal.md#something-is-missing-or-unknown"
 
 
 class EngineAbsent(FleetError):
@@ -76,6 +82,7 @@ class PlanRefused(FleetError):
     """The engine's preview has a change that the plan does not have."""
 
     exit_code = 4
+    page = "docs/how-to/read-a-refusal.md"
 
 
 def refusal(because: str) -> PlanRefused:
@@ -87,6 +94,7 @@ class PlanOutdated(FleetError):
     """A saved plan differs from the current plan."""
 
     exit_code = 4
+    page = "docs/how-to/read-a-refusal.md#a-saved-plan-is-outdated"
 
 
 class StackFailed(FleetError):
@@ -109,6 +117,7 @@ class PromotionRefused(FleetError):
     """A version cannot be promoted or rolled back."""
 
     exit_code = 4
+    page = "docs/how-to/promote-an-image.md"
 
 
 class VersionMoved(FleetError):

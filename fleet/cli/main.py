@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = str(error).split("\n")
         # Only what is indented follows: no name in it may forge a line of ours.
         told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
+        told += [f"  see {error.page}"] * bool(error.page)
         console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
         return error.exit_code
     except KeyboardInterrupt:

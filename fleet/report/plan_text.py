@@ -515,6 +515,8 @@ def _guard(guard: GuardResult, included: Mapping[str, str]) -> Iterator[Line]:
     if guard.commands:
         yield line("      at once, where the store can be reached:")
     yield from (line("        ", Span(entry, Style.CYAN)) for entry in guard.commands)
+    if guard.result == "refused":
+        yield line(Span(f"      page: {words.page_of_guard(guard.guard)}", Style.DIM))
 
 
 def _approvals(plan: Plan) -> Iterator[Line]:

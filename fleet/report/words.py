@@ -33,7 +33,7 @@ WHOLE = "The whole plan, with what is due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
 PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
 ORDERS_HEADING = "Orders of operators"
-ATTENTION_HEADING = "Action required"
+ATTENTION_HEADING = "Action required (docs/how-to/runbook/needs-attention.md)"
 NOTICES_HEADING = "Expires soon, or too old"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
@@ -302,6 +302,11 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
         times = f"{seconds // cadence:,} times `cadence` ({write_duration(cadence)})"
         return f"{old}, {times}: what runs, waits and costs now may differ"
     return old
+
+
+def page_of_guard(guard: str) -> str:
+    """Return the page on a guard that refuses."""
+    return f"docs/how-to/read-a-refusal.md#{guard}"
 
 
 _NEAR = 80
