@@ -29,8 +29,8 @@ from time import perf_counter
 import psycopg
 
 from bench import debusine_rows
-from bench.reconcile import LIKE_THE_PROGRAM
 from bench.report import Report
+from fleet.__main__ import COLLECTION
 from fleet.guard import guard
 from fleet.model.facts import Demand, Ledger, Listing, QueueReading, World
 from fleet.queues.debusine.database import DebusineDatabase
@@ -83,7 +83,7 @@ class Place:
 
 def measure() -> Report:
     """Return seconds of both, from the same rows in the same run."""
-    gc.set_threshold(*LIKE_THE_PROGRAM)
+    gc.set_threshold(*COLLECTION)
     targets = {"demand_100k_x_2000_workers_s": 1.0}
     floors = {"vs_create_new_workers": 20.0}
     try:

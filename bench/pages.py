@@ -7,6 +7,7 @@ each worker. `waits_s`: why all that waits does so, with the answers about 200 r
 `largest_*_mb`: the largest page, and the largest of those that tell of the past.
 """
 
+import gc
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -14,6 +15,7 @@ from time import perf_counter
 
 from bench.report import Report
 from bench.worlds import SCOPES, Size, scene_of, world_of
+from fleet.__main__ import COLLECTION
 from fleet.explain.history import history_of
 from fleet.explain.money import RecentCharges, money_of
 from fleet.explain.request import Case
@@ -35,6 +37,7 @@ OF_THE_PAST = ("index.html", "-/status/pools/", "-/status/money/", "-/status/ima
 
 def measure() -> Report:
     """Return seconds and megabytes; the pages are to take ten seconds, and 1 MB each."""
+    gc.set_threshold(*COLLECTION)
     scene = scene_of(SIZE)
     charges = tuple(_charges(list(scene.fleet.pools)))
     ledger = Ledger(charged_until=scene.time, charges=charges)

@@ -38,6 +38,7 @@ from bench.baselines import BASELINES, ours
 from bench.evaluate import Outcome, evaluate
 from bench.report import Report
 from bench.worlds import NOW, Scene, Size, scene_of, with_target_wait, world_of
+from fleet.__main__ import COLLECTION
 from fleet.guard import guard
 from fleet.model.facts import Request, World
 from fleet.model.plan import Plan
@@ -62,13 +63,11 @@ QUEUES = (
 TIMES_THEIR_WAIT = (0, 0.5, 1, 1.5, 2, 3)
 """Our target_wait is tried at so many times what the baseline's requests waited; 0 is without."""
 MIB = 1024
-LIKE_THE_PROGRAM = (5_000_000, 20, 20)
-"""How often garbage is looked for: `fleet.__main__` starts the program so."""
 
 
 def measure() -> Report:
     """Return seconds, memory and money, beside the bound and beside what others would buy."""
-    gc.set_threshold(*LIKE_THE_PROGRAM)
+    gc.set_threshold(*COLLECTION)
     scene = scene_of(GREAT)
     figures: dict[str, float] = {"decide_100k_x_400_s": decide(grouped(scene))}
     tenth = decide(grouped(scene_of(TENTH)))
@@ -133,7 +132,7 @@ def plan_of(fleet: Fleet, world: World) -> Plan:
 def peak_mib() -> float:
     """Return the most memory that one decision of a process of its own held."""
     command = "from bench.reconcile import GREAT, peak_of_this, plan_of, scene_of, world_of\n"
-    command += f"import gc; gc.set_threshold(*{LIKE_THE_PROGRAM})\n"
+    command += f"import gc; gc.set_threshold(*{COLLECTION})\n"
     command += "scene = scene_of(GREAT); plan_of(scene.fleet, world_of(scene)); peak_of_this()"
     done = subprocess.run([sys.executable, "-c", command], check=True, capture_output=True)
     return float(done.stdout)

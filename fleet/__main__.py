@@ -8,9 +8,13 @@ import sys
 
 from fleet.cli.main import main as run
 
+COLLECTION = (5_000_000, 20, 20)
+"""How seldom cycles are searched for: a command makes few and ends, a loop collects by itself."""
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    gc.set_threshold(*COLLECTION)
     # A CI system cancels a job with SIGTERM: to leave as after Ctrl-C is to release the lock.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _leave_no_core()
