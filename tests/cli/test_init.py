@@ -48,22 +48,20 @@ def test_with_nothing_at_hand_the_first_plan_makes_machines(
 
 @pytest.mark.parametrize(("queue", "cloud", "size"), CHOICES)
 def test_each_choice_validates_and_its_plan_names_what_is_to_be_set(
-    project: Path, monkeypatch: pytest.MonkeyPatch, queue: str, cloud: str, size: str
+    run_fleet: RunFleet, queue: str, cloud: str, size: str
 ) -> None:
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    trial = Trial.__new__(Trial)
-    trial.folder = project
+    begun = run_fleet("init", "--queue", queue, "--cloud", cloud, "--size", size)
+    validated = run_fleet("validate")
+    # Credentials of AWS may lie anywhere: of this process, too.
+    ran = run_fleet("plan", env={"AWS_EC2_METADATA_DISABLED": "true"})
 
-    begun = trial.do("init", "--queue", queue, "--cloud", cloud, "--size", size)
-    validated = trial.do("validate")
-    code, planned = trial.do("plan")
-
+    planned = ran.stdout + ran.stderr
     wanted = {VARIABLES[each] for each in (queue, cloud) if each in VARIABLES}
-    assert begun[0] == 0
-    assert validated == (0, "fleet.yaml: valid\n")
+    assert begun.returncode == 0
+    assert (validated.returncode, validated.stdout) == (0, "fleet.yaml: valid\n")
     assert {each for each in VARIABLES.values() if each in planned} == wanted
-    assert all(f"export {each}=" in begun[1] for each in wanted)
-    assert code == bool(wanted)
+    assert all(f"export {each}=" in begun.stdout for each in wanted)
+    assert ran.returncode == bool(wanted)
     assert ("fleet state init" in planned) is False
 
 
