@@ -252,7 +252,7 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
         work = f"request {running}" if running else "something"
         return Reason.BUSY, f"runs {work}{away}{last}"
     if unit.held:
-        return pool_plan.kept[unit.name]
+        return pool_plan.kept.get(unit.name) or (Reason.HELD, f"held {unit.held.said}")
     if unit.name in pool_plan.used:
         return Reason.SERVES_WAITING, f"reserved for request {pool_plan.used[unit.name]}"
     if unit.state is State.NEVER_REGISTERED and unit.name not in pool_plan.kept:

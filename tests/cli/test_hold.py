@@ -1,5 +1,7 @@
 """`fleet hold` keeps a machine as it is: no new work, and nothing makes it go."""
 
+import json
+
 import pytest
 
 from tests.cli.test_freeze import WHY
@@ -68,6 +70,21 @@ def test_neither_a_person_nor_a_sweep_deletes_what_is_held(idle: Trial) -> None:
         idle.do("sweep", "--expired", "--apply")
 
     assert idle.machines() == [ONE]
+
+
+@pytest.mark.parametrize(
+    "words", [("machine", "delete", TWO), ("undo", "--since", "1d"), ("sweep", "--expired")]
+)
+def test_what_deletes_others_leaves_a_held_machine_alone(
+    idle: Trial, words: tuple[str, ...]
+) -> None:
+    idle.told("hold", ONE, *WHY)
+
+    plan = json.loads(idle.told(*words, "--json"))
+
+    (held,) = [each for each in plan["workers"] if each["worker"] == ONE]
+    assert held["verdict"] == "keep"
+    assert "disk full" in held["because"]
 
 
 def test_a_held_machine_outlives_its_pool(idle: Trial) -> None:
