@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from fleet.apply.observe import Sources
 from fleet.apply.orders import logged
-from fleet.apply.origin import find_origin
 from fleet.errors import FleetError
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Holding, Plan
@@ -21,7 +20,7 @@ def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) 
 
     `run` is the run's id in the log; `note` writes its journal.
     """
-    now, origin = plan.time, find_origin()
+    now = plan.time
     for each in plan.holds:
         note(f"hold {each.worker}")
         until = now + timedelta(seconds=HELD)
@@ -31,7 +30,7 @@ def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) 
         except FleetError as error:
             console = ""
             tell(f"{each.pool}: console of {each.worker} is unknown: {error}")
-        entry = logged("hold", hold, origin, now).model_copy(update={"run": run})
+        entry = logged("hold", hold, now, run)
         sources.store.place_order(hold, entry, console)
         tell(f"{each.pool}: {hold.sentence}")
         _revoke(each, sources, tell)

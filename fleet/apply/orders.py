@@ -12,6 +12,7 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.observe import Sources
 from fleet.apply.origin import find_origin
+from fleet.apply.record import order_entry
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, WrongUsage
@@ -55,12 +56,12 @@ class Ordering:
 
     def place(self, order: Order) -> None:
         """Write an order down for all runners."""
-        entry = logged(order.order, order, self.origin, self.now)
+        entry = logged(order.order, order, self.now)
         self.sources.store.place_order(order, entry)
 
     def lift(self, orders: Iterable[Order], kind: str) -> None:
         """End orders before their time; `kind` is what the log calls that."""
-        entries = {each.key: logged(kind, each, self.origin, self.now) for each in orders}
+        entries = {each.key: logged(kind, each, self.now) for each in orders}
         self.sources.store.lift_orders(entries)
 
     def in_force(self) -> tuple[Order, ...]:
@@ -88,13 +89,13 @@ class Ordering:
         _check("machine", name, _machines(world), "machines")
 
 
-def logged(kind: str, order: Order, origin: Origin, now: datetime) -> LogEntry:
+def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
     """Return what the log says of an order that is given or ended."""
     own = order.model_dump(mode="json", exclude={"order", "at", "reason", "pool", "machine"})
-    return LogEntry(
-        at=now,
-        kind=kind,
-        origin=origin,
+    return order_entry(
+        kind,
+        now,
+        run=run,
         pool=("" if isinstance(order, Hold) else order.pool) or "",
         machine=order.machine if isinstance(order, Hold) else "",
         because=order.reason,
