@@ -24,7 +24,7 @@ from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, charges_of
 from fleet.planner.ledger import Holding, Period, charge, holdings, periods, work_of
-from fleet.planner.units import CAPACITY, State, is_busy
+from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool
 from fleet.tagrules import offer_of_pool
@@ -110,7 +110,6 @@ def _filters(budget: Budget) -> bool:
 
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
-_SERVING = CAPACITY | {State.BUSY}
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
 _NONE = Decimal(0)
 _NO_PRICE = Tariff(price=_NONE)
@@ -158,7 +157,7 @@ class Lifetimes:
         self._ends = self._expected_ends()
         self._serving: dict[str, list[int]] = {}
         for number, holding in enumerate(holdings):
-            if holding.unit is None or holding.unit.state in _SERVING:
+            if holding.unit is None or _serves(holding.unit):
                 self._serving.setdefault(holding.pool, []).append(number)
         self._shared = {
             key for group in groups for key, fit in group.fits.items() if fit.share < 1
@@ -258,7 +257,7 @@ class Lifetimes:
             patience = timedelta() if unit.worker.draining else patience
         elif unit.state in _GOING:
             return self._now + self._looks
-        elif unit.state is State.IDLE:
+        elif unit.state is State.IDLE or unit.returning:
             idle_since = unit.since or self._now
         elif unit.state in (State.STARTING, State.UNFINISHED):
             idle_since = max(self._now, self._ready_of(holding))
@@ -345,6 +344,10 @@ class Lifetimes:
         self, tariff: Tariff | None, created_at: datetime, window: Window, *, hours: bool
     ) -> Life:
         return Life(MACHINE_HOURS if hours else tariff or _NO_PRICE, created_at, window.month)
+
+
+def _serves(unit: Unit) -> bool:
+    return unit.is_capacity or unit.state is State.BUSY
 
 
 def _price(tariff: Tariff) -> Decimal:

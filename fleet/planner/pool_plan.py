@@ -18,7 +18,7 @@ from fleet.planner.demand import Row
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Option
-from fleet.planner.units import CAPACITY, State, Unit
+from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
 from fleet.tagrules import Offer
@@ -173,7 +173,7 @@ class PoolPlan:
     @property
     def unused(self) -> list[Unit]:
         """Return the free units that no waiting request is counted for."""
-        return [u for u in self.staying if u.state in CAPACITY and u.name not in self.used]
+        return [u for u in self.staying if u.is_capacity and u.name not in self.used]
 
     @property
     def is_full(self) -> bool:

@@ -24,7 +24,7 @@ from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
-from fleet.planner.units import CAPACITY, State, Unit, is_busy
+from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.units import write_duration
 from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, offer_of_pool, offer_of_worker
@@ -66,9 +66,12 @@ def _taking_work(pool_plan: PoolPlan) -> list[Unit]:
     Those that are merely unseen may be about to take it: nothing is bought twice because of that.
     """
     may_wait = pool_plan.pool is not None and pool_plan.pool.target_wait is not None
-    states = CAPACITY | {State.BUSY} if may_wait else CAPACITY
     unseen = [unit for unit in pool_plan.inventory.unseen if not is_going(unit)]
-    return [unit for unit in (*pool_plan.staying, *unseen) if unit.state in states]
+    return [
+        unit
+        for unit in (*pool_plan.staying, *unseen)
+        if unit.is_capacity or (may_wait and unit.state is State.BUSY)
+    ]
 
 
 def _by_offer(

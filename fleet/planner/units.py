@@ -234,7 +234,10 @@ DEAF_GRACE = 120
 FAILED_SAID = "failed by its provider: its livechecks or `new` failed"
 DEAF_SAID = "its worker has not reported its tags, so it gets no work"
 STOPPED_SAID = "its machine is stopped"
+RETURN_GRACE = DEAF_GRACE
+"""Seconds that a worker which lost its connection still counts as capacity: most come back."""
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
+"""States of what can take work; one that is away for a moment can too: see `is_capacity`."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +253,13 @@ class Unit:
     registry: str | None = None
     held: Hold | None = None
     """Who ordered that it gets no work and stays."""
+    returning: bool = False
+    """Its worker is idle and not connected, but was heard a moment ago or is about to connect."""
+
+    @property
+    def is_capacity(self) -> bool:
+        """Say whether it can take work, now or as soon as it is up or connected again."""
+        return self.state in CAPACITY or self.returning
 
     @property
     def since(self) -> datetime | None:
@@ -317,6 +327,7 @@ def units_of(
         registry, worker = seen.workers.get(name, (None, None))
         # Another machine may carry the name of one that is gone: a name proves nothing.
         strange = machine is not None and ids.get(name, machine.id) != machine.id
+        overdue = machine is not None and is_overdue(machine)
         state = (
             _witnessed(
                 listed=machine is not None,
@@ -324,12 +335,7 @@ def units_of(
                 recorded=not strange and (silent or name in ids),
             )
             or (State.STOPPED if machine and machine.state is MachineState.STOPPED else None)
-            or registered_state(
-                worker,
-                now,
-                has_registry=has_registry,
-                overdue=machine is not None and is_overdue(machine),
-            )
+            or registered_state(worker, now, has_registry=has_registry, overdue=overdue)
         )
         units.append(
             Unit(
@@ -340,6 +346,8 @@ def units_of(
                 worker=worker,
                 inputs=inputs.get(name),
                 registry=registry,
+                returning=state is State.DISCONNECTED
+                and _is_returning(worker, now, overdue=overdue),
             )
         )
     return tuple(units)
@@ -383,3 +391,13 @@ def registered_state(
 def _is_young(worker: Worker, now: datetime) -> bool:
     """Say whether a worker connected so lately that it may yet say what it can do."""
     return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE
+
+
+def _is_returning(worker: Worker | None, now: datetime, *, overdue: bool) -> bool:
+    """Say whether a worker that is not connected was heard a moment ago, or first comes up."""
+    if worker is None:
+        return False
+    if worker.last_seen is None and not overdue:
+        return True
+    heard = worker.last_seen or worker.since
+    return heard is not None and (now - heard).total_seconds() <= RETURN_GRACE

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from datetime import timedelta
 from random import Random
 
 from hypothesis import given
@@ -11,6 +12,7 @@ from fleet.guard import guard
 from fleet.guard.approvals import approval_digest
 from fleet.model.facts import Demand, Listing, Unknown, WorkerState, World
 from fleet.model.plan import Plan, Reason
+from fleet.planner.units import RETURN_GRACE
 from fleet.reconcile import reconcile
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet, Pool
@@ -74,6 +76,34 @@ def test_a_connected_worker_is_deleted_only_when_it_was_seen_draining(
     plan = planned(fleet, world)
 
     assert not serving & {a.worker for a in plan.actions if a.action == "delete"}
+
+
+@given(fleets(), worlds(), st.integers(0, RETURN_GRACE))
+def test_what_is_away_for_a_moment_makes_no_plan_create_more(
+    fleet: Fleet, world: World, seconds: int
+) -> None:
+    connected, away = planned(fleet, world), planned(fleet, _away(world, seconds))
+
+    assert _creations(away) <= _creations(connected)
+
+
+def _away(world: World, seconds: int) -> World:
+    """Return the same world, with every idle worker not connected for so many seconds."""
+    listing = world.providers["desk"]
+    if isinstance(listing, Unknown) or listing.workers is None:
+        return world
+    heard = world.time - timedelta(seconds=seconds)
+    lost = {"state": WorkerState.DISCONNECTED, "last_seen": heard, "connected_since": None}
+    workers = tuple(
+        worker.model_copy(update=lost) if worker.state is WorkerState.IDLE else worker
+        for worker in listing.workers
+    )
+    seen = {"desk": listing.model_copy(update={"workers": workers})}
+    return world.model_copy(update={"providers": seen})
+
+
+def _creations(plan: Plan) -> Counter[str]:
+    return Counter(a.pool for a in (*plan.actions, *plan.withheld) if a.action == "create")
 
 
 @given(fleets(), worlds())

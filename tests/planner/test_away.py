@@ -7,7 +7,7 @@ import pytest
 from fleet.model.facts import Unknown, Worker, WorkerState, World
 from fleet.model.plan import Delete, Drain, Plan, Reason
 from fleet.planner.inventory import take_inventory
-from fleet.planner.units import DISCONNECTED_GRACE, State
+from fleet.planner.units import DISCONNECTED_GRACE, RETURN_GRACE, State
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
@@ -181,6 +181,50 @@ def test_within_the_grace_it_may_come_back() -> None:
     world = a_debusine_world(young, ours(SECOND, **HEARD), machines=(FIRST, SECOND))
 
     assert planned(a_debusine_fleet(), world).is_quiet
+
+
+def lately(name: str = FIRST, *, seconds: int = RETURN_GRACE, **overrides: object) -> Worker:
+    """Return an idle worker that was heard so many seconds ago and is not connected."""
+    heard = ago(seconds=seconds)
+    return away(name, **({"machine": name, "last_seen": heard, "since": heard} | overrides))
+
+
+def test_a_worker_that_is_away_for_a_moment_is_given_what_waits() -> None:
+    plan = planned(a_debusine_fleet(), a_debusine_world(lately(), requests=(a_request(),)))
+
+    assert plan.is_quiet
+    assert [each.reason for each in plan.workers] == [Reason.SERVES_WAITING]
+
+
+@pytest.mark.parametrize("pool", [{"min": 1}, {"spare": 1}])
+def test_a_worker_that_is_away_for_a_moment_counts_for_min_and_spare(pool: dict[str, int]) -> None:
+    assert planned(a_debusine_fleet(**pool), a_debusine_world(lately())).is_quiet
+
+
+@pytest.mark.parametrize("gone", [lately(seconds=RETURN_GRACE + 1), lately(draining=True)])
+def test_one_away_for_longer_or_drained_is_no_capacity(gone: Worker) -> None:
+    world = a_debusine_world(gone, requests=(a_request(),))
+
+    assert created(planned(a_debusine_fleet(), world)) == [SECOND]
+
+
+@pytest.mark.parametrize(("age", "made"), [(60, []), (86400, [SECOND])])
+def test_one_that_registered_and_was_never_heard_counts_while_it_boots(
+    age: int, made: list[str]
+) -> None:
+    first = lately(last_seen=None, since=ago(seconds=age))
+    world = a_debusine_world(first, age=age, requests=(a_request(),))
+
+    assert created(planned(a_debusine_fleet(), world)) == made
+
+
+def test_one_away_for_a_moment_is_still_shown_as_not_connected() -> None:
+    world = a_debusine_world(lately())
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert state_of(a_debusine_fleet(), world) is State.DISCONNECTED
+    assert [each.reason for each in plan.workers] == [Reason.DISCONNECTED]
 
 
 @pytest.mark.parametrize("others", [(), (ours(SECOND, connected_since=ago(minutes=9)),)])

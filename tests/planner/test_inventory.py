@@ -156,7 +156,7 @@ def test_a_static_worker_is_capacity_and_never_touched() -> None:
 
 
 def test_a_disconnected_worker_serves_nothing_and_is_kept() -> None:
-    worker = a_worker(state=WorkerState.DISCONNECTED)
+    worker = a_worker(state=WorkerState.DISCONNECTED, last_seen=ago(hours=1))
 
     plan = reconcile(a_sim_fleet(), a_sim_world(worker, requests=(a_request(),)))
 

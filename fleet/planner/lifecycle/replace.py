@@ -25,7 +25,7 @@ from fleet.model.facts import World
 from fleet.model.plan import Create, Delete, Reason
 from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why, cause_of, is_going
-from fleet.planner.units import CAPACITY, State, Unit
+from fleet.planner.units import State, Unit
 from fleet.schema.model import Pool, Retire, Workers
 from fleet.schema.units import write_count, write_duration
 
@@ -197,7 +197,7 @@ def _take_stock(pool_plan: PoolPlan, workers: Workers) -> _Stock:
         for a in pool_plan.actions
         if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
     ]
-    coming = [unit for unit in staying if unit.state in CAPACITY and unit.state is not State.IDLE]
+    coming = [unit for unit in staying if unit.is_capacity and unit.state is not State.IDLE]
     idle = [unit for unit in staying if unit.state is State.IDLE]
     return _Stock(
         min=0 if pool_plan.on_demand else workers.min,

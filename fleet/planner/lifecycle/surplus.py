@@ -8,11 +8,10 @@ from fleet.model.facts import World
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.order import paid_for, scale_down_order, youngest_first
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.units import CAPACITY, State, Unit
+from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue
 from fleet.schema.units import write_duration
 
-_SERVING = CAPACITY | {State.BUSY}
 _RUNS_TO_GO = 2
 """A worker is drained by one run, and deleted by the next that sees it drained and idle."""
 
@@ -75,7 +74,11 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
     if pool_plan.pool is None or not pool_plan.may_shrink:
         return
     workers = pool_plan.pool.workers
-    fresh = [u for u in pool_plan.staying if u.name not in pool_plan.due and u.state in _SERVING]
+    fresh = [
+        u
+        for u in pool_plan.staying
+        if u.name not in pool_plan.due and (u.is_capacity or u.state is State.BUSY)
+    ]
     free = [u for u in fresh if u.state is not State.BUSY and u.name not in pool_plan.used]
     surplus = len(free)
     if not pool_plan.on_demand:
