@@ -4,7 +4,7 @@ Each edge implements one and raises only errors of fleet.errors; each protocol h
 contract suite in tests/ports/.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,7 @@ from fleet.model.facts import (
     Worker,
     WorkerInputs,
 )
-from fleet.model.history import Sample
+from fleet.model.history import Observed, Sample
 from fleet.model.images import (
     BuildOrder,
     BuildStep,
@@ -478,15 +478,25 @@ class Store(Protocol):
     def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs that carried a plan out to its end, newest first."""
 
-    def record_sample(self, sample: Sample) -> None:
+    def record_sample(self, sample: Sample, observed: Observed | None = None) -> None:
         """Remember what a run observed, in place of what was recorded of the same moment.
 
         Samples older than 35 days go; of those older than two days, the first in each ten
-        minutes stays.
+        minutes stays. Of what was observed as a whole, the first of one moment stays, for as
+        long as it is to be kept or a little longer.
+        """
+
+    def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
+        """Yield the worlds that runs observed from one moment up to another, the oldest first.
+
+        Each is JSON. What is read first may be long past where a computer's clock was wrong.
         """
 
     def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
         """Return what runs observed from one moment up to another, the oldest first."""
+
+    def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
+        """Yield at most so many of the worlds that runs observed in a time, spread evenly."""
 
     def append_log(self, entries: Sequence[LogEntry]) -> Mark:
         """Append entries, all or none, and return the place of the last one.

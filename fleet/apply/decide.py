@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fleet.apply.config import Config, check_file, load_config
@@ -10,7 +11,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, unknown_machine_type
-from fleet.errors import FileUnreadable, WrongUsage
+from fleet.errors import FileUnreadable, StoreFailed, StoreMissing, WrongUsage
 from fleet.explain.changes import (
     Comparison,
     compare,
@@ -30,14 +31,14 @@ from fleet.model.facts import QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.inventory import PoolInventory
-from fleet.ports import Console
+from fleet.ports import Console, Store
 from fleet.queues.recorded import read_world, world_of
 from fleet.reconcile import reconcile
 from fleet.report import words
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document
-from fleet.state.history import RecordedFiles
+from fleet.state.history import EARLIER, MOST_EARLIER, RecordedFiles
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Decision:
     """The file that the world is from; empty: it was observed."""
     unread: str = ""
     """Why that file could not be used, so that nothing is known."""
+    store: Store | None = None
+    """What keeps earlier worlds, where this one was observed."""
 
 
 def load_base(name: str, fleet: str) -> Config | Unknown:
@@ -72,12 +75,13 @@ def decide(args: argparse.Namespace, console: Console, *, needs_world: bool = Tr
 
     Where that file cannot be used and is not needed, everything is unknown.
     """
-    config, unread = load_config(args, console), ""
+    config, unread, store = load_config(args, console), "", None
     try:
         if args.world:
             world = load_world(args, config.fleet, console)
         else:
-            world = look(config, wire(config.fleet, args.file), console)
+            sources = wire(config.fleet, args.file)
+            world, store = look(config, sources, console), sources.store
     except (FileUnreadable, WrongUsage) as error:
         if needs_world or not args.world:
             raise
@@ -85,7 +89,7 @@ def decide(args: argparse.Namespace, console: Console, *, needs_world: bool = Tr
         console.note(f"fleet: error: {unread}")
         world = _unknown_world(config.fleet, unread)
     config = priced(config, world)
-    return Decision(config, world, plan_for(config, world), args.world or "", unread)
+    return Decision(config, world, plan_for(config, world), args.world or "", unread, store)
 
 
 def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
@@ -115,18 +119,30 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
     )
 
 
-def _load_past(name: str, world: World, console: Console) -> list[World]:
+def _load_past(decision: Decision, console: Console) -> list[World]:
     """Return earlier moments of the history that a world is from, oldest first; none if none is.
 
     Where one cannot be read, all are left out with a warning.
     """
+    name, world = decision.recorded, decision.world
     try:
-        earlier = RecordedFiles(console.note).earlier(name, world.time)
-        worlds = [world_of(name, content) for content in earlier]
-    except FileUnreadable as error:
+        if name:
+            earlier = RecordedFiles(console.note).earlier(name, world.time)
+        else:
+            earlier = _recent(decision.store, world)
+        worlds = [world_of(name or "the store", content) for content in earlier]
+    except (FileUnreadable, StoreFailed) as error:
         console.note(f"fleet: warning: earlier moments are left out: {error}")
         return []
     return [each for each in worlds if each.fleet == world.fleet]
+
+
+def _recent(store: Store | None, world: World) -> list[bytes]:
+    """Return some of what the store keeps of the month before a world."""
+    with suppress(StoreMissing):  # a new fleet has no past
+        if store is not None:
+            return [*store.some_moments(world.time - EARLIER, world.time, MOST_EARLIER)]
+    return []
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
@@ -185,8 +201,8 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
         config=find_config_changes(edits),
         renames=renames,
     )
-    has_past = decision.recorded and not decision.unread and edits.has_rules
-    past = _load_past(decision.recorded, world, console) if has_past else []
+    has_past = not decision.unread and edits.has_rules
+    past = _load_past(decision, console) if has_past else []
     reach = find_reach(edits, (*past, world), plan)
     more = {
         "images": find_image_changes(renamed, head, world, plan),

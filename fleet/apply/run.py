@@ -6,7 +6,7 @@ workers; anything else is refused before it is done. A busy worker is never dele
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from fleet.apply.config import Config
@@ -46,7 +46,7 @@ from fleet.explain.history import sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
 from fleet.images.promote import promote, retire
 from fleet.model.facts import Unknown, World
-from fleet.model.history import Sample
+from fleet.model.history import Observed, Sample
 from fleet.model.images import Move
 from fleet.model.log import run_id
 from fleet.model.months import Counted
@@ -140,7 +140,7 @@ class _Run:
         """Observe, plan, execute and record."""
         options, sources, signals = self.options, self.sources, self.options.signals
         self.begin(dead)
-        world = self.observe()
+        seen = world = self.observe()
         run = replace(self, config=priced(self.config, world))
         fleet, note = run.fleet, self.console.note
         with signals.changing():
@@ -155,7 +155,8 @@ class _Run:
         show(plan)
         with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
-            run.record(plan, outcome, world, sample_of(fleet, whole))
+            run.keep(seen, sample_of(fleet, whole))
+            run.record(plan, outcome, world)
         return Applied(plan, outcome, Decision(run.config, world, whole))
 
     def begin(self, dead: str | None) -> None:
@@ -251,9 +252,14 @@ class _Run:
         stacks = (*troubles, *outcome.stacks)
         return outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
 
-    def record(self, plan: Plan, outcome: Outcome, world: World, sample: Sample) -> None:
-        """Write down that this run has ended, what it observed, and what it did."""
-        self.sources.store.record_sample(sample)
+    def keep(self, seen: World, sample: Sample) -> None:
+        """Keep what this run observed: whole for as long as fleet.yaml says, and as a sample."""
+        keep = timedelta(seconds=self.fleet.history.keep or 0)
+        world = seen.model_dump_json() if keep else ""
+        self.sources.store.record_sample(sample, Observed(seen.time, world, keep))
+
+    def record(self, plan: Plan, outcome: Outcome, world: World) -> None:
+        """Write down that this run has ended, and what it did."""
         background = self.options.pace.background
         earlier = background.actions if background else {}
         waited = self.sources.store.waited()

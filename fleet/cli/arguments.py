@@ -1,6 +1,7 @@
 """What the arguments of every command are made of: parsers, options that several have."""
 
 import argparse
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 
@@ -113,6 +114,35 @@ def duration(text: str) -> int:
     if not seconds or seconds > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is no time from 1s to 30d, as 90m, 2h or 1d")
     return seconds
+
+
+def add_span(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose a time of the past; `moment_of` says when it was."""
+    parser.add_argument(
+        "--since", type=_time, metavar="TIME", help="from this time on, as 2h, 7d or 2026-11-21"
+    )
+    parser.add_argument("--until", type=_time, metavar="TIME", help="up to this time")
+
+
+def _time(text: str) -> timedelta | datetime:
+    from fleet.model.values import in_utc
+    from fleet.schema.units import read_duration
+
+    seconds = read_duration(text)
+    if seconds:
+        return timedelta(seconds=seconds)
+    try:
+        moment = datetime.fromisoformat(text)
+        return in_utc(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a duration as 2h or 7d nor a time as 2026-11-21T08:00"
+        ) from None
+
+
+def moment_of(asked: timedelta | datetime | None, now: datetime) -> datetime | None:
+    """Return the moment that an option of `add_span` names; None: it was left out."""
+    return now - asked if isinstance(asked, timedelta) else asked
 
 
 def _reason(text: str) -> str:

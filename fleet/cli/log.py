@@ -4,17 +4,14 @@ import argparse
 import json
 from collections import deque
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 from fleet.apply.config import load_config
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.cli.arguments import Parser, add_file, add_json, add_span, moment_of
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
-from fleet.model.values import in_utc
 from fleet.ports import Console
 from fleet.report.log import breaks_to_text, log_to_text
-from fleet.schema.units import read_duration
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
 
@@ -38,10 +35,7 @@ def arguments(parser: Parser) -> None:
             metavar=option[2:].upper(),
             help=f"only what is {what}; may be repeated",
         )
-    parser.add_argument(
-        "--since", type=_time, metavar="TIME", help="from this time on, as 2h, 7d or 2026-11-21"
-    )
-    parser.add_argument("--until", type=_time, metavar="TIME", help="up to this time")
+    add_span(parser)
     parser.add_argument(
         "--last",
         type=_count,
@@ -67,7 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.verify is not None:
         return _verify(store.log_chain(), args, console)
     now = SystemClock().now()
-    since, until = (_moment(each, now) for each in (args.since, args.until))
+    since, until = moment_of(args.since, now), moment_of(args.until, now)
     found = [
         e for e in store.read_log(since) if _is_asked(e, args) and (not until or e.at < until)
     ]
@@ -131,24 +125,6 @@ def _find_lost(noted: str, chain: Chain) -> Iterator[str]:
         yield f"entry {mark.number} cannot be verified: it is older than {KEPT.days} days"
     elif not found:
         yield f"entry {mark.number} is not the one that was noted ({mark.digest})"
-
-
-def _time(text: str) -> timedelta | datetime:
-    """Return how long ago, or when."""
-    seconds = read_duration(text)
-    if seconds:
-        return timedelta(seconds=seconds)
-    try:
-        moment = datetime.fromisoformat(text)
-        return in_utc(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a duration as 2h or 7d nor a time as 2026-11-21T08:00"
-        ) from None
-
-
-def _moment(asked: timedelta | datetime | None, now: datetime) -> datetime | None:
-    return now - asked if isinstance(asked, timedelta) else asked
 
 
 def _count(text: str) -> int:

@@ -2,17 +2,25 @@
 
 import argparse
 import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 
-from fleet.apply.config import load_config
+from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
+from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
-from fleet.cli.arguments import Parser, add_file
+from fleet.cli.arguments import Parser, add_file, add_span, moment_of
+from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.facts import World, pseudonymise
 from fleet.ports import Console
+from fleet.queues.recorded import world_of
 from fleet.report.json import value_to_json
 from fleet.schema.model import Askers, Fleet
 from fleet.state import history
 from fleet.state.files import LocalFiles
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
 
 
 def arguments(parser: Parser) -> None:
@@ -26,6 +34,13 @@ def arguments(parser: Parser) -> None:
         help="append to the compressed history in FILE instead, as in history.jsonl.zst",
     )
     parser.add_argument(
+        "--kept",
+        action="store_true",
+        help="write what runs of `fleet apply` observed and the store keeps, instead of looking "
+        "now: the latest of the time asked for, or with --append all that is newer than FILE",
+    )
+    add_span(parser)
+    parser.add_argument(
         "--pseudonyms",
         action="store_true",
         help="replace the names of requesters, group members and sandboxes by pseudonyms; "
@@ -35,13 +50,22 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write the world as JSON."""
+    if (args.since or args.until) and not args.kept:
+        raise WrongUsage("--since and --until choose among what is kept; add --kept")
     config = load_config(args, console)
-    world = look(config, wire(config.fleet, args.file), console)
+    worlds = _worlds(config, args, console)
     if args.pseudonyms:
-        world = pseudonymise(world, secrets.token_bytes(32), _named(config.fleet))
+        key, known = secrets.token_bytes(32), _named(config.fleet)
+        worlds = (pseudonymise(world, key, known) for world in worlds)
     if args.append:
-        _append(args.append, world, console)
+        _append(args.append, worlds, console)
         return 0
+    *_, world = deque(worlds, 1) or [None]
+    if world is None:
+        raise FileUnreadable(
+            "the store keeps nothing of that time: `fleet apply` fills it, for as long as "
+            "`history.keep` says"
+        )
     text = value_to_json(world)
     if args.out:
         LocalFiles().write_text(args.out, text)
@@ -57,11 +81,31 @@ def _named(fleet: Fleet) -> set[str]:
     return {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
 
 
-def _append(name: str, world: World, console: Console) -> None:
-    done = history.append(name, world.model_dump_json() + "\n", world.time)
-    if done.torn:
-        console.note(f"fleet: warning: {name}: {history.torn_off(done)}")
+def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Iterator[World]:
+    """Yield what is asked for, the oldest first: what is so now, or what the store keeps."""
+    if not args.kept:
+        yield look(config, wire(config.fleet, args.file), console)
+        return
+    now = SystemClock().now()
+    since = moment_of(args.since, now) or datetime.min.replace(tzinfo=UTC)
+    if args.append and (last := history.last_moment(args.append)):
+        since = max(since, last + timedelta(seconds=1))
+    store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+    for content in store.moments(since, moment_of(args.until, now) or now):
+        yield world_of("the store", content)
+
+
+def _append(name: str, worlds: Iterable[World], console: Console) -> None:
+    added, done, world = 0, None, None
+    for world in worlds:
+        done = history.append(name, world.model_dump_json() + "\n", world.time)
+        added += done.added
+        if done.torn:
+            console.note(f"fleet: warning: {name}: {history.torn_off(done)}")
+    if done is None or world is None:
+        console.note(f"nothing to add to {name}: the store keeps nothing that is newer")
+        return
     console.note(
-        f"added {done.added:,} bytes to {name}, {done.size:,} in all; replay this moment with "
+        f"added {added:,} bytes to {name}, {done.size:,} in all; replay this moment with "
         f"--world {name}@{world.time:%Y-%m-%dT%H:%M:%SZ}"
     )

@@ -3,7 +3,7 @@
 What a run could not read is None, never zero.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pydantic import Field
@@ -34,6 +34,16 @@ class Sample(Value):
     pools: dict[str, Figures] = Field(
         default_factory=dict, description="Pool to its figures; one that did not exist is absent."
     )
+
+
+class Observed(NamedTuple):
+    """All that one run observed, to be kept."""
+
+    at: datetime
+    world: str
+    """As JSON."""
+    keep: timedelta
+    """What is older is dropped; none: nothing is kept."""
 
 
 class LastRun(NamedTuple):

@@ -121,6 +121,16 @@ class State(Section):
     )
 
 
+class History(Section):
+    """What the store keeps of the past."""
+
+    keep: Seconds | None = Field(
+        3_024_000,
+        description="How long what each run observed is kept, for `fleet simulate` and `fleet "
+        "observe --kept`; `null`: nothing is kept.",
+    )
+
+
 class ExchangeRate(Section):
     """The exchange rate of a foreign currency."""
 
@@ -161,6 +171,9 @@ class Fleet(Section):
     )
     state: State = Field(
         default_factory=State.model_construct, description="Where state is stored."
+    )
+    history: History = Field(
+        default_factory=History.model_construct, description="What the store keeps of the past."
     )
     cadence: Seconds = Field(600, description="How often `fleet apply` runs.")
     expire_after: Seconds = Field(

@@ -19,9 +19,9 @@ from fleet.state.processes import later_interrupts
 # `ended` is empty in a run that has not ended. A row of the ledger is one hour of one payer (JSON:
 # currency, pool, scope, team, owner, tags); money is counted in billionths, so that the database
 # adds it up exactly. A sample is what one run observed (JSON: figures of the fleet and of each
-# pool). An entry of the log is JSON without its time; its digest is over both and the one before
-# it. Of tickets, an empty time and a lease of 0 stand for none; two tickets are never ready with
-# one machine.
+# pool), a moment all of it (packed by fleet/state/moments.py). An entry of the log is JSON without
+# its time; its digest is over both and the one before it. Of tickets, an empty time and a lease of
+# 0 stand for none; two tickets are never ready with one machine.
 METADATA = sa.MetaData()
 ABOUT = sa.Table(
     "fleet_about",
@@ -53,6 +53,13 @@ SAMPLES = sa.Table(
     METADATA,
     sa.Column("at", sa.Text, primary_key=True),
     sa.Column("sample", sa.Text, nullable=False),
+)
+MOMENTS = sa.Table(
+    "fleet_moments",
+    METADATA,
+    sa.Column("at", sa.Text, primary_key=True),
+    sa.Column("first", sa.Text, nullable=False, index=True),
+    sa.Column("world", sa.Text, nullable=False),
 )
 LOG = sa.Table(
     "fleet_log",
@@ -541,6 +548,7 @@ _TABLES = {
     "stacks": STACKS,
     "runs": RUNS,
     "samples": SAMPLES,
+    "moments": MOMENTS,
     "log": LOG,
     "months": MONTHS,
     "ledger": LEDGER,

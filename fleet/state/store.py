@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
-from fleet.model.history import Sample
+from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
 from fleet.model.months import Tally
@@ -53,7 +53,9 @@ from fleet.state.database import (
     write_rows,
 )
 from fleet.state.files import make_private
+from fleet.state.history import spread
 from fleet.state.log import append_entries, read_chain, read_entries
+from fleet.state.moments import list_chains, unpack_chain, unpack_first, write_moment
 from fleet.state.months import add_tallies, read_tallies, read_waiting, write_waiting
 from fleet.state.notices import read_notified, write_notified
 from fleet.state.orders import drop_orders, read_console, read_orders, write_order
@@ -625,15 +627,42 @@ class DatabaseStore(Database):
                     in_utc(datetime.fromisoformat(moment))
         return found
 
-    def record_sample(self, sample: Sample) -> None:
+    def record_sample(self, sample: Sample, observed: Observed | None = None) -> None:
         """Remember what a run observed, in place of what was recorded of the same moment."""
         with self._checked() as connection:
             write_sample(connection, sample)
+            if observed:
+                write_moment(connection, observed)
+
+    def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
+        """Yield the worlds that runs observed from one moment up to another, the oldest first."""
+        with self._checked() as connection:
+            chains = list_chains(connection, since, until)
+        last = None
+        for first in chains:
+            with self._checked() as connection:
+                chain = unpack_chain(connection, first)
+            for at, world in chain.items():
+                if since <= at <= until and (last is None or at > last):
+                    last = at
+                    yield world
 
     def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
         """Return what runs observed from one moment up to another, the oldest first."""
         with self._checked() as connection:
             return read_samples(connection, since, until)
+
+    def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
+        """Yield at most so many of the worlds that runs observed in a time, spread evenly."""
+        with self._checked() as connection:
+            chains = [
+                first
+                for first in list_chains(connection, since, until)
+                if since <= datetime.fromisoformat(first) <= until
+            ]
+            for first in spread(chains, most):
+                if world := unpack_first(connection, first):
+                    yield world
 
     def append_log(self, entries: Sequence[LogEntry]) -> Mark:
         """Append entries, all or none, and return the place of the last one."""

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
 from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
-from fleet.model.history import Sample
+from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
 from fleet.model.months import Tally
@@ -29,6 +29,7 @@ class Shelf:
     entries: list[tuple[str, Entry]] = field(default_factory=list)
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
     samples: dict[datetime, Sample] = field(default_factory=dict)
+    moments: dict[datetime, bytes] = field(default_factory=dict)
     log: list[tuple[LogEntry, Link]] = field(default_factory=list)
     log_anchor: Mark = field(default_factory=Mark)
     tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)
@@ -131,8 +132,14 @@ class FakeStore:
         ended = [run for run in self._shelf.runs if run["ended"] and run["plan"]]
         return tuple(reversed(ended[-count:]))
 
-    def record_sample(self, sample: Sample) -> None:
-        """Remember a sample, and thin out what is long past."""
+    def record_sample(self, sample: Sample, observed: Observed | None = None) -> None:
+        """Remember a sample and what was observed, and thin out what is long past."""
+        if observed:
+            moments = self._shelf.moments
+            if observed.keep:
+                moments.setdefault(observed.at, observed.world.encode())
+            oldest = observed.at - observed.keep
+            self._shelf.moments = {at: each for at, each in moments.items() if at > oldest}
         past = self._shelf.samples
         past[sample.at] = sample
         first: dict[str, datetime] = {}
@@ -149,6 +156,16 @@ class FakeStore:
         """Return the samples of a time, the oldest first."""
         kept = sorted(self._shelf.samples.items())
         return tuple(each for at, each in kept if since <= at <= until)
+
+    def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
+        """Yield the worlds of a time, the oldest first."""
+        kept = sorted(self._shelf.moments.items())
+        yield from (world for at, world in kept if since <= at <= until)
+
+    def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
+        """Yield some of them, the first of each 64."""
+        found = [*self.moments(since, until)]
+        yield from found[:: -(-len(found) // most) or 1]
 
     def append_log(self, entries: Sequence[LogEntry]) -> Mark:
         """Append entries to the chain."""

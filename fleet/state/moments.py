@@ -1,0 +1,107 @@
+"""What each run observed, whole: a chain of worlds in the store, each packed by the one before it.
+
+The first of a chain is packed by itself; every later one with the world before it as zstd's
+dictionary, which takes a twentieth. What is read of a chain is unpacked from its first on.
+"""
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from fleet.errors import StoreFailed
+from fleet.model.history import Observed
+from fleet.state.database import MOMENTS, rows_of
+
+_LEVEL = 9
+_LONGEST = 64
+"""More moments in a chain save little, and each takes its time to unpack."""
+_DAY = timedelta(days=1)
+"""How long a chain goes on at most, so that all of it expires."""
+_first, _at = MOMENTS.c.first, MOMENTS.c.at
+
+
+def write_moment(connection: sa.Connection, observed: Observed) -> None:
+    """Keep a world, and drop the chains of which every moment is older than its fleet keeps.
+
+    A store that an older fleet made gets its table here. Of one moment the first world stays.
+    """
+    MOMENTS.create(connection, checkfirst=True)
+    at = observed.at.isoformat()
+    if observed.keep and not connection.execute(sa.select(_at).where(_at == at)).first():
+        packed, first = _pack_after(connection, observed, at)
+        row = {"at": at, "first": first, "world": base64.b85encode(packed).decode()}
+        connection.execute(sa.insert(MOMENTS), [row])
+    chains = sa.select(_first).group_by(_first)
+    expired = chains.having(sa.func.max(_at) <= (observed.at - observed.keep).isoformat())
+    connection.execute(sa.delete(MOMENTS).where(_first.in_(expired)))
+
+
+def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
+    """Return the chains that have moments in a time, the oldest first; an older store has none."""
+    if not sa.inspect(connection).has_table(MOMENTS.name):
+        return ()
+    query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
+    return tuple(connection.execute(query.distinct().order_by(_first)).scalars())
+
+
+def unpack_first(connection: sa.Connection, first: str) -> bytes:
+    """Return the first world of a chain as JSON; nothing where the chain is gone by now."""
+    row = connection.execute(sa.select(MOMENTS).where(_at == first)).mappings().first()
+    return _unpack(row, b"") if row else b""
+
+
+def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]:
+    """Return the worlds of a chain by their moment, the oldest first, as JSON."""
+    query = sa.select(MOMENTS).where(_first == first).order_by(_at)
+    found, world = {}, b""
+    for row in connection.execute(query).mappings():
+        world = _unpack(row, world)
+        with rows_of(MOMENTS):
+            found[datetime.fromisoformat(row["at"])] = world
+    return found
+
+
+def _pack_after(connection: sa.Connection, observed: Observed, at: str) -> tuple[bytes, str]:
+    """Return a packed world and the first moment of its chain: its own where it begins one."""
+    world = observed.world.encode()
+    last = connection.execute(sa.select(_at, _first).order_by(_at.desc()).limit(1)).first()
+    begun = (observed.at - _DAY).isoformat()
+    if last and last.at < at and last.first > begun:
+        chain = unpack_chain(connection, last.first)
+        if len(chain) < _LONGEST:
+            return _pack(world, [*chain.values()][-1]), last.first
+    return _pack(world, b""), at
+
+
+def _pack(world: bytes, before: bytes) -> bytes:
+    import zstandard
+
+    window = max(20, min(27, (len(world) + len(before)).bit_length()))
+    parameters = zstandard.ZstdCompressionParameters.from_level(_LEVEL, window_log=window)
+    return zstandard.ZstdCompressor(
+        dict_data=_dictionary(before), compression_params=parameters
+    ).compress(world)
+
+
+def _unpack(row: Mapping[Any, Any], before: bytes) -> bytes:
+    import zstandard
+
+    try:
+        packed = base64.b85decode(row["world"])
+        unpacker = zstandard.ZstdDecompressor(dict_data=_dictionary(before))
+        return unpacker.decompress(packed)
+    except (ValueError, zstandard.ZstdError) as error:
+        raise StoreFailed(
+            f"table {MOMENTS.name} of the store has an unreadable world, of {row['at']}: {error}; "
+            f"restore a backup, or delete the rows whose `first` is {row['first']}"
+        ) from error
+
+
+def _dictionary(before: bytes) -> Any:  # noqa: ANN401 - zstandard's type, which loads slowly
+    import zstandard
+
+    kind = zstandard.DICT_TYPE_RAWCONTENT
+    return zstandard.ZstdCompressionDict(before, dict_type=kind) if before else None

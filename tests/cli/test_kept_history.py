@@ -1,0 +1,92 @@
+"""What runs of `fleet apply` observed is kept by default, and can be had back as it was."""
+
+import json
+from datetime import timedelta
+
+from fleet.model.facts import World
+from fleet.model.history import Figures, Observed, Sample
+from fleet.queues.recorded import world_of
+from fleet.state import history
+from tests.builders import NOW
+from tests.cli.test_history import a_store
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
+
+NOTHING = Figures(0, 0, 0, 0, 0, 0)
+
+
+def observed(run_fleet: RunFleet, *options: str) -> dict[str, object]:
+    found = run_fleet("observe", "--kept", *options)
+    assert found.returncode == 0, found.stderr
+    world: dict[str, object] = json.loads(found.stdout)
+    return world
+
+
+def test_each_run_is_planned_again_from_what_is_kept(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.write(fleet_yaml(desk="boot: 1h"))
+    trial.wait_for("1", big=["2"])
+    trial.apply()
+    (trial.folder / "kept.json").write_text(json.dumps(observed(run_fleet)))
+
+    planned = json.loads(run_fleet("plan", "--json", "--world", "kept.json").stdout)
+
+    [run] = a_store(trial).last_runs(1)
+    assert planned["actions"]
+    assert planned["digests"]["plan"] == run["plan"]
+
+
+def test_the_latest_of_the_time_asked_for_is_written(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.apply()
+    first = observed(run_fleet)
+    trial.apply()
+
+    assert observed(run_fleet)["time"] != first["time"]
+    assert observed(run_fleet, "--until", str(first["time"])) == first
+
+
+def test_a_history_is_carried_on_with_what_is_newer(trial: Trial, run_fleet: RunFleet) -> None:
+    store, day = a_store(trial), timedelta(days=1)
+    for nth in range(3):
+        world = World(fleet="trial", time=NOW + nth * day)
+        seen = Observed(world.time, world.model_dump_json(), 100 * day)
+        store.record_sample(Sample(at=world.time, fleet=NOTHING), seen)
+        assert run_fleet("observe", "--kept", "--append", "h.zst").returncode == 0
+
+    again = run_fleet("observe", "--kept", "--append", "h.zst")
+
+    name = str(trial.folder / "h.zst")
+    assert again.returncode == 0
+    assert history.last_moment(name) == NOW + 2 * day
+    assert [world_of(name, each).time for each in history.read_earlier(name, NOW + 9 * day)] == [
+        NOW,
+        NOW + day,
+        NOW + 2 * day,
+    ]
+
+
+def test_names_are_replaced_by_pseudonyms_where_asked(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    path = trial.folder / "world.json"
+    path.write_text(path.read_text().replace('"id": "1"', '"id": "1", "requester": "ada"'))
+    trial.apply()
+
+    assert "ada" in json.dumps(observed(run_fleet))
+    assert "ada" not in json.dumps(observed(run_fleet, "--pseudonyms"))
+
+
+def test_where_nothing_is_kept_nothing_is_written(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.write(fleet_yaml().replace("fleet: trial", "fleet: trial\nhistory: {keep: null}"))
+    trial.apply()
+
+    found = run_fleet("observe", "--kept", "--out", "kept.json")
+
+    assert found.returncode == 1
+    assert "history.keep" in found.stderr
+    assert not (trial.folder / "kept.json").exists()
+
+
+def test_a_time_is_asked_for_of_what_is_kept_only(run_fleet: RunFleet) -> None:
+    found = run_fleet("observe", "--since", "2h")
+
+    assert found.returncode == 2
+    assert "--kept" in found.stderr

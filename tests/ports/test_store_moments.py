@@ -1,0 +1,149 @@
+"""What every Store promises of the worlds that runs observed: kept whole, in order, for a time."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.errors import StoreFailed
+from fleet.model.history import Observed
+from fleet.ports import Store
+from fleet.state.store import DatabaseStore
+from tests.builders import NOW
+from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
+from tests.ports.test_store_history import a_sample
+
+__all__ = ["opener", "postgres_store", "postgres_url", "store"]
+
+DAY = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
+
+
+def keep(
+    store: Store, *minutes: float, days: float = 35, worlds: Sequence[str] | None = None
+) -> None:
+    for nth, each in enumerate(minutes):
+        world = worlds[nth] if worlds else f'{{"world": {each}}}'
+        observed = Observed(NOW + each * MINUTE, world, days * DAY)
+        store.record_sample(a_sample(minutes=-each), observed)
+
+
+def kept(store: Store, since: float = -1e6, until: float = 1e6) -> list[bytes]:
+    return list(store.moments(NOW + since * MINUTE, NOW + until * MINUTE))
+
+
+def worlds_of(*minutes: float) -> list[bytes]:
+    return [f'{{"world": {each}}}'.encode() for each in minutes]
+
+
+def test_a_new_store_has_kept_nothing(store: Store) -> None:
+    assert kept(store) == []
+
+
+def test_what_runs_observed_is_read_back_whole_and_in_order(store: Store, opener: Opener) -> None:
+    keep(store, *range(150))
+
+    assert kept(opener("debian")) == worlds_of(*range(150))
+    assert kept(store, since=60, until=70) == worlds_of(*range(60, 71))
+
+
+def test_the_first_world_of_one_moment_stays(store: Store) -> None:
+    keep(store, 0, 0, worlds=["first", "second"])
+
+    assert kept(store) == [b"first"]
+
+
+def test_what_is_older_than_is_kept_goes(store: Store) -> None:
+    keep(store, *range(0, 1000, 10), days=1)
+    keep(store, 10_000, days=1)
+
+    assert kept(store) == worlds_of(10_000)
+
+
+def test_who_keeps_nothing_drops_what_was_kept(store: Store) -> None:
+    keep(store, 0, 10)
+    keep(store, 20, days=0)
+
+    assert kept(store) == []
+
+
+def test_a_clock_that_went_back_loses_nothing(store: Store) -> None:
+    keep(store, 0, 10, 500, 20, 30, 510)
+
+    assert {*kept(store)} >= {*worlds_of(0, 10, 500, 510)}
+    keep(store, 520)
+    assert kept(store)[-1:] == worlds_of(520)
+
+
+@given(worlds=st.lists(st.text(max_size=300), max_size=80))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_read_back_as_it_was(
+    worlds: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("store") / "store.db"
+    store = DatabaseStore(f"sqlite:///{path}", "debian")
+    store.init()
+
+    keep(store, *range(len(worlds)), worlds=worlds)
+
+    assert kept(store) == [each.encode() for each in worlds]
+
+
+def a_store(folder: Path) -> DatabaseStore:
+    store = DatabaseStore(f"sqlite:///{folder}/store.db", "debian")
+    store.init()
+    return store
+
+
+def test_each_after_the_first_takes_little(tmp_path: Path) -> None:
+    store, names = a_store(tmp_path), [f"package-{n * 7919 % 10_007}" for n in range(400)]
+    worlds = [" ".join(names[nth : nth + 300]) for nth in range(60)]
+
+    keep(store, *range(60), worlds=worlds)
+
+    first, *later = (len(str(row["world"])) for row in store.dump()["moments"])
+    assert sum(later) / len(later) < first / 10
+
+
+def test_what_was_kept_is_carried_whole(tmp_path: Path) -> None:
+    keep(store := a_store(tmp_path), 0, 10)
+    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+
+    copy.fill(store.dump())
+
+    assert kept(copy) == worlds_of(0, 10)
+
+
+def test_an_older_store_has_kept_nothing_until_the_next_run(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    with store.begin() as connection:
+        connection.execute(sa.text("drop table fleet_moments"))
+    assert kept(store) == []
+
+    keep(store, 0)
+
+    assert kept(store) == worlds_of(0)
+
+
+@pytest.mark.parametrize("text", ["", "!", "é", "Xk~0{Zy"])
+def test_a_damaged_moment_is_named(tmp_path: Path, text: str) -> None:
+    keep(store := a_store(tmp_path), 0, 10)
+    with store.begin() as connection:
+        connection.execute(sa.text("update fleet_moments set world = :text"), {"text": text})
+
+    with pytest.raises(StoreFailed, match="fleet_moments"):
+        kept(store)
+
+
+def test_some_of_a_long_time_are_spread_evenly(store: Store) -> None:
+    keep(store, *range(320))
+
+    found = [*store.some_moments(NOW + MINUTE, NOW + 300 * MINUTE, 2)]
+
+    early, late = (json.loads(each)["world"] for each in found)
+    assert 1 <= early < 150 <= late <= 300
