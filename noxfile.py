@@ -27,7 +27,10 @@ NO_TESTS_COLLECTED = 5
 _ROOM = 4_000_000_000
 """Bytes of memory that a whole run writes at most, with what failing tests leave."""
 ABSENT = 3
-RUN = ("--group", "build", "--extra", "postgres", "--extra", "policies")
+RUN = (
+    *("--group", "build", "--extra", "hcloud", "--extra", "s3"),
+    *("--extra", "postgres", "--extra", "policies"),
+)
 COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
@@ -270,7 +273,7 @@ def lock(session: nox.Session) -> None:
     for name, extra in (
         ("run", RUN),
         ("images", (*RUN, "--extra", "images", "--constraint", "requirements/run.lock")),
-        ("dev", ("--group", "dev", "--constraint", "requirements/run.lock")),
+        ("dev", ("--group", "dev", "--all-extras", "--constraint", "requirements/run.lock")),
     ):
         session.run(
             *("uv", "pip", "compile", *shared, *extra, "--no-emit-index-url"),

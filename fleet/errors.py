@@ -1,6 +1,7 @@
 """Exceptions, one for each decision that a caller can take."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 
@@ -138,3 +139,19 @@ class PublicationRefused(FleetError):
 
 class TicketRefused(FleetError):
     """A ticket is not opened, unknown, or belongs to another client."""
+
+
+def add_extra(extra: str) -> str:
+    """Return what to do where a library is missing that an extra of fleet brings."""
+    return f"run `pipx runpip fleet-reconciler install 'fleet-reconciler[{extra}]'`"
+
+
+@contextmanager
+def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
+    """Say of a library that is not installed what needs it, and how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise failed(
+            f"{what} needs {error.name}, which is not installed: {add_extra(extra)}"
+        ) from error

@@ -18,8 +18,7 @@ from fleet.apply.observe import base_ref, stack_ref
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.engines.embedded import Records, StackRows
-from fleet.engines.projects import load_project, stacks_folder
-from fleet.engines.pulumi_automation import project_name
+from fleet.engines.projects import load_project, project_name, stacks_folder
 from fleet.engines.pulumi_backends import Objects, open_objects, place_of
 from fleet.engines.pulumi_state import Lock, drop_locks, find_checkpoint, find_locks, stack_key
 from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreFailed, StoreMissing, WrongUsage

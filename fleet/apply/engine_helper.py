@@ -33,9 +33,9 @@ def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
 def run(descriptor: int) -> None:
     """Do what is asked for through a pipe, and end."""
     # The apply that started it still observes: load now what takes long.
-    for module in ("fleet.engines.pulumi_automation", "fleet.engines.pulumi"):
-        importlib.import_module(module)
-    with suppress(EngineAbsent):
+    with suppress(EngineAbsent, ModuleNotFoundError):  # asked, `engines_for` says what is missing
+        for module in ("fleet.engines.pulumi_automation", "fleet.engines.pulumi"):
+            importlib.import_module(module)
         known_cli()
     serve(descriptor, engines_for)
     os._exit(0)  # nothing is left to write; the apply waits for this process to end

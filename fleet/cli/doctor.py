@@ -4,9 +4,10 @@ import argparse
 import os
 import platform
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from fleet.apply.config import Config, load_config
@@ -16,10 +17,11 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.clouds.kinds import clouds_of
-from fleet.errors import SecretMissing
+from fleet.engines.projects import extra_of
+from fleet.errors import SecretMissing, add_extra
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
 from fleet.explain.request import Case
-from fleet.model.doctor import Finding
+from fleet.model.doctor import Finding, wrong
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.queues.gitlab import Gitlab
@@ -69,7 +71,7 @@ def _asked(config: Config, file: str) -> Asked:
             for name, queue in fleet.queues.items()
             if isinstance(queue, DebusineQueue)
         },
-        further={"fleet": _versions}
+        further={"fleet": partial(_installed, fleet)}
         | dict(_databases(fleet, secrets))
         | dict(_tools(fleet))
         | {"GitLab, variables": partial(_gitlab, fleet, Path(file).resolve().parent)},
@@ -86,9 +88,42 @@ def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | No
         return None
 
 
-def _versions() -> Sequence[Finding]:
+EXTRAS = {
+    "aws": "pulumi_aws",
+    "hcloud": "pulumi_hcloud",
+    "images": "ansible_runner",
+    "policies": "pytest",
+    "postgres": "psycopg",
+    "pulumi": "pulumi",
+    "s3": "boto3",
+    "solver": "highspy",
+}
+"""Extra of fleet to a module that it brings."""
+
+
+def _installed(fleet: Fleet) -> Sequence[Finding]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
-    return (Finding(about="fleet, version", result="ok", said=said),)
+    found = Finding(about="fleet, version", result="ok", said=said)
+    return (found, _judge_extras(fleet, {name for name, of in EXTRAS.items() if find_spec(of)}))
+
+
+def _judge_extras(fleet: Fleet, installed: Collection[str]) -> Finding:
+    """Return which extras of fleet are installed; without those of its providers it is wrong."""
+    about = "fleet, extras"
+    wanted = {extra_of(each.kind) for each in fleet.providers.values()}
+    if missing := sorted(wanted.difference(installed)):
+        return wrong(
+            about,
+            f"not installed, and needed to change machines: {', '.join(missing)}",
+            add_extra(",".join(missing)),
+        )
+    if "solver" not in installed:
+        said = "the solver is not installed: plans are made first come, first served"
+        return Finding(about=about, result="notice", said=said, fix=add_extra("solver"))
+    absent = sorted(EXTRAS.keys() - installed)
+    said = f"installed: {', '.join(sorted(installed))}"
+    said += f"; not installed, and not needed: {', '.join(absent)}" if absent else ""
+    return Finding(about=about, result="ok", said=said)
 
 
 _Look = tuple[str, Callable[[], Sequence[Finding]]]

@@ -2,8 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
@@ -17,7 +16,8 @@ from fleet.apply.timer import SystemClock, WakeableTimer
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_file
 from fleet.engines.projects import evaluate
-from fleet.errors import FleetError, WrongUsage
+from fleet.errors import EngineAbsent, FleetError, WrongUsage
+from fleet.planner.programme import can_solve
 from fleet.ports import Console
 from fleet.schema.model import Fleet
 from fleet.state.places import find_places
@@ -154,9 +154,11 @@ def bounds_here() -> Bounds:
 
 def load_ahead(fleet: Fleet) -> None:
     """Load what the first new machine needs, which takes longer than creating it."""
-    import_module("highspy")
-    if any(provider.engine == "embedded" for provider in fleet.providers.values()):
-        evaluate(lambda: None, project="none", stack="none")
+    can_solve()
+    # Without its extra the first change says so.
+    with suppress(EngineAbsent):
+        if any(provider.engine == "embedded" for provider in fleet.providers.values()):
+            evaluate(lambda: None, project="none", stack="none")
 
 
 @contextmanager

@@ -16,10 +16,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from pydantic import ValidationError
 
 import fleet
-from fleet.errors import EngineAbsent, EngineMismatch, FleetError, PlanRefused, StackFailed
+from fleet.errors import (
+    EngineAbsent,
+    EngineMismatch,
+    FleetError,
+    PlanRefused,
+    StackFailed,
+    needing,
+)
 from fleet.model.facts import Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import Change, Engine, Provider, StackRef
@@ -189,6 +197,17 @@ def load_project(name: str) -> Project:
     return Project(name, folder, record.recorded, getattr(record, "PARTS", {}))
 
 
+def extra_of(kind: str) -> str:
+    """Return the extra of fleet that brings what the stacks of a kind of provider need."""
+    return kind if kind in ("aws", "hcloud") else "pulumi"
+
+
+def project_name(project: Project) -> str:
+    """Return the name that Pulumi knows the project by."""
+    settings = yaml.safe_load((project.folder / "Pulumi.yaml").read_text(encoding="utf-8"))
+    return str(settings["name"])
+
+
 @cache
 def _load(path: Path) -> ModuleType:
     """Load a module by its path; EngineAbsent where it needs what is not installed."""
@@ -197,13 +216,8 @@ def _load(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise FleetError(f"{path} cannot be loaded")
     module = importlib.util.module_from_spec(spec)
-    try:
+    with needing(extra_of(project), f"stacks/{project}", EngineAbsent):
         spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        raise EngineAbsent(
-            f"stacks/{project} needs {error.name}, which is not installed: "
-            f"install fleet with its extra `{project}`"
-        ) from error
     return module
 
 
@@ -224,7 +238,12 @@ class Resource(Value):
 
 
 def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[Resource, ...]:
-    """Return the resources a program declares, sorted; raises PlanRefused on wrong inputs."""
+    """Return the resources a program declares, sorted; raises PlanRefused on wrong inputs.
+
+    EngineAbsent where Pulumi's SDK is not installed.
+    """
+    with needing(extra_of(project), f"stacks/{project}", EngineAbsent):
+        import pulumi  # noqa: F401 - the thread below needs it
     monitor = _Monitor(project, stack)
     problem: list[Exception] = []
 

@@ -24,8 +24,9 @@ from fleet.engines.projects import (
     evaluate,
     load_project,
     previewed,
+    project_name,
 )
-from fleet.engines.pulumi_automation import Cli, Events, Gate, Home, Session, project_name
+from fleet.engines.pulumi_automation import Cli, Events, Gate, Home, Session
 from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_state import (
     ROOT,

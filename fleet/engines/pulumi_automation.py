@@ -33,7 +33,7 @@ from pulumi.runtime.proto import language_pb2
 from semver import VersionInfo
 
 from fleet.engines.parallel import running
-from fleet.engines.projects import Account, Project, load_project
+from fleet.engines.projects import Account, load_project, project_name
 from fleet.engines.pulumi_backends import (
     VERSION,
     cache_folder,
@@ -417,12 +417,6 @@ def _without_notes(backend: str) -> str:
     if file_root(backend) is None:
         return backend
     return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
-
-
-def project_name(project: Project) -> str:
-    """Return the name that Pulumi knows the project by."""
-    settings = yaml.safe_load((project.folder / "Pulumi.yaml").read_text(encoding="utf-8"))
-    return str(settings["name"])
 
 
 class Home:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from fleet.errors import EngineAbsent, StoreFailed
+from fleet.errors import EngineAbsent, StoreFailed, needing
 from fleet.state.files import replace_file
 from fleet.state.s3 import S3Prefix
 
@@ -321,13 +321,8 @@ class PostgresObjects:
 
     @contextmanager
     def _connected(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
-        try:
+        with needing("postgres", self.place, StoreFailed):
             import psycopg
-        except ModuleNotFoundError as error:
-            raise StoreFailed(
-                f"{self.place} needs {error.name}, which is not installed: "
-                "install fleet with its extra `postgres`"
-            ) from error
         try:
             with psycopg.connect(self._dsn(), autocommit=True) as connection:
                 yield connection

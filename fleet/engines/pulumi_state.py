@@ -36,11 +36,11 @@ _FAILED = "initErrors"
 
 
 def _unzstd(raw: bytes) -> bytes:
-    import zstandard
+    from fleet.state.zstd import zstd
 
     try:
-        return zstandard.ZstdDecompressor().stream_reader(raw).read()
-    except zstandard.ZstdError as error:
+        return zstd.decompress(raw)
+    except zstd.ZstdError as error:
         raise OSError(str(error)) from error
 
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 import fleet
-from fleet.errors import FleetError
+from fleet.errors import FleetError, add_extra
 from fleet.images.programs import PROXIES
 from fleet.state.processes import kill_marked
 
@@ -152,8 +152,8 @@ def why_not() -> str:
     if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_path()):
         return ""
     return (
-        "baking an image needs ansible-runner and ansible-core: install fleet with its extra "
-        "`images`, as in pip install 'fleet-reconciler[images]'"
+        "baking an image needs ansible-runner and ansible-core, which are not installed: "
+        f"{add_extra('images')}"
     )
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from pydantic import Field
 
-from fleet.errors import SourceUnreachable
+from fleet.errors import SourceUnreachable, needing
 from fleet.model.plan import Plan
 from fleet.model.tickets import Ticket, TicketState, close, read_sandbox
 from fleet.model.values import Moment, Value
@@ -323,14 +323,9 @@ def _engine(text: str) -> sa.Engine:
         # Nothing is set at the start or for the session: a pooler may stand between.
         about = {"connect_timeout": 10, "prepare_threshold": None}
         url = url.set(drivername="postgresql+psycopg")
-        try:
+        with needing("postgres", "Resalloc's database", SourceUnreachable):
             engine = sa.create_engine(url, poolclass=pool, connect_args=about)
             return engine.execution_options(postgresql_readonly=True)
-        except ModuleNotFoundError as error:
-            raise SourceUnreachable(
-                f"Resalloc's database needs {error.name}, which is not installed: install fleet "
-                "with its extra `postgres`"
-            ) from error
     if url.get_backend_name() == "sqlite" and url.database:
         file = f"file:{quote(str(Path(url.database).absolute()))}"
         options = {"mode": "ro", "uri": "true"}

@@ -44,7 +44,7 @@ from fleet.planner.formulation import (
     Stop,
     components,
 )
-from fleet.planner.programme import NODES, NODES_FROM, Bounds, Relaxed, Solution, Sum
+from fleet.planner.programme import NODES, NODES_FROM, Bounds, Relaxed, Solution, Sum, can_solve
 
 _WAYS = 3
 """How many places each block may use that the answer in parts does not, of either kind."""
@@ -205,6 +205,8 @@ class Proof:
     """The search for something cheaper was ended by its limit of nodes."""
     rounded: bool = False
     """In a large component whole requests were only looked for near an answer in parts."""
+    unsolved: bool = False
+    """No solver is installed: who comes first was served where it costs least."""
     longer: Longer = ()
     """Ranks, and how many requests of each may wait although they could be served."""
 
@@ -216,7 +218,8 @@ class Proof:
             self.relaxed + other.relaxed,
             self.unfinished or other.unfinished,
             self.rounded or other.rounded,
-            self.longer + other.longer,
+            self.unsolved or other.unsolved,
+            longer=self.longer + other.longer,
         )
 
 
@@ -242,11 +245,15 @@ def allocate(
     rows: Sequence[Row],
     *,
     exact: int = EXACT,
+    solve: bool | None = None,
 ) -> Allocation:
     """Return who is served where; a group's places that are not in `places` are closed.
 
     Components of more than `exact` pairs of group and place are solved near an answer in parts.
+    Without a solver (`solve`; None: as is installed) each request, in the order of ranks, is
+    served where it costs least at that moment, and nothing is proven of the cost.
     """
+    solve = can_solve() if solve is None else solve
     allocation = Allocation()
     open_groups = []
     for group in sorted(groups, key=lambda group: (group.rank, group.id)):
@@ -255,7 +262,10 @@ def allocate(
         else:
             allocation.unserved |= dict.fromkeys([r.key for r in group.requests], ())
     for component in components(open_groups, places, rows):
-        _solve(component, allocation, exact)
+        if solve:
+            _solve(component, allocation, exact)
+        else:
+            _serve_in_order(component, allocation, exact)
     for requests in allocation.served.values():
         requests.sort()
     return allocation
@@ -275,6 +285,14 @@ def _solve(component: Component, allocation: Allocation, exact: int) -> None:
         proof = _prove(model, solution, answer.cost())
     _write(model, answer, allocation)
     allocation.proof += proof
+
+
+def _serve_in_order(component: Component, allocation: Allocation, exact: int) -> None:
+    """Serve one request after the other, each where it costs least."""
+    model = Model(component, by_rank=True, exact=exact)
+    answer = Answer(model, ())
+    _write(model, answer, allocation)
+    allocation.proof += Proof(answer.cost(), unsolved=True)
 
 
 def _in_turn(model: Model) -> Solution | None:

@@ -12,6 +12,7 @@ from functools import cache, partial
 from itertools import pairwise
 from statistics import median
 
+from fleet.errors import add_extra
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import Unknown, World
@@ -285,6 +286,7 @@ def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
 
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
+_UNSOLVED = "first come, first served, at the lowest price: the solver is not installed"
 _NEAR = "the problem is too large for an exact search"
 
 
@@ -545,7 +547,9 @@ def _optimum(decided: Decided) -> Optimum | None:
     because = ""
     if gap > 0:
         because = (
-            f"the search stopped after {NODES} nodes"
+            f"{_UNSOLVED}; {add_extra('solver')}"
+            if proof.unsolved
+            else f"the search stopped after {NODES} nodes"
             if proof.unfinished
             else _NEAR
             if proof.rounded

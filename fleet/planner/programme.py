@@ -6,8 +6,8 @@ equal answers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import floor
+from functools import cache, cached_property
+from math import floor, inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ Sum = tuple[Sequence[int], int]
 """Columns, and what they have to sum to."""
 Bounds = dict[int, tuple[float, float]]
 """Column to the least and the most that it may be."""
+
+
+@cache
+def can_solve() -> bool:
+    """Return whether the solver is installed: it is an extra of fleet."""
+    try:
+        import highspy  # noqa: F401 - asked for only
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -112,8 +122,8 @@ class Programme:
         self.index += columns
         self.factors += factors
         self.ends.append(len(self.index))
-        self.lowers_of_rows.append(-self._infinity if least is None else least)
-        self.uppers_of_rows.append(self._infinity if most is None else most)
+        self.lowers_of_rows.append(-inf if least is None else least)
+        self.uppers_of_rows.append(inf if most is None else most)
         return len(self.ends) - 1
 
     def solve(self, sums: Sequence[Sum] = ()) -> Solution | None:
@@ -224,7 +234,7 @@ class Programme:
             solver.changeColsCost(len(part), columns, -ones)
             found.append(floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE))
             solver.changeColsCost(len(part), columns, 0 * ones)
-            solver.addRow(found[-1] - _SLACK, self._infinity, len(part), columns, ones)
+            solver.addRow(found[-1] - _SLACK, inf, len(part), columns, ones)
         return found
 
     def most_of_rows(self, sizes: Sequence[Mapping[int, int]]) -> dict[int, int]:
@@ -267,7 +277,7 @@ class Programme:
     def _hold(self, solver: "highspy.Highs", costs: Any, most: float) -> None:  # noqa: ANN401 - see above
         """Let no answer cost more than this any longer."""
         columns = self._numpy.flatnonzero(costs).astype("int32")
-        solver.addRow(-self._infinity, most, len(columns), columns, costs[columns])
+        solver.addRow(-inf, most, len(columns), columns, costs[columns])
 
     def _run_whole(self, solver: "highspy.Highs") -> float | None:
         whole = self._numpy.array(self.whole, dtype="uint8")
@@ -282,12 +292,6 @@ class Programme:
         import numpy as np
 
         return np
-
-    @cached_property
-    def _infinity(self) -> float:
-        import highspy
-
-        return float(highspy.kHighsInf)
 
     @property
     def _all_columns(self) -> Any:  # noqa: ANN401 - an array of numpy

@@ -225,6 +225,8 @@ def new_machines(plan: Plan) -> Iterator[str]:
     cost = f"New machines: about {rate(optimum.cost)} {plan.currency} until idle time-out"
     if optimum.is_optimal:
         yield f"{cost} (optimal)"
+    elif optimum.is_about_cost and optimum.gap == 1:
+        yield f"{cost} ({optimum.because})"
     elif optimum.is_about_cost:
         yield f"{cost} (at most {optimum.gap:.2%} above optimal: {optimum.because})"
     else:

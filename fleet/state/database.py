@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from fleet.errors import Locked, StoreFailed, StoreMissing
+from fleet.errors import Locked, StoreFailed, StoreMissing, needing
 from fleet.state.places import older_place, sqlite_url
 from fleet.state.processes import later_interrupts
 
@@ -442,12 +442,8 @@ class Database:
     def _telling(self) -> Iterator[None]:
         """Say in a sentence what a driver does not do."""
         try:
-            yield
-        except ModuleNotFoundError as error:
-            raise StoreFailed(
-                f"the store at {self.place} needs {error.name}, which is not installed: "
-                "install fleet with its extra `postgres`"
-            ) from error
+            with needing("postgres", f"the store at {self.place}", StoreFailed):
+                yield
         except sa.exc.SQLAlchemyError as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]

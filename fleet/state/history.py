@@ -43,9 +43,11 @@ class Appended:
 
 def append(name: str, line: str, at: datetime) -> Appended:
     """Add what was observed at a moment; a history is begun where there is none."""
-    import zstandard
+    from fleet.state.zstd import zstd
 
-    frame = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(line.encode())
+    parameter = zstd.CompressionParameter
+    options = {int(parameter.compression_level): _LEVEL, int(parameter.checksum_flag): 1}
+    frame = zstd.compress(line.encode(), options=options)
     mark = _MARK.pack(_SKIPPABLE, _MARK.size - 8, _SIGN, len(frame), int(at.timestamp()))
     try:
         with os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as file:
@@ -185,13 +187,13 @@ def _write(file: BinaryIO, content: bytes) -> None:
 
 
 def _unpacked(name: str, frame: bytes) -> bytes:
-    import zstandard
+    from fleet.state.zstd import zstd
 
     try:
-        if zstandard.frame_content_size(frame) > _MOST_BYTES:
+        if (zstd.get_frame_info(frame).decompressed_size or 0) > _MOST_BYTES:
             raise FileUnreadable(f"{name}: a moment is larger than {_MOST_BYTES // 10**6} MB")
-        return zstandard.ZstdDecompressor().decompress(frame, max_output_size=_MOST_BYTES)
-    except zstandard.ZstdError as error:
+        return zstd.ZstdDecompressor().decompress(frame, _MOST_BYTES)
+    except zstd.ZstdError as error:
         raise FileUnreadable(f"{name}: a moment in it is damaged: {error}") from error
 
 

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from fleet.errors import FleetError
+from fleet.errors import FleetError, needing
 
 
 def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
@@ -86,7 +86,8 @@ class S3Prefix:
     @cached_property
     def client(self) -> Any:  # noqa: ANN401 - boto3 ships no types
         """Return boto3's client, which is slow to load."""
-        from botocore.config import Config
+        with needing("s3", self.place, self._failed):
+            from botocore.config import Config
 
         by_path = self._says_yes("s3ForcePathStyle", "use_path_style")
         style = {"addressing_style": "path" if by_path else "auto"}
@@ -101,7 +102,8 @@ class S3Prefix:
     @contextmanager
     def asked(self, *, absent_is_fine: bool = False) -> Iterator[type[Any]]:
         """Say of what failed why; yields the class of what the server refuses."""
-        from botocore import exceptions
+        with needing("s3", self.place, self._failed):
+            from botocore import exceptions
 
         try:
             yield exceptions.ClientError

@@ -54,8 +54,9 @@ class Problem:
     places: tuple[Place, ...]
     rows: tuple[Row, ...]
 
-    def solved(self, exact: int = EXACT) -> Allocation:
-        return allocate(self.groups, {p.key: p for p in self.places}, self.rows, exact=exact)
+    def solved(self, exact: int = EXACT, *, solve: bool = True) -> Allocation:
+        places = {place.key: place for place in self.places}
+        return allocate(self.groups, places, self.rows, exact=exact, solve=solve)
 
     def lacking(self, allocation: Allocation) -> dict[Rank, int]:
         """Return how many of each rank are served nowhere, the earliest first."""

@@ -81,7 +81,7 @@ def test_where_ansible_is_missing_that_is_said_before_anything_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
 
-    with pytest.raises(BuildFailed, match="extra `images`"):
+    with pytest.raises(BuildFailed, match=r"fleet-reconciler\[images\]"):
         rig.build()
 
     assert rig.left() == []

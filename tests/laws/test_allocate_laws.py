@@ -229,6 +229,29 @@ def test_no_better_answer_exists_by_trying_all(problem: Problem) -> None:
     assert allocation.proof.bound <= best[1] + 1e-6
 
 
+@given(problems())
+def test_without_a_solver_limits_hold_and_nobody_waits_whom_nothing_stops(
+    problem: Problem,
+) -> None:
+    allocation = problem.solved(solve=False)
+    ours = _given(problem, allocation)
+
+    machines = _machines(problem, ours)
+
+    assert machines == {
+        p.key: allocation.machines.get(p.key, 0) for p in problem.places if p.makes
+    }
+    assert all(_holds(row, machines or {}, ours) for row in problem.rows)
+    for group in problem.groups:
+        if sum(ours[group.id, place] for place in group.fits) < len(group.requests):
+            for place in group.fits:
+                more = ours | {(group.id, place): ours[group.id, place] + 1}
+                needed = _machines(problem, more)
+                assert needed is None or not all(_holds(r, needed, more) for r in problem.rows)
+    assert allocation.proof.bound == 0
+    assert allocation.proof.cost >= problem.solved().proof.bound - 1e-6 or allocation.unserved
+
+
 @st.composite
 def _preferring(draw: st.DrawFn) -> Problem:
     """Return a problem in which groups prefer pools, before money or where it is equal."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from backports import zstd
 
 from fleet.errors import FileUnreadable
 from fleet.state.history import (
@@ -184,7 +185,7 @@ def test_a_damaged_moment_is_an_error_and_no_traceback(path: str) -> None:
     with pytest.raises(FileUnreadable, match=re.escape(path)) as failed:
         read_moment(path)
 
-    assert isinstance(failed.value.__cause__, zstandard.ZstdError)
+    assert isinstance(failed.value.__cause__, zstd.ZstdError)
 
 
 def test_two_that_add_at_once_wait_for_each_other(path: str) -> None:

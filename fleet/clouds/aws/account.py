@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fleet.errors import SourceUnreachable
+from fleet.errors import SourceUnreachable, needing
 from fleet.state.s3 import new_session
 
 MARK = "fleet"
@@ -58,10 +58,11 @@ class AwsAccount:
     @contextmanager
     def asked(self, service: str, action: str) -> Iterator[Any]:
         """Yield a client; what goes wrong with it becomes one sentence."""
-        from botocore.exceptions import BotoCoreError, ClientError
-        from botocore.parsers import ResponseParserError
-
         place = f"{service.upper()} in {self.region}: {action}"
+        with needing("aws", place, SourceUnreachable):
+            from botocore.exceptions import BotoCoreError, ClientError
+            from botocore.parsers import ResponseParserError
+
         try:
             with closing(self.client(service)) as client:
                 yield client

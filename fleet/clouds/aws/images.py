@@ -369,9 +369,9 @@ class AwsPublisher:
 
     def _call(self, action: str, call: Callable[[Any], Any]) -> Any | None:  # noqa: ANN401 - same
         """Return an answer of EC2; None where what is asked for is gone, or its name taken."""
-        from botocore.exceptions import ClientError
-
         with self._account.asked("ec2", action) as ec2:
+            from botocore.exceptions import ClientError
+
             try:
                 return call(ec2)
             except ClientError as error:

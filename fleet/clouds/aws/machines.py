@@ -144,9 +144,9 @@ class AwsMachines(AwsAccount):
 
     def delete(self, machine_id: str) -> None:
         """Terminate a machine; one that is already gone is fine."""
-        from botocore.exceptions import ClientError
-
         with self._ec2("TerminateInstances") as ec2:
+            from botocore.exceptions import ClientError
+
             try:
                 ec2.terminate_instances(InstanceIds=[machine_id])
             except ClientError as error:
@@ -287,9 +287,9 @@ class AwsShared(AwsAccount):
 
     def _named(self, kind: str, fleet: str, name: str) -> Mapping[str, Any] | None:
         """Return the role or profile of a name, where it carries the mark."""
-        from botocore.exceptions import ClientError
-
         with self.asked("iam", f"Get{kind}") as iam:
+            from botocore.exceptions import ClientError
+
             ask = iam.get_role if kind == "Role" else iam.get_instance_profile
             try:
                 found: Mapping[str, Any] = ask(**{f"{kind}Name": name})[kind]

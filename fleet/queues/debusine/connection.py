@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleet.errors import SourceUnreachable
+from fleet.errors import SourceUnreachable, needing
 from fleet.queues.debusine.changes import COLUMNS, digest_of
 from fleet.state.processes import Call, CommandFailed, run
 
@@ -94,13 +94,9 @@ def first_line(error: Exception) -> str:
 
 def password_of(dsn: str) -> str:
     """Return the password of a DSN; raises SourceUnreachable where the text is none."""
-    try:
+    with needing("postgres", "SQL", SourceUnreachable):
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
-    except ModuleNotFoundError as error:
-        raise SourceUnreachable(
-            "SQL needs psycopg, which is not installed: install fleet with its extra `postgres`"
-        ) from error
     try:
         known = conninfo_to_dict(dsn)
     except ProgrammingError:

@@ -1,0 +1,123 @@
+"""Without any extra: enough to validate, plan from a recording and draw pages."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fleet.cli.doctor import EXTRAS
+from tests.rigs.installed import Installed
+from tests.rigs.process import ROOT, Completed, clean_environment, run_process
+
+pytestmark = pytest.mark.slow
+
+MOST_BYTES = 60_000_000
+HETZNER = """\
+fleet: paid
+providers: {cloud: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}}
+queues: {work: {kind: world, path: world.json}}
+images: {trixie: {existing: {cloud: "1"}}}
+pools: {builders: {provider: cloud, machine: ccx33, image: trixie, workers: {max: 2}}}
+state: {passphrase: {env: FLEET_PASSPHRASE}}
+"""
+
+
+class Stranger:
+    """Somebody who has only installed the wheel."""
+
+    def __init__(self, installed: Installed, folder: Path) -> None:
+        self.folder = folder
+        self._installed = installed
+
+    def does(self, *arguments: str) -> Completed:
+        return run_process(
+            self._installed.program,
+            *arguments,
+            cwd=self.folder,
+            env=clean_environment(self.folder, {"HCLOUD_TOKEN": "x", "FLEET_PASSPHRASE": "x"}),
+        )
+
+
+@pytest.fixture
+def stranger(minimal: Installed, tmp_path: Path) -> Stranger:
+    return Stranger(minimal, tmp_path)
+
+
+def test_the_minimal_install_is_small(minimal: Installed) -> None:
+    assert minimal.size < MOST_BYTES
+    assert not minimal.names & {"pulumi", "boto3", "numpy", "highspy", "psycopg", "ansible-core"}
+
+
+def test_every_extra_is_known_to_the_doctor() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert EXTRAS.keys() == project["optional-dependencies"].keys()
+
+
+def test_a_stranger_has_a_plan_and_pages(stranger: Stranger) -> None:
+    begun = stranger.does("init")
+    checked = stranger.does("validate")
+    planned = stranger.does("plan", "--json")
+    recorded = stranger.does("observe", "--out", "recorded.json")
+    again = stranger.does("plan", "--world", "recorded.json", "--json")
+    drawn = stranger.does("status", "--site", "site")
+
+    for done in (begun, checked, planned, recorded, again, drawn):
+        assert done.returncode == 0, done.stderr
+    plan = json.loads(planned.stdout)
+    assert [each["action"] for each in plan["actions"]] == ["create"] * 3
+    assert json.loads(again.stdout)["actions"] == plan["actions"]
+    assert (stranger.folder / "site" / "index.html").is_file()
+
+
+def test_a_plan_without_the_solver_says_so_and_how_to_install_it(stranger: Stranger) -> None:
+    stranger.does("init")
+
+    plan = json.loads(stranger.does("plan", "--json").stdout)
+
+    assert "'fleet-reconciler[solver]'" in plan["optimum"]["because"]
+
+
+def test_apply_names_the_extra_that_changes_machines(stranger: Stranger) -> None:
+    stranger.does("init")
+
+    applied = stranger.does("apply")
+
+    assert applied.returncode == 1
+    assert "'fleet-reconciler[pulumi]'" in applied.stdout + applied.stderr
+
+
+def test_a_real_engine_that_is_not_installed_is_unknown_and_named(stranger: Stranger) -> None:
+    stranger.does("init")
+    (stranger.folder / "fleet.yaml").write_text(HETZNER, encoding="utf-8")
+
+    examined = stranger.does("doctor", "--json")
+
+    assert examined.returncode == 1
+    found = {each["about"]: each for each in json.loads(examined.stdout)["findings"]}
+    for about in ("provider cloud, engine", "fleet, extras"):
+        assert found[about]["result"] == "wrong"
+        assert "fleet-reconciler[hcloud]" in found[about]["fix"]
+
+
+def test_baking_names_its_extra(stranger: Stranger) -> None:
+    stranger.does("init", "--cloud", "local", "--queue", "debusine")
+
+    built = stranger.does("image", "build", "trixie")
+
+    assert built.returncode == 1
+    assert "'fleet-reconciler[images]'" in built.stderr
+
+
+def test_with_the_extra_it_applies_and_then_there_is_nothing_to_do(
+    installed: Installed, tmp_path: Path
+) -> None:
+    somebody = Stranger(installed, tmp_path)
+    somebody.does("init")
+
+    applied = somebody.does("apply", "--json")
+    planned = json.loads(somebody.does("plan", "--json").stdout)
+
+    assert applied.returncode == 0, applied.stderr
+    assert planned["actions"] == []
