@@ -16,6 +16,8 @@ from fleet.model.history import Observed
 from fleet.state.database import MOMENTS, rows_of
 
 _LEVEL = 9
+_LEAST = 8
+"""Bytes that a dictionary has at least."""
 _LONGEST = 64
 """More moments in a chain save little, and each takes its time to unpack."""
 _DAY = timedelta(days=1)
@@ -77,31 +79,28 @@ def _pack_after(connection: sa.Connection, observed: Observed, at: str) -> tuple
 
 
 def _pack(world: bytes, before: bytes) -> bytes:
-    import zstandard
+    from fleet.state.zstd import zstd
 
+    parameter = zstd.CompressionParameter
     window = max(20, min(27, (len(world) + len(before)).bit_length()))
-    parameters = zstandard.ZstdCompressionParameters.from_level(_LEVEL, window_log=window)
-    return zstandard.ZstdCompressor(
-        dict_data=_dictionary(before), compression_params=parameters
-    ).compress(world)
+    options: dict[int, int] = {parameter.compression_level: _LEVEL, parameter.window_log: window}
+    return zstd.compress(world, options=options, zstd_dict=_dictionary(before))
 
 
 def _unpack(row: Mapping[Any, Any], before: bytes) -> bytes:
-    import zstandard
+    from fleet.state.zstd import zstd
 
     try:
         packed = base64.b85decode(row["world"])
-        unpacker = zstandard.ZstdDecompressor(dict_data=_dictionary(before))
-        return unpacker.decompress(packed)
-    except (ValueError, zstandard.ZstdError) as error:
+        return zstd.decompress(packed, _dictionary(before))
+    except (ValueError, zstd.ZstdError) as error:
         raise StoreFailed(
             f"table {MOMENTS.name} of the store has an unreadable world, of {row['at']}: {error}; "
             f"restore a backup, or delete the rows whose `first` is {row['first']}"
         ) from error
 
 
-def _dictionary(before: bytes) -> Any:  # noqa: ANN401 - zstandard's type, which loads slowly
-    import zstandard
+def _dictionary(before: bytes) -> Any:  # noqa: ANN401 - zstd's type, which loads slowly
+    from fleet.state.zstd import zstd
 
-    kind = zstandard.DICT_TYPE_RAWCONTENT
-    return zstandard.ZstdCompressionDict(before, dict_type=kind) if before else None
+    return zstd.ZstdDict(before, is_raw=True).as_undigested_dict if len(before) >= _LEAST else None
