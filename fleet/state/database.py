@@ -429,7 +429,8 @@ class Database:
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         with self._telling():
-            connection = self._engine.connect()
+            with needing("postgres", f"the store at {self.place}", StoreFailed):
+                connection = self._engine.connect()
             with later_interrupts(), connection, connection.begin():
                 if self._fence and not is_current(connection, self._fence):
                     raise Locked(
@@ -442,8 +443,7 @@ class Database:
     def _telling(self) -> Iterator[None]:
         """Say in a sentence what a driver does not do."""
         try:
-            with needing("postgres", f"the store at {self.place}", StoreFailed):
-                yield
+            yield
         except sa.exc.SQLAlchemyError as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 from tools.cli_reference import FOLDER, pages
+from tools.man_page import PAGE, page
 
 
 def test_the_committed_pages_are_those_that_the_parser_gives(golden: Golden) -> None:
@@ -13,6 +14,10 @@ def test_the_committed_pages_are_those_that_the_parser_gives(golden: Golden) -> 
     for name, text in now.items():
         golden.compare(FOLDER / name, text)
     assert {path.name for path in FOLDER.glob("*.md")} == {*now}
+
+
+def test_the_committed_manual_page_is_that_of_the_parser(golden: Golden) -> None:
+    golden.compare(PAGE, page())
 
 
 def test_every_verb_has_one_module_one_page_and_one_test_file() -> None:

@@ -1,5 +1,7 @@
 """The built wheel: it works without the checkout, stacks and role inside."""
 
+import re
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 from tests.rigs.installed import Installed
 from tests.rigs.process import Completed, clean_environment, run_process
+from tools.man_page import PAGE
 
 pytestmark = pytest.mark.slow
 
@@ -75,10 +78,36 @@ def test_the_installed_program_is_the_wheel_and_not_the_checkout(
     assert Path(asked.stdout.strip()).is_relative_to(installed.site)
 
 
-def test_the_installed_program_knows_its_version(installed: Installed, elsewhere: Path) -> None:
-    asked = run_installed(installed.program, elsewhere, "--version")
+def test_the_installed_program_knows_its_version(
+    wheel: Path, minimal: Installed, elsewhere: Path
+) -> None:
+    asked = run_installed(minimal.program, elsewhere, "--version")
 
-    assert (asked.returncode, asked.stdout, asked.stderr) == (0, "fleet 0.1.0\n", "")
+    version = wheel.name.split("-")[1]
+    assert (asked.returncode, asked.stdout, asked.stderr) == (0, f"fleet {version}\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_the_installed_program_completes_words_of_shells(
+    minimal: Installed, elsewhere: Path, shell: str
+) -> None:
+    asked = run_installed(minimal.program, elsewhere, "completion", shell)
+
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert "explain" in asked.stdout
+
+
+def test_the_manual_page_is_installed_and_can_be_set(minimal: Installed, elsewhere: Path) -> None:
+    page = minimal.program.parents[1] / "share" / "man" / "man1" / "fleet.1"
+    groff = shutil.which("groff")
+
+    assert page.read_bytes() == PAGE.read_bytes()
+    if groff is None:
+        pytest.skip("groff is not installed")
+    options = ("-man", "-Tutf8", "-ww", "-b")
+    shown = run_process(groff, *options, page, cwd=elsewhere, env=clean_environment(elsewhere))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "fleet explain" in re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout)
 
 
 def test_the_installed_program_validates_from_another_folder(

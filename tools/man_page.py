@@ -1,0 +1,46 @@
+"""Write docs/man/fleet.1 from the argument parser; the wheel installs it as a page of man.
+
+Run: python tools/man_page.py (a test compares the committed page with this).
+"""
+
+import os
+from pathlib import Path
+
+from argparse_manpage.manpage import Manpage
+
+from fleet.cli.main import build_parser
+
+PAGE = Path(__file__).parent.parent / "docs/man/fleet.1"
+
+
+def page() -> str:
+    """Return the page, in roff, without the date on which it is made."""
+    parser = build_parser()
+    width = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"  # argparse folds by it: that of this terminal is no matter
+    try:
+        lines = str(Manpage(parser)).splitlines()
+    finally:
+        if width is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = width
+    title = lines.index(next(line for line in lines if line.startswith(".TH")))
+    lines[title] = '.TH FLEET 1 "" fleet "User Commands"'
+    name = lines.index(".SH NAME") + 1
+    about = (parser.description or "").rstrip(".")
+    lines[name] = f"fleet \\- {about[:1].lower()}{about[1:]}"
+    # A heading alone on its line would take the next as its text.
+    text = "\n".join(line.rstrip() for line in lines[title:])
+    return text.replace(".SH\nPOSITIONAL ARGUMENTS", ".SH COMMANDS") + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
