@@ -13,7 +13,7 @@ from fleet.apply.decide import look
 from fleet.apply.observe import Sources
 from fleet.apply.origin import find_origin
 from fleet.apply.record import order_entry
-from fleet.apply.timer import SystemClock
+from fleet.apply.timer import SystemClock, why_odd
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, WrongUsage
 from fleet.model.facts import Listing, Stack, Unknown, World
@@ -46,7 +46,11 @@ class Ordering:
         """Return it for a command's arguments."""
         config = load_config(args, console)
         sources = wire(config.fleet, args.file)
-        return cls(config, sources, console, SystemClock().now(), find_origin())
+        # Whose clock is wrong orders by that of the store's server all the same.
+        now = sources.store.server_time() or SystemClock().now()
+        if odd := why_odd(sources.store, now):
+            console.note(f"fleet: warning: {odd}")
+        return cls(config, sources, console, now, find_origin())
 
     def terms(self, args: argparse.Namespace) -> dict[str, object]:
         """Return what every order says: who, since and until when, and why."""

@@ -178,16 +178,28 @@ def check_servers(world: World, fix: str = "") -> None:
         )
 
 
+def why_odd(store: Store, now: datetime) -> str:
+    """Return why this computer's clock may be wrong, by the last run; empty: nothing says so."""
+    last = _last_run(store, now)
+    if -_MOST_SKEW <= now - last <= _MOST_LEAP:
+        return ""
+    apart = write_duration(int(abs(now - last).total_seconds()))
+    return (
+        f"this computer's clock says {_write(now)}, {apart} {'before' if now < last else 'after'} "
+        f"the last run of this fleet ({_write(last)}); compare `date -u`"
+    )
+
+
 def check_clock(store: Store, now: datetime) -> None:
     """Raise PlanRefused there, and where the last run was so long ago that the clock may leap."""
     check_skew(store, now, TRUST)
-    last = max((datetime.fromisoformat(run["started"]) for run in store.last_runs(1)), default=now)
-    if now - last > _MOST_LEAP:
-        leap = write_duration(int((now - last).total_seconds()))
-        raise refusal(
-            f"this computer's clock says {_write(now)}, {leap} "
-            f"after the last run of this fleet ({_write(last)}); compare `date -u`{TRUST}"
-        )
+    odd = why_odd(store, now)
+    if odd and now > _last_run(store, now):
+        raise refusal(f"{odd}{TRUST}")
+
+
+def _last_run(store: Store, now: datetime) -> datetime:
+    return max((datetime.fromisoformat(run["started"]) for run in store.last_runs(1)), default=now)
 
 
 def _write(moment: datetime) -> str:

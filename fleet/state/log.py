@@ -22,8 +22,7 @@ def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Ma
 
     A store that an older fleet made gets its table here.
     """
-    connection.execute(_TAKE)
-    anchor, head = _read_ends(connection)
+    anchor, head = take_log(connection)
     LOG.create(connection, checkfirst=True)
     head = _free_place(connection, head)
     for entry in entries:
@@ -35,6 +34,15 @@ def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Ma
     ends = json.dumps({"anchor": anchor, "head": head})
     connection.execute(sa.update(ABOUT).where(_SAME).values(value=ends))
     return head
+
+
+def take_log(connection: sa.Connection) -> tuple[Mark, Mark]:
+    """Wait for whoever else appends; return the anchor and the head, which then stay as they are.
+
+    What is read after it in this transaction is what they wrote.
+    """
+    connection.execute(_TAKE)
+    return _read_ends(connection)
 
 
 def _free_place(connection: sa.Connection, head: Mark) -> Mark:

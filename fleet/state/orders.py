@@ -1,16 +1,17 @@
 """Read and write the orders of operators in the store's database."""
 
-from collections.abc import Collection
-from datetime import datetime
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import StoreFailed
 from fleet.model.orders import Order
-from fleet.state.database import ORDERS, set_format
+from fleet.state.database import ORDERS, RUNS, rows_of, set_format
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
+_KEPT = timedelta(days=31)
 
 
 def read_orders(connection: sa.Connection, now: datetime) -> tuple[Order, ...]:
@@ -36,11 +37,11 @@ def read_console(connection: sa.Connection, key: str) -> str:
 
 
 def write_order(connection: sa.Connection, order: Order, console: str) -> None:
-    """Write an order down in place of the one of its key, and drop those that are over."""
+    """Write an order down in place of the one of its key, and drop those that are long over."""
     ORDERS.create(connection, checkfirst=True)
     set_format(connection)
-    over = sa.or_(ORDERS.c.key == order.key, sa.not_(_is_in_force(order.at)))
-    connection.execute(sa.delete(ORDERS).where(over))
+    gone = [ORDERS.c.key == order.key, *_long_over(connection, order.at)]
+    connection.execute(sa.delete(ORDERS).where(sa.or_(*gone)))
     row = {"key": order.key, "until": order.until.isoformat(), "console": console}
     connection.execute(sa.insert(ORDERS), [row | {"order": order.model_dump_json()}])
 
@@ -53,6 +54,18 @@ def drop_orders(connection: sa.Connection, keys: Collection[str]) -> frozenset[s
     found = frozenset(connection.execute(sa.select(ORDERS.c.key).where(ours)).scalars())
     connection.execute(sa.delete(ORDERS).where(ours))
     return found
+
+
+def _long_over(connection: sa.Connection, now: datetime) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield which orders nobody's clock can take for one in force.
+
+    The clock of who orders may be ahead by any time, that of the last run by `_KEPT` at most.
+    """
+    started = connection.execute(sa.select(sa.func.max(RUNS.c.started))).scalar()
+    if started is not None:
+        with rows_of(RUNS):
+            latest = min(now, datetime.fromisoformat(started))
+        yield sa.not_(_is_in_force(latest - _KEPT))
 
 
 def _is_in_force(now: datetime) -> sa.ColumnElement[bool]:

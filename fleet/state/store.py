@@ -54,7 +54,7 @@ from fleet.state.database import (
 )
 from fleet.state.files import make_private
 from fleet.state.history import spread
-from fleet.state.log import append_entries, read_chain, read_entries
+from fleet.state.log import append_entries, read_chain, read_entries, take_log
 from fleet.state.moments import list_chains, unpack_chain, unpack_first, write_moment
 from fleet.state.months import add_tallies, read_tallies, read_waiting, write_waiting
 from fleet.state.notices import read_notified, write_notified
@@ -750,6 +750,8 @@ class DatabaseStore(Database):
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
         """Drop orders by key, each with what the log says of it; return which there were."""
         with self._checked() as connection:
+            # Of two that end the same order, the second finds none.
+            take_log(connection)
             dropped = drop_orders(connection, orders.keys())
             if dropped:
                 append_entries(connection, [orders[key] for key in sorted(dropped)])

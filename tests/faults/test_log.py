@@ -14,12 +14,12 @@ from tests.rigs.process import ROOT
 from tests.rigs.trial import Trial
 
 
-def apply_until(folder: Path, number: int) -> list[str]:
-    """Apply, killed at a moment; return the moments that came, 0: all of them."""
+def killed_at(folder: Path, number: int, *words: str) -> list[str]:
+    """Run a command, killed at a moment; return the moments that came, 0: all of them."""
     moments = folder / "moments"
     command = [sys.executable, "-m", "tests.faults.mortal_fleet", str(moments), str(number)]
     subprocess.run(
-        [*command, "apply"],
+        [*command, *words],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
         check=False,
@@ -35,14 +35,14 @@ def test_a_kill_at_every_commit_leaves_a_whole_log_of_what_was_made(
     trial.wait_for("1", "2")
     whole = tmp_path / "whole"
     shutil.copytree(trial.folder, whole)
-    moments = apply_until(whole, 0)
+    moments = killed_at(whole, 0, "apply")
     assert "after insert fleet_about, insert fleet_log, update fleet_about" in moments
 
     outcomes = set()
     for number in range(1, len(moments) + 1):
         folder = tmp_path / str(number)
         shutil.copytree(trial.folder, folder)
-        apply_until(folder, number)
+        killed_at(folder, number, "apply")
         healed = Trial(folder)
         healed.apply()
 

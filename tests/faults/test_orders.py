@@ -1,0 +1,345 @@
+"""Orders of people: two at once, killed between two writes, by a clock that jumps, run twice."""
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fleet.model.log import LogEntry, find_breaks
+from fleet.model.orders import Freeze, Order
+from fleet.state.places import sqlite_url
+from fleet.state.store import DatabaseStore
+from tests.cli.conftest import idle
+from tests.cli.test_freeze import WHY
+from tests.cli.test_machine import ONE, TWO, WARM
+from tests.faults.test_clock import RunAt, run_at
+from tests.faults.test_log import killed_at
+from tests.ports.stores import postgres_url
+from tests.rigs.process import RunFleet, clean_environment
+from tests.rigs.trial import Trial, fleet_yaml
+from tests.rigs.warm import Warm
+
+__all__ = ["idle", "postgres_url", "run_at"]
+
+APPROVE = ("approve", "delete", "--pool", "builders", "--count", "1", *WHY)
+FREEZE, HOLD = ("freeze", "--pool", "builders", *WHY), ("hold", ONE, *WHY)
+PANIC = ("panic", "--pool", "builders", "--confirm", "builders", *WHY)
+Together = Callable[..., Counter[int]]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest, project: Path) -> DatabaseStore:
+    """Return the store of a fleet with two idle machines."""
+    url = sqlite_url(project / ".fleet/store.db")
+    if request.param == "postgresql":
+        server: str = request.getfixturevalue("postgres_url")
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS trial CASCADE; CREATE SCHEMA trial")
+        url = f"{server}&options=-csearch_path%3Dtrial"
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools={"builders": WARM}, more=f"state: {{store: '{url}'}}\n"))
+    trial.init()
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.wait_for()
+    return DatabaseStore(url, "trial")
+
+
+@pytest.fixture
+def together(project: Path, warm: Warm) -> Together:
+    """Return a function that runs commands at the same time and counts their exit codes."""
+
+    def run(*commands: tuple[str, ...]) -> Counter[int]:
+        environment = clean_environment(project.parent)
+        with ExitStack() as stack:
+            begun = [
+                stack.enter_context(warm.started(*each, cwd=project, env=environment))
+                for each in commands
+            ]
+            said = [each.stderr.read() for each in begun]
+            assert "Traceback" not in "".join(said)
+            return Counter(each.wait() for each in begun)
+
+    return run
+
+
+def kinds(store: DatabaseStore) -> Counter[str]:
+    """Return how often each kind of order is in the log, which is whole."""
+    assert list(find_breaks(store.log_chain())) == []
+    shown = ("freeze", "unfreeze", "hold", "release", "approve")
+    return Counter(each.kind for each in store.read_log() if each.kind in shown)
+
+
+def in_force(store: DatabaseStore) -> list[str]:
+    return [each.order for each in store.orders(datetime.now(UTC))]
+
+
+# two people at once
+
+
+def test_what_many_order_at_once_is_all_in_force_and_in_the_log(
+    store: DatabaseStore, together: Together
+) -> None:
+    ended = together(FREEZE, FREEZE, HOLD, HOLD, APPROVE, APPROVE)
+
+    assert ended == {0: 6}
+    assert kinds(store) == {"freeze": 2, "hold": 2, "approve": 2}
+    assert in_force(store) == ["approve", "approve", "freeze", "hold"]
+
+
+def test_of_two_who_end_the_same_order_one_is_in_the_log(
+    store: DatabaseStore, together: Together
+) -> None:
+    together(FREEZE, HOLD)
+
+    unfreeze, release = ("unfreeze", "--pool", "builders"), ("release", ONE)
+    ended = together(unfreeze, unfreeze, release, release, APPROVE)
+
+    assert ended.keys() <= {0, 1}
+    assert ended[0] >= 4
+    assert kinds(store) == {"freeze": 1, "hold": 1, "approve": 1, "unfreeze": 1, "release": 1}
+    assert in_force(store) == ["approve"]
+
+
+def test_of_two_panics_both_freeze_and_what_is_idle_goes_once(
+    store: DatabaseStore, together: Together, project: Path
+) -> None:
+    together(PANIC, PANIC)
+    Trial(project).do(*PANIC)
+
+    assert Trial(project).machines() == []
+    assert in_force(store) == ["freeze"]
+    deleted = [each.machine for each in store.read_log() if each.kind == "delete"]
+    assert sorted(deleted) == [ONE, TWO]
+
+
+# killed between two writes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE, ("unfreeze",), ("release", TWO)])
+def test_a_kill_at_any_write_of_an_order_leaves_all_of_it_or_nothing(
+    idle: Trial, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    idle.told("freeze", *WHY)
+    idle.told("hold", TWO, *WHY)
+    before, whole = _shown(idle), _shown(_done(idle, tmp_path / "whole", command))
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        shutil.copytree(idle.folder, folder)
+        moments = killed_at(folder, number, *command)
+        assert len(moments) == number
+        struck = Trial(folder)
+        seen = _shown(struck)
+        struck.do(*command)
+
+        assert (seen == before) is (number == 1)
+        assert seen in (before, whole)
+        assert set(_shown(struck)[0]) == set(whole[0])
+    assert len(killed_at(_copy(idle, tmp_path / "all"), 0, *command)) == 2
+
+
+def _copy(trial: Trial, folder: Path) -> Path:
+    shutil.copytree(trial.folder, folder, dirs_exist_ok=True)
+    return folder
+
+
+def _done(trial: Trial, folder: Path, command: tuple[str, ...]) -> Trial:
+    done = Trial(_copy(trial, folder))
+    done.told(*command)
+    return done
+
+
+def _shown(trial: Trial) -> tuple[list[str], Counter[str]]:
+    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    return in_force(store), kinds(store)
+
+
+@pytest.mark.kills
+@pytest.mark.parametrize("command", [PANIC, ("undo", "--since", "1d", "--apply")])
+def test_a_kill_at_any_write_of_a_deletion_is_finished_by_its_repetition(
+    idle: Trial, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    whole = _copy(idle, tmp_path / "whole")
+    moments = killed_at(whole, 0, *command)
+
+    for number in range(1, len(moments) + 1):
+        struck = Trial(_copy(idle, tmp_path / str(number)))
+        killed_at(struck.folder, number, *command)
+        for _ in range(2):
+            struck.do(*command)
+
+        assert struck.machines() == [], moments[number - 1]
+        kinds(DatabaseStore(sqlite_url(struck.folder / ".fleet/store.db"), "trial"))
+
+
+# a clock that jumps
+
+
+@pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE])
+def test_an_order_by_a_clock_that_is_ahead_ends_no_other_order(
+    idle: Trial, run_at: RunAt, command: tuple[str, ...]
+) -> None:
+    idle.told("freeze", "--creates", *WHY)
+    idle.told("hold", TWO, *WHY)
+
+    run_at(*command, days=2)
+
+    orders = {(each["order"], each.get("machine")) for each in idle.plan()["orders"]}
+    assert {("freeze", None), ("hold", TWO)} <= orders
+
+
+@pytest.mark.usefixtures("idle")
+@pytest.mark.parametrize("days", [-1, 400])
+def test_an_order_by_a_clock_that_leaps_is_warned_of(run_at: RunAt, days: int) -> None:
+    ordered = run_at(*FREEZE, days=days)
+
+    assert ordered.returncode == 0
+    assert "`date -u`" in ordered.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_at_a_store_with_a_server_its_clock_counts(store: DatabaseStore, run_at: RunAt) -> None:
+    run_at(*FREEZE, days=-1)
+
+    assert in_force(store) == ["freeze"]
+
+
+def test_a_freeze_by_a_clock_that_is_ahead_is_shown_and_can_be_ended(
+    idle: Trial, run_at: RunAt
+) -> None:
+    run_at(*FREEZE, days=1)
+
+    (order,) = idle.plan()["orders"]
+    assert order["until"] > (datetime.now(UTC) + timedelta(hours=25)).isoformat()
+    idle.told("unfreeze", "--pool", "builders")
+    assert "orders" not in idle.plan()
+
+
+def test_a_freeze_that_is_over_by_a_clock_ahead_is_in_force_by_the_right_one(
+    idle: Trial, run_at: RunAt
+) -> None:
+    idle.told(*FREEZE)
+
+    ahead = json.loads(run_at("plan", "--json", hours=3).stdout)
+
+    assert "orders" not in ahead
+    assert "orders" in idle.plan()
+
+
+def test_the_log_of_a_clock_that_jumps_is_whole_and_in_the_order_of_writing(
+    idle: Trial, run_at: RunAt
+) -> None:
+    run_at("freeze", *WHY, minutes=30)
+    idle.told("unfreeze")
+    run_at("freeze", *WHY, minutes=-30)
+
+    entries = json.loads(idle.told("log", "--json"))["entries"]
+    idle.told("log", "--verify")
+    assert [each["kind"] for each in entries if each["kind"].endswith("freeze")] == [
+        "freeze",
+        "unfreeze",
+        "freeze",
+    ]
+
+
+# run twice, a store that is not there or locked, a pool that is gone
+
+
+def test_an_order_that_is_given_twice_is_in_force_once(idle: Trial) -> None:
+    for command in (FREEZE, FREEZE, HOLD, HOLD):
+        idle.told(*command)
+
+    assert [each["order"] for each in idle.plan()["orders"]] == ["freeze", "hold"]
+    idle.told("unfreeze", "--pool", "builders")
+    idle.told("unfreeze", "--pool", "builders")
+    idle.told("release", ONE)
+    assert "not held" in idle.told("release", ONE, code=1)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (PANIC, 4),
+        (("undo", "--since", "1d"), 4),
+        (("log",), 4),
+        (("log", "--verify"), 4),
+        (("report", "--month", "2026-10"), 4),
+    ],
+)
+def test_without_a_store_each_says_how_to_make_one(
+    project: Path, run_fleet: RunFleet, command: tuple[str, ...], code: int
+) -> None:
+    Trial(project)
+
+    ran = run_fleet(*command)
+
+    assert "fleet state init" in ran.stderr
+    assert ran.returncode == code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [FREEZE, ("unfreeze",), HOLD, APPROVE, PANIC, ("undo", "--since", "1d"), ("log",)]
+)
+def test_a_store_that_stays_locked_is_said_to_be(
+    idle: Trial, run_fleet: RunFleet, command: tuple[str, ...]
+) -> None:
+    with closing(sqlite3.connect(idle.folder / ".fleet/store.db")) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        ran = run_fleet(*command)
+
+    assert ran.returncode == 1
+    assert ".fleet/store.db" in ran.stderr
+    assert "locked" in ran.stderr
+
+
+def test_a_month_without_data_costs_nothing_in_every_form(idle: Trial) -> None:
+    month = "2020-01"
+    report = json.loads(idle.told("report", "--month", month, "--json"))
+
+    assert (float(report["money"]), report["seconds"]) == (0, 0)
+    for shape in ("text", "markdown", "html", "csv"):
+        assert idle.told("report", "--month", month, "--format", shape)
+
+
+def test_orders_outlive_their_pool_and_can_be_ended(idle: Trial) -> None:
+    for command in (FREEZE, HOLD, APPROVE):
+        idle.told(*command)
+    idle.write(fleet_yaml(pools={"others": WARM}))
+    for _ in range(2):
+        idle.do("apply")
+
+    assert {each["order"] for each in idle.plan()["orders"]} >= {"freeze", "hold"}
+    idle.told("log", "--pool", "builders")
+    idle.told("unfreeze", "--pool", "builders")
+    idle.told("release", ONE)
+    for _ in range(4):
+        idle.do("apply")
+    assert idle.machines() == []
+    idle.told("unfreeze", "--pool", "builders")
+    assert "others" in idle.told(*FREEZE[:1], "--pool", "never", *WHY, code=1)
+
+
+def a_freeze(**overrides: object) -> Order:
+    now = datetime.now(UTC)
+    terms = {"by": "ada", "at": now, "until": now + timedelta(hours=1), "reason": "why"}
+    return Freeze.model_validate(terms | overrides)
+
+
+def test_what_ended_long_ago_is_dropped_by_the_next_order(store: DatabaseStore) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=400)
+    over = a_freeze(pool="builders", at=long_ago, until=long_ago + timedelta(hours=1))
+    store.place_order(over, LogEntry(at=long_ago, kind="freeze"))
+
+    store.place_order(a_freeze(), LogEntry(at=datetime.now(UTC), kind="freeze"))
+
+    assert len(store.orders(long_ago)) == 1
