@@ -267,6 +267,12 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """Build the site of docs/ into .site, with every link of it checked."""
+    session.run("make", "site", external=True)
+
+
+@nox.session
 def lock(session: nox.Session) -> None:
     """Write requirements/*.lock anew; `nox -s lock -- --upgrade` takes newer versions."""
     shared = ("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet")
@@ -274,10 +280,12 @@ def lock(session: nox.Session) -> None:
         ("run", RUN),
         ("images", (*RUN, "--extra", "images", "--constraint", "requirements/run.lock")),
         ("dev", ("--group", "dev", "--all-extras", "--constraint", "requirements/run.lock")),
+        ("docs", ("--group", "docs")),
     ):
         session.run(
             *("uv", "pip", "compile", *shared, *extra, "--no-emit-index-url"),
-            *("pyproject.toml", "--output-file", f"requirements/{name}.lock"),
+            *(["pyproject.toml"] if name != "docs" else []),
+            *("--output-file", f"requirements/{name}.lock"),
             *session.posargs,
             env={"UV_CUSTOM_COMPILE_COMMAND": "nox -s lock"},
         )

@@ -1,0 +1,69 @@
+"""What mkdocs.yml has done to the pages of docs/: menus as in index.md, links to files outside.
+
+A link to a file of the repository becomes one to the place where GitLab shows it, where the
+environment says which project this is; else its text stands alone. The file has to exist.
+"""
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+_LISTED = re.compile(r"\]\(([^)#\s]+\.md)\)")
+_ASKS = re.compile(
+    r'<(?:script|img|iframe)[^>]+src="https?:|<link(?![^>]+canonical)[^>]+href="https?:'
+)
+_LOG = logging.getLogger("mkdocs.hooks.site")
+
+
+def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs is not installed where types are checked
+    """Make a menu of each heading of index.md, with the pages that it lists."""
+    _, *parts = (DOCS / "index.md").read_text(encoding="utf-8").split("\n## ")
+    menus: list[Any] = [{"Documentation": "index.md"}]
+    for part in parts:
+        title, _, text = part.partition("\n")
+        pages = [page for page in dict.fromkeys(_LISTED.findall(text)) if (DOCS / page).is_file()]
+        menus.append({title: [entry for page in pages for entry in _entries(page)]})
+    config["nav"] = menus
+    return config
+
+
+def _entries(page: str) -> list[Any]:
+    """Return a page, or with an index all pages of its folder as a menu of their own."""
+    path = DOCS / page
+    if path.name != "index.md":
+        return [page]
+    title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+    others = sorted(each for each in path.parent.glob("*.md") if each != path)
+    return [{title: [page, *(each.relative_to(DOCS).as_posix() for each in others)]}]
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: ANN401 - same
+    """Return a page's text with its links out of docs/ changed."""
+    here = Path(page.file.abs_src_path).parent
+
+    def outward(found: re.Match[str]) -> str:
+        text, path, anchor = found.groups(default="")
+        target = (here / path).resolve()
+        if target.is_relative_to(DOCS):
+            return found[0]
+        if not target.exists():
+            _LOG.warning("%s: there is no %s", page.file.src_path, path)
+        project, commit = os.environ.get("CI_PROJECT_URL"), os.environ.get("CI_COMMIT_SHA", "HEAD")
+        if not project or not target.is_relative_to(ROOT):
+            return text
+        kind = "tree" if target.is_dir() else "blob"
+        return f"[{text}]({project}/-/{kind}/{commit}/{target.relative_to(ROOT)}{anchor})"
+
+    return _LINK.sub(outward, markdown)
+
+
+def on_post_build(config: Any, **_: object) -> None:  # noqa: ANN401 - same
+    """Warn of a page that asks another host for anything; a warning fails the build."""
+    for page in Path(config["site_dir"]).rglob("*.html"):
+        if found := _ASKS.search(page.read_text(encoding="utf-8")):
+            _LOG.warning("%s asks another host: %s", page.name, found[0])
