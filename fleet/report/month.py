@@ -5,7 +5,7 @@ Money is shown in cents, so shared out that the rows of a table add up to its to
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import NamedTuple
@@ -48,11 +48,21 @@ def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
 
 def month_to_text(report: MonthReport, *, colour: bool) -> str:
     """Return the report as text."""
+    return sections_to_text(headline(report), sections(report), colour=colour)
+
+
+def month_to_markdown(report: MonthReport) -> str:
+    """Return the report as Markdown."""
+    return sections_to_markdown(headline(report), sections(report))
+
+
+def sections_to_text(headline: Iterable[str], sections: Iterable[Section], *, colour: bool) -> str:
+    """Return sentences, the first as a heading, and tables as text."""
     lines: list[Line] = [
         line(Text(each, Style.BOLD if not nth else Style.PLAIN))
-        for nth, each in enumerate(headline(report))
+        for nth, each in enumerate(headline)
     ]
-    for section in sections(report):
+    for section in sections:
         lines += [line(""), title(section.title)]
         if section.rows:
             rows = [[*map(Text, section.headings)], *([*map(Text, row)] for row in section.rows)]
@@ -62,11 +72,11 @@ def month_to_text(report: MonthReport, *, colour: bool) -> str:
     return lines_to_text(lines, colour=colour)
 
 
-def month_to_markdown(report: MonthReport) -> str:
-    """Return the report as Markdown."""
-    first, *more = headline(report)
+def sections_to_markdown(headline: Iterable[str], sections: Iterable[Section]) -> str:
+    """Return sentences, the first as a heading, and tables as Markdown."""
+    first, *more = headline
     parts = [f"# {markdown.sentence(first)}", *map(markdown.sentence, more)]
-    for section in sections(report):
+    for section in sections:
         parts.append(f"## {section.title}")
         if section.rows:
             headings = [section.headings[0], *(f"{each} >" for each in section.headings[1:])]
