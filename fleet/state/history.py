@@ -9,6 +9,7 @@ follows the last mark is skipped, and cut off by the next append.
 import fcntl
 import os
 import struct
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -119,6 +120,28 @@ def read_earlier(name: str, before: datetime) -> list[bytes]:
 def spread(found: Sequence[Each], most: int) -> Sequence[Each]:
     """Return at most so many, at even distances, and one at least."""
     return found[:: max(1, -(-len(found) // max(1, most)))]
+
+
+def read_moments(name: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
+    """Yield the moments of a history from one time to another, oldest first, as JSON.
+
+    Of each only its length is kept before it is read.
+    """
+    try:
+        with Path(name).open("rb") as file:
+            lengths = array("Q")
+            first = 0
+            for start, length, at in _moments(name, file, _end(name, file)):
+                if since is not None and at < since:
+                    break
+                if until is None or at <= until:
+                    lengths.append(length)
+                    first = start
+            while lengths:
+                yield _frame(name, file, first, lengths[-1])
+                first += lengths.pop() + _MARK.size
+    except OSError as error:
+        raise FileUnreadable(f"{name}: cannot be read: {error.strerror}") from error
 
 
 def _frame(name: str, file: BinaryIO, start: int, length: int) -> bytes:
