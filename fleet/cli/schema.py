@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
         "document",
         nargs="?",
         default="fleet",
-        choices=["fleet", "world", "plan", "findings"],
+        choices=["fleet", "world", "plan", "findings", "simulation"],
         help="the document (default: fleet)",
     )
     parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
@@ -55,6 +55,10 @@ def _document(name: str) -> tuple[Any, str, Direction]:
             from fleet.schema.findings import Report
 
             return Report, "What fleet validate found", "written"
+        case "simulation":
+            from fleet.explain.simulation.figures import Simulation
+
+            return Simulation, "What recorded demand comes to: fleet simulate --json", "written"
         case _:
             from fleet.schema.model import Fleet
 

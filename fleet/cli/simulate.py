@@ -1,0 +1,123 @@
+"""Replay recorded demand under this fleet.yaml, and compare it with another."""
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from fleet.apply.config import load_config
+from fleet.apply.decide import load_base
+from fleet.cli.arguments import Parser, add_file
+from fleet.errors import FileUnreadable, WrongUsage
+from fleet.explain.simulation.replay import POLICIES, Task, simulate
+from fleet.model.facts import Unknown, World
+from fleet.ports import Console
+from fleet.queues.recorded import world_of
+from fleet.report.json import value_to_json
+from fleet.report.simulation import simulation_to_markdown, simulation_to_text
+from fleet.schema.model import Fleet
+from fleet.state.history import read_moments
+
+
+def moment(text: str) -> datetime:
+    """Return a time of the command line; a day begins at midnight, without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no date or time, as 2026-11-01 or 2026-11-01T08:00"
+        ) from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def arguments(parser: Parser) -> None:
+    """Declare what `fleet simulate` takes."""
+    add_file(parser)
+    parser.add_argument(
+        "--history",
+        dest="world",
+        metavar="FILE",
+        help="a history of `fleet observe --append`",
+    )
+    parser.add_argument(
+        "--from",
+        dest="since",
+        type=moment,
+        metavar="DATE",
+        help="begin at this date or time (default: the first recorded moment)",
+    )
+    parser.add_argument(
+        "--to",
+        dest="until",
+        type=moment,
+        metavar="DATE",
+        help="end at this date or time (default: the last recorded moment)",
+    )
+    parser.add_argument(
+        "--against",
+        dest="base",
+        metavar="FILE",
+        help="compare with this fleet.yaml, as of the target branch: it is what was before",
+    )
+    parser.add_argument(
+        "--policy",
+        default="fleet",
+        choices=sorted(POLICIES),
+        help="what decides in each run (default: fleet, as `fleet plan` does)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="which spot machines are taken back; the same number takes the same (default: 0)",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print Markdown")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print what recorded demand comes to; exit 1 where no moment of it can be used."""
+    if not args.world:
+        raise WrongUsage("name a history that `fleet observe --append` wrote: --history FILE")
+    config = load_config(args, console)
+    base = None
+    if args.base:
+        loaded = load_base(args.base, config.fleet.fleet)
+        if isinstance(loaded, Unknown):
+            raise FileUnreadable(f"cannot compare with --against: {loaded.unknown}")
+        base = loaded
+    worlds = _worlds(args, config.fleet)
+    task = Task(
+        fleet=config.fleet,
+        base=None if base is None else base.fleet,
+        against=args.base or "",
+        policy=args.policy,
+        seed=args.seed,
+    )
+    console.progress(f"replaying {args.world}")
+    found = simulate(task, worlds)
+    if isinstance(found, Unknown):
+        raise FileUnreadable(f"{args.world}: {found.unknown}")
+    if args.json:
+        console.out(value_to_json(found))
+    elif args.markdown:
+        console.out(simulation_to_markdown(found))
+    else:
+        console.out(simulation_to_text(found, colour=console.colour))
+    return 0
+
+
+def _worlds(args: argparse.Namespace, fleet: Fleet) -> Iterator[World]:
+    """Yield the recorded worlds of this fleet in order of time."""
+    latest: datetime | None = None
+    for content in read_moments(args.world, args.since, args.until):
+        world = world_of(args.world, content)
+        if world.fleet != fleet.fleet:
+            raise WrongUsage(
+                f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
+                f"{fleet.fleet}"
+            )
+        if latest is None or world.time > latest:
+            latest = world.time
+            yield world

@@ -1,0 +1,435 @@
+"""Turn recorded worlds into what happened outside: jobs, boots, refusals, images.
+
+The worlds come in order of time, one after the other; events leave in order of time. What is kept
+is what waits or runs, and what began after the oldest of that: a job is passed on once its end is
+known, or after `HORIZON`, so memory does not grow with the length of a history.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from fleet.model.facts import (
+    Attempt,
+    Demand,
+    Listing,
+    Machine,
+    Request,
+    TaskRuns,
+    Unknown,
+    Work,
+    Worker,
+    World,
+)
+from fleet.planner.units import is_busy
+
+HORIZON = timedelta(days=3)
+"""After so long a job is passed on although its end is not known yet."""
+_TRIED_FOR_NOTHING = ("out-of-stock", "quota")
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request of the past, and how long its work took."""
+
+    key: str
+    """Queue and id."""
+    queue: str
+    request: Request
+    at: datetime
+    """When it came, as far as seen."""
+    since: datetime | None = None
+    """Since when it waited, where that is before the history; None: since it came."""
+    seconds: int | None = None
+    """How long it ran; None: not seen."""
+    least: int = 0
+    """How long it ran at least, where its end was not seen."""
+    pool: str = ""
+    type: str = ""
+    """The machine that it ran on; empty: not known."""
+    started: datetime | None = None
+    worker: str = ""
+    """What ran it."""
+    withdrawn: datetime | None = None
+    """When it was gone although nothing ran it."""
+    is_done: bool = field(default=False, repr=False)
+
+
+class Facts(NamedTuple):
+    """What fleet does not decide, from a moment on."""
+
+    at: datetime
+    world: World
+    """Without demand, workers, machines and stacks."""
+
+
+class Booted(NamedTuple):
+    """How long a machine took from its creation until its worker registered."""
+
+    at: datetime
+    pool: str
+    type: str
+    seconds: int
+
+
+class Refused(NamedTuple):
+    """A provider had none, or an account's quota was used up; `is_over`: it has some again."""
+
+    at: datetime
+    pool: str
+    type: str
+    market: str
+    is_over: bool
+
+
+class Lost(NamedTuple):
+    """Spot machines seen between two moments: for how many seconds in all, and how many went."""
+
+    at: datetime
+    seconds: int
+    lost: int
+
+
+Event = Job | Facts | Booted | Refused | Lost
+
+
+def events(worlds: Iterable[World]) -> Iterator[Event]:
+    """Yield what happened, in order of time; the first is the `Facts` of the first world."""
+    yield from Past().events(worlds)
+
+
+class Past:
+    """What is known at one moment of a history."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[datetime, int, Event]] = []
+        self._numbers = count()
+        self._alive: dict[str, Job] = {}
+        self._before: datetime | None = None
+        self._facts: World | None = None
+        self._booting: dict[str, Machine] = {}
+        self._tried: dict[tuple[str, datetime], str] = {}
+        self._uses: dict[str, int] = {}
+        self.unseen = 0
+        """Requests that workers finished and that no moment shows."""
+        self._runs: dict[tuple[str, str, str], tuple[int, ...]] = {}
+
+    def events(self, worlds: Iterable[World]) -> Iterator[Event]:
+        """Yield what happened, in order of time."""
+        for world in worlds:
+            self.see(world)
+            yield from self.ready(world.time)
+        yield from self.rest()
+
+    def see(self, world: World) -> None:
+        """Take in the next moment."""
+        self._see_facts(world)
+        self._see_attempts(world)
+        machines = {
+            machine.name: machine
+            for listing in world.providers.values()
+            if isinstance(listing, Listing)
+            for machine in listing.machines
+        }
+        workers = list(_workers_of(world))
+        self._see_boots(world, machines, workers)
+        self._see_jobs(world, machines, workers)
+        self._before = world.time
+
+    @property
+    def kept(self) -> int:
+        """Return how many events are kept back."""
+        return len(self._heap)
+
+    def ready(self, now: datetime) -> Iterator[Event]:
+        """Yield the events before which nothing can come any more."""
+        while self._heap and self._is_known(self._heap[0][2], now):
+            yield heappop(self._heap)[2]
+
+    def rest(self) -> Iterator[Event]:
+        """Yield what is left at the end of a history."""
+        for job in self._alive.values():
+            if job.started is not None and self._before is not None and job.seconds is None:
+                job.least = _seconds(job.started, self._before)
+        while self._heap:
+            yield heappop(self._heap)[2]
+
+    def _is_known(self, event: Event, now: datetime) -> bool:
+        if not isinstance(event, Job) or event.is_done:
+            return True
+        if now - event.at < HORIZON:
+            return False
+        if event.started is not None:
+            event.least = _seconds(event.started, now)
+        return True
+
+    def _add(self, event: Event) -> None:
+        heappush(self._heap, (event.at, next(self._numbers), event))
+
+    def _see_facts(self, world: World) -> None:
+        facts = world.model_copy(
+            update={
+                "queues": {
+                    name: reading.model_copy(
+                        update={
+                            "demand": _without_requests(reading.demand),
+                            "workers": None,
+                            "clock_ahead": None,
+                        }
+                    )
+                    for name, reading in world.queues.items()
+                },
+                "providers": {},
+                "stacks": {},
+                "attempts": (),
+                "runs": (),
+                "ledger": _NOT_SAID,
+                "approved": {},
+            }
+        )
+        if self._facts is None or _differ(facts, self._facts):
+            self._facts = facts
+            self._add(Facts(world.time, facts))
+
+    def _see_attempts(self, world: World) -> None:
+        known: dict[tuple[str, datetime], str] = {}
+        for each in world.attempts:
+            key = (each.worker, each.at)
+            known[key] = each.result
+            if self._before is None or self._tried.get(key) == each.result:
+                continue
+            self._add_attempt(each, world.time)
+        self._tried = known
+
+    def _add_attempt(self, each: Attempt, now: datetime) -> None:
+        failed = each.result in _TRIED_FOR_NOTHING
+        if failed or each.result in ("starting", "registered"):
+            # What is known late is told at once: time does not go back.
+            at = max(each.at, self._before or now)
+            self._add(Refused(at, each.pool, each.type, each.market, is_over=not failed))
+
+    def _see_boots(
+        self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
+    ) -> None:
+        registered = {w.machine or w.name: w for _, w in workers if w.state != "enrolled"}
+        for name, machine in self._booting.items():
+            worker = registered.get(name)
+            if worker is None or machines.get(name, machine).id != machine.id:
+                continue
+            since = worker.connected_since or (worker.work.started_at if worker.work else None)
+            since = since or worker.since or world.time
+            if self._before is not None and self._before <= since <= world.time:
+                seconds = _seconds(machine.created_at, since)
+                self._add(Booted(world.time, machine.pool, machine.type, seconds))
+        self._booting = {n: m for n, m in machines.items() if n not in registered}
+
+    def _see_jobs(
+        self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
+    ) -> None:
+        waiting = {f"{queue}/{r.id}": (queue, r) for queue, r in _requests_of(world)}
+        running = {}
+        for queue, worker in workers:
+            if worker.running is not None and is_busy(worker):
+                key = self._key_of(world, queue, worker.running)
+                running[key] = worker
+        unread = {
+            name
+            for name, reading in world.queues.items()
+            if not isinstance(reading.demand, Demand)
+            or reading.demand.estimate
+            or isinstance(reading.workers, Unknown)
+        }
+        unread |= {"" for each in world.providers.values() if isinstance(each, Unknown)}
+        for key, (queue, request) in waiting.items():
+            job = self._alive.get(key)
+            if job is None and key not in running:
+                came = self._came(world, request.pending_since)
+                since = request.pending_since if self._before is None else None
+                self._begin(Job(key, queue, request, came, since))
+            elif job is not None and job.started is not None and key not in running:
+                job.started = None  # it is tried again
+        for key, worker in running.items():
+            self._see_running(world, key, worker, machines)
+        free = {worker.name: worker for _, worker in workers}
+        self._see_uses(free)
+        new_runs = self._new_runs(world)
+        for key, job in list(self._alive.items()):
+            if key in waiting or key in running or job.queue in unread or "" in unread:
+                continue
+            self._end(world, job, free.get(job.worker), new_runs)
+
+    def _see_uses(self, workers: dict[str, Worker]) -> None:
+        """Count what workers have finished since the moment before, beyond what was seen."""
+        seen = Counter(job.worker for job in self._alive.values() if job.started is not None)
+        for name, worker in workers.items():
+            if worker.uses is not None and name in self._uses:
+                still = worker.running is not None and is_busy(worker)
+                ended = seen[name] - still
+                self.unseen += max(0, worker.uses - self._uses[name] - max(0, ended))
+        self._uses = {n: w.uses for n, w in workers.items() if w.uses is not None}
+
+    def _key_of(self, world: World, queue: str, running: str) -> str:
+        """Return the key of what a worker runs; one at its provider does not say which queue."""
+        if queue:
+            return f"{queue}/{running}"
+        keys = [f"{name}/{running}" for name in sorted(world.queues)]
+        return next((key for key in keys if key in self._alive), keys[0] if keys else running)
+
+    def _came(self, world: World, said: datetime | None) -> datetime:
+        """Return when something came that was not there before."""
+        if self._before is None:
+            return world.time
+        return min(max(said or world.time, self._before), world.time)
+
+    def _begin(self, job: Job) -> None:
+        self._alive[job.key] = job
+        self._add(job)
+
+    def _see_running(
+        self, world: World, key: str, worker: Worker, machines: dict[str, Machine]
+    ) -> None:
+        started = (worker.work.started_at if worker.work else None) or worker.since or world.time
+        job = self._alive.get(key)
+        if job is None:
+            queue, _, own = key.partition("/")
+            request = _request_of(own, worker.work or Work(), started)
+            job = Job(key, queue, request, self._came(world, started))
+            self._begin(job)
+        if job.started is None or job.worker != worker.name:
+            machine = machines.get(worker.machine or worker.name)
+            job.started, job.worker = started, worker.name
+            job.pool = machine.pool if machine else worker.pool or ""
+            job.type = machine.type if machine else ""
+
+    def _end(
+        self,
+        world: World,
+        job: Job,
+        worker: Worker | None,
+        new_runs: Counter[tuple[str, str, str, int]],
+    ) -> None:
+        before = self._before or world.time
+        if job.started is not None:
+            job.seconds = _seconds(job.started, _ended_at(worker, before, world.time))
+        else:
+            found = _find_run(job.request, new_runs)
+            expected = job.request.expected_seconds
+            if found is not None:
+                new_runs[found] -= 1
+                job.type, job.seconds = found[2], found[3]
+            elif expected is not None and expected <= _seconds(before, world.time):
+                job.seconds = expected
+            else:
+                job.withdrawn = world.time
+        job.is_done = True
+        del self._alive[job.key]
+
+    def _new_runs(self, world: World) -> Counter[tuple[str, str, str, int]]:
+        """Return the runs that a queue tells of and did not before, by their seconds."""
+        found: Counter[tuple[str, str, str, int]] = Counter()
+        known: dict[tuple[str, str, str], tuple[int, ...]] = {}
+        for each in _runs_of(world):
+            about = (each.task, each.package, each.machine)
+            known[about] = each.seconds
+            if self._before is not None and self._runs.get(about) is not each.seconds:
+                new = Counter(each.seconds) - Counter(self._runs.get(about, ()))
+                for seconds, times in new.items():
+                    found[(*about, seconds)] += times
+        self._runs = known
+        return found
+
+
+_NOT_SAID = Unknown(unknown="the simulation has its own")
+_PASSING = {"time", "delete_seconds", "queues"}
+
+
+def _differ(facts: World, before: World) -> bool:
+    """Say whether anything differs that a decision rests on."""
+    if facts.queues.keys() != before.queues.keys():
+        return True
+    if any(facts.queues[name] != before.queues[name] for name in facts.queues):
+        return True
+    return any(
+        getattr(facts, name) != getattr(before, name)
+        for name in World.model_fields
+        if name not in _PASSING
+    )
+
+
+def _without_requests(demand: Demand | Unknown) -> Demand | Unknown:
+    if isinstance(demand, Unknown):
+        return Demand(read_at=_EPOCH)
+    update = {"read_at": _EPOCH, "requests": (), "estimate": False, "sample": None}
+    return demand.model_copy(update=update)
+
+
+_EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
+
+
+def _requests_of(world: World) -> Iterator[tuple[str, Request]]:
+    """Yield what waits, each of a group by itself."""
+    for queue, reading in sorted(world.queues.items()):
+        for each in reading.demand.requests if isinstance(reading.demand, Demand) else ():
+            if each.count == 1:
+                yield queue, each
+            else:
+                for nth in range(1, each.count + 1):
+                    yield queue, each.model_copy(update={"id": f"{each.id}#{nth}", "count": 1})
+
+
+def _workers_of(world: World) -> Iterator[tuple[str, Worker]]:
+    """Yield every registered worker with its queue; no queue where it is at its provider."""
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.workers, tuple):
+            yield from ((queue, worker) for worker in reading.workers)
+    for listing in world.providers.values():
+        if isinstance(listing, Listing):
+            yield from (("", worker) for worker in listing.workers or ())
+
+
+def _runs_of(world: World) -> Iterator[TaskRuns]:
+    for reading in world.queues.values():
+        yield from reading.demand.runs if isinstance(reading.demand, Demand) else ()
+
+
+def _find_run(
+    request: Request, new_runs: Counter[tuple[str, str, str, int]]
+) -> tuple[str, str, str, int] | None:
+    """Return a run of the same task and package that is not a seen job's."""
+    about = (request.task, request.package or "")
+    fitting = (run for run, left in new_runs.items() if left > 0 and run[:2] == about)
+    return min(fitting, default=None)
+
+
+def _request_of(own: str, work: Work, started: datetime) -> Request:
+    """Return the request of work that was never seen waiting."""
+    return Request(
+        id=own,
+        task=work.task,
+        required=work.required,
+        pending_since=started,
+        expected_seconds=work.expected_seconds,
+        requester=work.requester,
+        owner=work.owner,
+        package=work.package,
+        scope=work.scope,
+        team=work.team,
+        sandbox=work.sandbox,
+    )
+
+
+def _ended_at(worker: Worker | None, before: datetime, now: datetime) -> datetime:
+    """Return when work ended that ran at the moment before and does not now."""
+    if worker is not None:
+        began = worker.work.started_at if worker.work and is_busy(worker) else worker.since
+        if began is not None and before <= began <= now:
+            return began
+    return now
+
+
+def _seconds(since: datetime, until: datetime) -> int:
+    return max(1, int((until - since).total_seconds()))

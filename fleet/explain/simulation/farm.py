@@ -1,0 +1,838 @@
+"""The scripted world that answers a plan: machines boot, a queue assigns, work ends.
+
+Only what is outside of fleet is simulated. Facts that did not change since the last observation
+are the same objects, so that observing costs what changed.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from hashlib import sha256
+from heapq import heappop, heappush
+from itertools import count
+from math import log
+from typing import Literal, NamedTuple
+
+from fleet.explain.simulation.demand import Booted, Job, Lost, Refused
+from fleet.model.facts import (
+    Attempt,
+    AttemptResult,
+    Demand,
+    Ledger,
+    Listing,
+    Machine,
+    MachineState,
+    Market,
+    QueueReading,
+    Request,
+    Stack,
+    Unknown,
+    Work,
+    Worker,
+    WorkerInputs,
+    WorkerState,
+    World,
+    market_of,
+)
+from fleet.model.plan import Create, Delete, Drain, Plan
+from fleet.planner.demand import Order, judge_of, ordered
+from fleet.planner.durations import USUAL, Durations, Kind, kind_at
+from fleet.planner.images import images_by_pool
+from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
+from fleet.tagrules import Ask, Offer, offer_of_pool, offer_of_tags, offer_of_worker, satisfies
+from fleet.tagrules.context import queue_context
+from fleet.tagrules.names import names_of
+
+_LATEST_TRIES = 20
+_LATEST_BOOTS = 50
+_NO_STOCK_FOR = timedelta(minutes=30)
+"""For how long a provider that refused is taken to refuse on; fleet tries again within that."""
+_RUNS = 5
+_MOST_FITS = 200_000
+_OFF = frozenset({WorkerState.DISABLED, WorkerState.DISCONNECTED, WorkerState.DEAF})
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(slots=True, eq=False)
+class Box:
+    """A machine with its worker, or a worker alone (of a static pool, or of nobody's)."""
+
+    name: str
+    pool: str
+    registry: str
+    """The queue or provider that its worker registers at."""
+    since: datetime
+    """Since when its worker is in its state."""
+    provider: str = ""
+    type: str = ""
+    market: Market = "on-demand"
+    inputs: WorkerInputs | None = None
+    machine: Machine | None = None
+    worker: Worker | None = None
+    """As it was seen last."""
+    is_registered: bool = False
+    takes_work: bool = True
+    draining: bool = False
+    uses: int | None = 0
+    running: str | None = None
+    job: Job | None = None
+    began: datetime | None = None
+    alike: int = -1
+    """Which of `Farm.classes` it is; -1: none, it gets no work."""
+    busy_seconds: int = 0
+    """How long it worked, up to the end of its last work."""
+
+    @property
+    def is_free(self) -> bool:
+        """Say whether it would be given work now."""
+        is_idle = self.is_registered and self.running is None
+        return is_idle and self.takes_work and not self.draining and self.alike >= 0
+
+
+class Class(NamedTuple):
+    """Workers that are alike to every request."""
+
+    queues: frozenset[str]
+    offer: Offer
+
+
+@dataclass
+class Line:
+    """What waits in one queue and asks for the same, in the order of the queue."""
+
+    queue: str
+    ask: Ask
+    heap: list[tuple[Order, str]] = field(default_factory=list)
+    """Entries of what no longer waits are stale."""
+
+
+class Starting(NamedTuple):
+    """Work that began for the first time."""
+
+    job: Job
+    at: datetime
+
+
+@dataclass
+class Noted:
+    """What was seen since this was last looked at."""
+
+    starts: list[Starting] = field(default_factory=list)
+    withdrawn: list[Job] = field(default_factory=list)
+    gone: list[tuple[Box, datetime, Literal["deleted", "taken"]]] = field(default_factory=list)
+    created: list[Box] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    """Pool and machine type of creations that the provider refused."""
+    assumed: int = 0
+    """Jobs taken to run for an hour."""
+    scaled: int = 0
+    """Jobs whose time was computed for another machine type."""
+    unscaled: int = 0
+    """Jobs taken to run as long on another machine type as on their own."""
+
+
+class Farm:
+    """Everything outside of fleet."""
+
+    def __init__(self, fleet: Fleet, world: World, seed: int) -> None:
+        self.fleet = fleet
+        self.now = self._start = world.time
+        self._again: set[str] = set()
+        """What began once and waits, or runs, anew: its machine was taken back."""
+        self._today: date | None = None
+        self.noted = Noted()
+        self.boxes: dict[str, Box] = {}
+        self.changed = True
+        """Something was seen since this was last set to False."""
+        self._seed = seed
+        self._world = world
+        self._heap: list[tuple[datetime, int, str, object, object]] = []
+        self._numbers = count()
+        self._waiting: dict[str, dict[str, Job]] = {name: {} for name in fleet.queues}
+        self._orders: dict[str, Order] = {}
+        self._lines: dict[tuple[str, Ask], Line] = {}
+        self._free: defaultdict[int, dict[str, Box]] = defaultdict(dict)
+        self._classes: list[Class] = []
+        self._numbers_of: dict[object, int] = {}
+        self._fits: dict[tuple[Ask, int], bool] = {}
+        self._attempts: dict[tuple[str, str, str], deque[Attempt]] = {}
+        self._boots: defaultdict[tuple[str, str], deque[int]] = defaultdict(
+            lambda: deque(maxlen=_LATEST_BOOTS)
+        )
+        self._booted: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._out: dict[tuple[str, str, str], datetime] = {}
+        self._spot_seconds = self._spot_lost = 0
+        self._stacks: dict[str, Stack] = {}
+        self._serials: defaultdict[str, int] = defaultdict(int)
+        self._made = 0
+        self._approved = dict(world.approved) if isinstance(world.approved, dict) else {}
+        self._runs = list(() if isinstance(world.runs, Unknown) else world.runs)
+        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._desks = {n for n, q in fleet.queues.items() if isinstance(q, TicketQueue)}
+        self.learn(world)
+        self._take_over(world)
+
+    # what happens outside
+
+    def learn(self, facts: World) -> None:
+        """Take over facts that fleet does not decide."""
+        self._facts = facts
+        self._durations = Durations(self.fleet, facts)
+        self._contexts = {
+            name: queue_context(reading.demand)
+            for name, reading in facts.queues.items()
+            if isinstance(reading.demand, Demand)
+        }
+        self._nothing = queue_context(Demand(read_at=facts.time))
+        self._images = images_by_pool(self.fleet, facts, {})
+        self._today = None  # rules are read anew
+        self._numbers_of.clear()
+        for box in self.boxes.values():
+            self._classify(box)
+        self._line_up()
+        self.changed = True
+
+    def boot_took(self, boot: Booted) -> None:
+        """Learn how long a machine took to boot."""
+        self._boots[boot.pool, boot.type].append(boot.seconds)
+
+    def refuse(self, refused: Refused) -> None:
+        """Learn that a provider had no machine of a type, or has them again."""
+        provider = self._provider_of(refused.pool)
+        key = (provider, refused.type, refused.market)
+        if refused.is_over:
+            self._out.pop(key, None)
+        else:
+            self._out[key] = refused.at + _NO_STOCK_FOR
+
+    def lose_spot(self, lost: Lost) -> None:
+        """Learn how often spot machines are taken back."""
+        self._spot_seconds += lost.seconds
+        self._spot_lost += lost.lost
+
+    def arrive(self, job: Job) -> None:
+        """Have a job wait, or run on where it runs at the beginning."""
+        self.changed = True
+        box = self.boxes.get(job.worker) if job.started and job.started <= self.now else None
+        if box is not None and box.job is None and box.running is not None:
+            box.job = job
+            ends = (box.began or self.now) + timedelta(seconds=self._seconds_on(job, box))
+            self._at(max(self.now + _SECOND, ends), "end", box, job)
+            return
+        if job.queue not in self._waiting:
+            self.noted.withdrawn.append(job)
+            return
+        if job.withdrawn is not None:
+            self._at(job.withdrawn, "withdraw", None, job)
+        self._wait(job)
+
+    def _wait(self, job: Job) -> None:
+        """Have a job wait for the first worker that fits."""
+        self._waiting[job.queue][job.key] = job
+        line = self._line_of(job)
+        if line is None:
+            return
+        heappush(line.heap, (self._orders[job.key], job.key))
+        number = self._first_free(line)
+        if number is not None:
+            name = min(self._free[number])
+            self._begin(self._free[number][name], job)
+
+    def advance(self, until: datetime) -> None:
+        """Let time pass: machines boot, work ends, spot machines are taken back."""
+        while self._heap and self._heap[0][0] <= until:
+            at, _, kind, box, job = heappop(self._heap)
+            self.now = at
+            match kind:
+                case "boot" if isinstance(box, Box) and self.boxes.get(box.name) is box:
+                    self._register(box)
+                case "end" if isinstance(box, Box) and box.job is job and job is not None:
+                    self._end(box)
+                case "take" if isinstance(box, Box) and self.boxes.get(box.name) is box:
+                    self._take(box)
+                case "withdraw" if isinstance(job, Job):
+                    self._withdraw(job)
+        self.now = until
+
+    def forget(self) -> None:
+        """Forget what was noted."""
+        self.noted = Noted()
+
+    @property
+    def never_started(self) -> Iterator[Job]:
+        """Yield what waits and never began."""
+        for jobs in self._waiting.values():
+            yield from (job for key, job in jobs.items() if key not in self._again)
+
+    @property
+    def waits(self) -> int:
+        """Return how much waits."""
+        return sum(map(len, self._waiting.values()))
+
+    # what fleet sees
+
+    def observe(self, ledger: Ledger | Unknown) -> World:
+        """Return the world as fleet would see it now."""
+        self.changed = False
+        by_registry: defaultdict[str, list[Worker]] = defaultdict(list)
+        by_provider: defaultdict[str, list[Machine]] = defaultdict(list)
+        for box in self.boxes.values():
+            if box.worker is not None:
+                by_registry[box.registry].append(box.worker)
+            if box.machine is not None:
+                by_provider[box.provider].append(box.machine)
+        facts, now = self._facts, self.now
+        return World.model_construct(
+            format="fleet-world-1",
+            fleet=self.fleet.fleet,
+            time=now,
+            queues={name: self._reading(name, tuple(by_registry[name])) for name in self._waiting},
+            providers={
+                name: self._listing(name, by_provider[name], by_registry[name])
+                for name in sorted({*self.fleet.providers, *by_provider})
+            },
+            stacks=dict(self._stacks),
+            bases=facts.bases,
+            images=facts.images,
+            ledger=ledger,
+            attempts=tuple(each for tries in self._attempts.values() for each in tries),
+            approved=dict(self._approved),
+            orders=facts.orders,
+            members=facts.members,
+            runs=tuple(self._runs),
+            delete_seconds=facts.delete_seconds,
+            prices=facts.prices,
+        )
+
+    # what fleet does
+
+    def carry_out(self, plan: Plan) -> None:
+        """Do what a plan says, as far as the outside lets it."""
+        for action in plan.actions:
+            match action:
+                case Create():
+                    self._create(action)
+                case Drain():
+                    self._drain(action.worker)
+                case Delete():
+                    self._remove(action.worker, "deleted")
+        for release in plan.releases:
+            self._remove(release.worker, "deleted")
+        for approval in plan.approvals:
+            if approval.passes:
+                used = self._approved.get(approval.digest, 0)
+                self._approved[approval.digest] = used + len(approval.passes)
+        if self._desks:
+            self._hand_out(plan)
+        self._runs = [*self._runs[-_RUNS + 1 :], self.now]
+
+    def _hand_out(self, plan: Plan) -> None:
+        """Give tickets the machines that the plan has for them: fleet itself assigns these."""
+        for signature in plan.signatures:
+            if signature.queue not in self._desks:
+                continue
+            for key, worker in signature.by_worker.items():
+                job, box = self._waiting[signature.queue].get(key), self.boxes.get(worker)
+                if job is not None and box is not None and box.is_free:
+                    self._begin(box, job)
+
+    def _create(self, action: Create) -> None:
+        inputs, market = action.inputs, market_of(action.inputs)
+        provider = self._provider_of(action.pool)
+        key = (action.pool, inputs.type, market)
+        out_until = self._out.get((provider, inputs.type, market))
+        is_out = out_until is not None and self.now < out_until
+        result: AttemptResult = "out-of-stock" if is_out else "starting"
+        tries = self._attempts.setdefault(key, deque(maxlen=_LATEST_TRIES))
+        tries.append(
+            Attempt.model_construct(
+                pool=action.pool,
+                worker=action.worker,
+                type=inputs.type,
+                market=market,
+                image=inputs.image,
+                at=self.now,
+                result=result,
+                detail="",
+            )
+        )
+        self.changed = True
+        if is_out:
+            self.noted.refused.append((action.pool, inputs.type))
+            return
+        self._made += 1
+        registry = action.registry or provider
+        box = Box(action.worker, action.pool, registry, self.now, provider, inputs.type, market)
+        box.inputs = inputs
+        box.machine = Machine.model_construct(
+            name=action.worker,
+            id=f"simulated-{self._made}",
+            pool=action.pool,
+            type=inputs.type,
+            state=MachineState.STARTING,
+            created_at=self.now,
+            image=inputs.image,
+            digest=inputs.labels.get("digest"),
+            expires=None,
+            address=_ADDRESS,
+            misses=None,
+            was_ready=False,
+            looked_since=None,
+            trouble="",
+        )
+        if action.registry:
+            box.worker = self._worker_of(box, WorkerState.ENROLLED)
+        self.boxes[box.name] = box
+        self._restack(box.pool)
+        self.noted.created.append(box)
+        self._at(self.now + timedelta(seconds=self._boot_seconds(box)), "boot", box, None)
+        if market == "spot":
+            self._at_risk(box)
+
+    def _at_risk(self, box: Box) -> None:
+        """Say when a spot machine is taken back: by the rate of the history, and the seed."""
+        if not self._spot_lost:
+            return
+        said = f"{self._seed} {box.name} {self.now.isoformat()}".encode()
+        share = (int.from_bytes(sha256(said).digest()[:8]) + 1) / (2**64 + 1)
+        mean = self._spot_seconds / self._spot_lost
+        self._at(self.now + timedelta(seconds=int(-log(share) * mean) + 1), "take", box, None)
+
+    def _boot_seconds(self, box: Box) -> int:
+        recorded = self._boots.get((box.pool, box.type))
+        if recorded:
+            turn = self._booted[box.pool, box.type]
+            self._booted[box.pool, box.type] += 1
+            return recorded[turn % len(recorded)]
+        pool = self.fleet.pools.get(box.pool)
+        return pool.boot.expected if isinstance(pool, Pool) else 0
+
+    def _drain(self, name: str) -> None:
+        box = self.boxes.get(name)
+        if box is not None and not box.draining:
+            self._busy(box)
+            box.draining = True
+            if box.running is None:
+                box.since = self.now
+            self._see(box)
+
+    def _remove(self, name: str, how: Literal["deleted", "taken"]) -> None:
+        box = self.boxes.pop(name, None)
+        if box is None:
+            return
+        self.changed = True
+        self._busy(box)
+        self._restack(box.pool)
+        self.noted.gone.append((box, self.now, how))
+
+    # what happens by itself
+
+    def _register(self, box: Box) -> None:
+        box.is_registered, box.since = True, self.now
+        if box.machine is not None:
+            box.machine = box.machine.model_copy(
+                update={"state": MachineState.RUNNING, "misses": 0, "was_ready": True}
+            )
+        tries = self._attempts.get((box.pool, box.type, box.market), deque[Attempt]())
+        for nth, each in enumerate(tries):
+            if each.worker == box.name and each.result == "starting":
+                tries[nth] = each.model_copy(update={"result": "registered"})
+        self._classify(box)
+        self._idle(box)
+
+    def _end(self, box: Box) -> None:
+        if box.job is not None:
+            self._again.discard(box.job.key)
+        self._stop(box)
+        box.since = self.now
+        box.uses = None if box.uses is None else box.uses + 1
+        self._idle(box)
+
+    def _stop(self, box: Box) -> None:
+        since = max(box.began or self.now, self._start)
+        box.busy_seconds += int((self.now - since).total_seconds())
+        box.job = box.began = box.running = None
+
+    def _take(self, box: Box) -> None:
+        """Take a spot machine back; what it ran waits again, and begins anew."""
+        job = box.job
+        self._stop(box)
+        self._remove(box.name, "taken")
+        if job is not None and job.queue:
+            self._again.add(job.key)
+            self._wait(job)
+
+    def _withdraw(self, job: Job) -> None:
+        if self._waiting[job.queue].pop(job.key, None) is not None:
+            self._orders.pop(job.key, None)
+            self.changed = True
+            if job.key not in self._again:
+                self.noted.withdrawn.append(job)
+
+    def _idle(self, box: Box) -> None:
+        """Give a worker the first request in its queues that fits, or have it wait."""
+        self._see(box)
+        if not box.is_free:
+            return
+        job = self._first_for(box.alike)
+        if job is not None:
+            self._begin(box, job)
+        else:
+            self._free[box.alike][box.name] = box
+
+    def _begin(self, box: Box, job: Job) -> None:
+        self._busy(box)
+        del self._waiting[job.queue][job.key]
+        self._orders.pop(job.key, None)
+        box.job, box.running, box.began, box.since = job, job.request.id, self.now, self.now
+        self._see(box)
+        self._at(self.now + timedelta(seconds=self._seconds_on(job, box)), "end", box, job)
+        if job.key not in self._again:
+            self.noted.starts.append(Starting(job, self.now))
+
+    def _busy(self, box: Box) -> None:
+        if box.alike >= 0:
+            self._free[box.alike].pop(box.name, None)
+
+    def _at(self, at: datetime, kind: str, box: Box | None, job: Job | None) -> None:
+        heappush(self._heap, (at, next(self._numbers), kind, box, job))
+
+    def _seconds_on(self, job: Job, box: Box) -> int:
+        """Return how long a job runs on a machine, which may be of another type than its own."""
+        expected, timing = self._durations.of(job.queue, job.request)
+        kind = self._kind(box.pool, box.type)
+        if job.seconds is None:
+            if timing is not None:
+                expected = timing.on(kind, expected)
+            if expected is None:
+                self.noted.assumed += 1
+                expected = USUAL
+            seconds = max(expected, job.least)
+        else:
+            seconds = job.seconds
+            if job.type and box.type and job.type != box.type:
+                there = timing.on(kind, seconds) if timing else None
+                here = timing.on(self._kind(job.pool, job.type), seconds) if timing else None
+                if there and here and there != here:
+                    self.noted.scaled += 1
+                    seconds = max(1, -(-seconds * there // here))
+                else:
+                    self.noted.unscaled += 1
+        if timing is not None and timing.deadline is not None:
+            seconds = min(seconds, timing.deadline)
+        return max(1, seconds)
+
+    def _kind(self, pool: str, name: str) -> Kind:
+        key = (pool, name)
+        if key not in self._kinds:
+            self._kinds[key] = kind_at(self.fleet, pool, name)
+        return self._kinds[key]
+
+    # who fits whom
+
+    def _line_of(self, job: Job) -> Line | None:
+        """Return the line that a job waits in; None where its queue gives it to nobody."""
+        if self._today != self.now.date():
+            self._today = self.now.date()
+            facts = self._facts.model_copy(update={"time": self.now})
+            self._judge = judge_of(self.fleet, facts)
+        self._orders[job.key] = ordered(job.queue, job.request)[0].order
+        asking = self._judge.ask_of_alike(
+            job.request, self._contexts.get(job.queue, self._nothing)
+        )
+        if asking.held or job.queue in self._desks:
+            return None
+        key = (job.queue, asking.ask)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line(job.queue, asking.ask)
+        return line
+
+    def _line_up(self) -> None:
+        """Have all that waits stand in line anew, after rules or images have changed."""
+        self._lines.clear()
+        self._fits.clear()
+        for job in [job for jobs in self._waiting.values() for job in jobs.values()]:
+            line = self._line_of(job)
+            if line is not None:
+                heappush(line.heap, (self._orders[job.key], job.key))
+        for box in [box for boxes in self._free.values() for box in boxes.values()]:
+            if box.is_free:
+                self._busy(box)
+                self._idle(box)
+
+    def _fitting(self, ask: Ask, queue: str, number: int) -> bool:
+        found = self._fits.get((ask, number))
+        if found is None:
+            if len(self._fits) > _MOST_FITS:
+                self._fits.clear()
+            found = self._fits[ask, number] = satisfies(ask, self._classes[number].offer)
+        return found and queue in self._classes[number].queues
+
+    def _first_free(self, line: Line) -> int | None:
+        """Return the class whose first free worker is first by name; None: none fits."""
+        fitting = (
+            number
+            for number, boxes in self._free.items()
+            if boxes and self._fitting(line.ask, line.queue, number)
+        )
+        return min(fitting, key=lambda number: min(self._free[number]), default=None)
+
+    def _first_for(self, number: int) -> Job | None:
+        """Return what is first in the queues for workers of a class; None: nothing fits."""
+        first: tuple[Order, str] | None = None
+        found: Line | None = None
+        for key, line in list(self._lines.items()):
+            heap = line.heap
+            waiting = self._waiting[line.queue]
+            while heap and heap[0][1] not in waiting:
+                heappop(heap)
+            if not heap:
+                del self._lines[key]
+            elif (first is None or heap[0] < first) and self._fitting(
+                line.ask, line.queue, number
+            ):
+                first, found = heap[0], line
+        return None if first is None or found is None else self._waiting[found.queue][first[1]]
+
+    def _classify(self, box: Box) -> None:
+        """Find out what a worker offers, and to which queues."""
+        self._busy(box)
+        provides = box.worker.provides if box.worker else ()
+        requires = box.worker.requires if box.worker else ()
+        shape = (box.pool, box.registry, provides, requires)
+        if shape not in self._numbers_of:
+            self._numbers_of[shape] = self._class_of(box, provides, requires)
+        box.alike = self._numbers_of[shape]
+        if box.is_free:
+            self._free[box.alike][box.name] = box
+
+    def _class_of(self, box: Box, provides: tuple[str, ...], requires: tuple[str, ...]) -> int:
+        pool = self.fleet.pools.get(box.pool)
+        if pool is not None:
+            queues = frozenset(q for q in self.fleet.queues if serves_queue(pool, q))
+        else:
+            queues = frozenset(self.fleet.queues)
+        if box.registry in self.fleet.queues and box.registry not in self._desks:
+            queues &= {box.registry}
+        if pool is None or isinstance(pool, StaticPool):
+            offer = offer_of_tags(self.fleet, provides, requires)
+        elif box.worker is not None and provides:
+            offer = offer_of_worker(self.fleet, box.pool, self._images[box.pool], box.worker)
+        else:
+            offer = offer_of_pool(self.fleet, box.pool, self._images[box.pool])
+        found = Class(queues, offer)
+        if found not in self._classes:
+            self._classes.append(found)
+        return self._classes.index(found)
+
+    # values
+
+    def _see(self, box: Box) -> None:
+        """Note what fleet would see of a worker."""
+        self.changed = True
+        if not box.is_registered:
+            return
+        if box.worker is not None and not box.takes_work:
+            return
+        state = WorkerState.IDLE if box.running is None else WorkerState.BUSY
+        if box.worker is None or box.worker.state is WorkerState.ENROLLED:
+            box.worker = self._worker_of(box, state)
+            return
+        box.worker = box.worker.model_copy(
+            update={
+                "state": state,
+                "draining": box.draining,
+                "running": box.running,
+                "work": self._work_of(box),
+                "uses": box.uses,
+                "since": box.since,
+                "last_seen": self.now,
+            }
+        )
+
+    def _worker_of(self, box: Box, state: WorkerState) -> Worker:
+        return Worker.model_construct(
+            name=box.name,
+            machine=box.name,
+            pool=box.pool,
+            static=False,
+            state=state,
+            draining=box.draining,
+            running=box.running,
+            work=self._work_of(box),
+            ended=None,
+            uses=box.uses,
+            provides=(),
+            requires=(),
+            since=box.since,
+            last_seen=self.now,
+            connected_since=self.now if state is not WorkerState.ENROLLED else None,
+            away=False,
+            stranded=False,
+            token_expires=None,
+        )
+
+    def _work_of(self, box: Box) -> Work | None:
+        if box.job is None:
+            return box.worker.work if box.worker and box.running is not None else None
+        request = box.job.request
+        return Work.model_construct(
+            task=request.task,
+            required=request.required,
+            started_at=box.began,
+            expected_seconds=request.expected_seconds,
+            requester=request.requester,
+            owner=request.owner,
+            package=request.package,
+            names=tuple(names_of(request)) if self.fleet.durations else (),
+            scope=request.scope,
+            team=request.team,
+            sandbox=request.sandbox,
+        )
+
+    def _reading(self, name: str, workers: tuple[Worker, ...]) -> QueueReading:
+        known = self._facts.queues.get(name)
+        requests = tuple(job.request for job in self._waiting[name].values())
+        update = {"read_at": self.now, "requests": requests}
+        if known is None or isinstance(known.demand, Unknown):
+            demand = Demand.model_construct(read_at=self.now, requests=requests)
+            return QueueReading.model_construct(demand=demand, workers=workers)
+        has_registry = bool(workers) or name in self._registries or name in self._desks
+        return known.model_copy(
+            update={
+                "demand": known.demand.model_copy(update=update),
+                "workers": workers if has_registry else None,
+            }
+        )
+
+    def _listing(self, name: str, machines: list[Machine], workers: list[Worker]) -> Listing:
+        return Listing.model_construct(
+            read_at=self.now,
+            machines=tuple(machines),
+            notes_expiry=False,
+            clock_ahead=None,
+            workers=tuple(workers) if name in self._own_registries else None,
+        )
+
+    def _restack(self, pool: str) -> None:
+        """Note what the engine would have recorded of a pool."""
+        own = [b for b in self.boxes.values() if b.pool == pool and b.inputs and b.machine]
+        provider = self._provider_of(pool)
+        self._serials[pool] += 1
+        before = self._stacks.get(pool)
+        declared = self.fleet.providers.get(provider)
+        self._stacks[pool] = Stack.model_construct(
+            engine=before.engine if before else (declared.engine if declared else "embedded"),
+            provider=before.provider if before else provider,
+            serial=self._serials[pool],
+            name=before.name if before else "",
+            workers=tuple(b.inputs for b in own if b.inputs),
+            ids={b.name: b.machine.id for b in own if b.machine},
+            interrupted=False,
+        )
+
+    def _provider_of(self, pool: str) -> str:
+        declared = self.fleet.pools.get(pool)
+        if isinstance(declared, Pool):
+            return declared.provider
+        stack = self._stacks.get(pool)
+        return stack.provider if stack else ""
+
+    def _take_over(self, world: World) -> None:
+        """Begin with the machines and workers of the first world."""
+        self._registries = {
+            name for name, reading in world.queues.items() if reading.workers is not None
+        }
+        self._own_registries = {
+            name
+            for name, listing in world.providers.items()
+            if isinstance(listing, Listing) and listing.workers is not None
+        }
+        self._own_registries |= {
+            name
+            for name, declared in self.fleet.providers.items()
+            if declared.kind == "sim" and name not in world.providers
+        }
+        stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+        inputs: dict[str, WorkerInputs] = {}
+        for pool, stack in stacks.items():
+            if isinstance(stack, Stack):
+                self._stacks[pool], self._serials[pool] = stack, stack.serial
+                inputs |= {each.name: each for each in stack.workers}
+        for attempt in world.attempts:
+            key = (attempt.pool, attempt.type, attempt.market)
+            self._attempts.setdefault(key, deque(maxlen=_LATEST_TRIES)).append(attempt)
+        for provider, listing in sorted(world.providers.items()):
+            for machine in listing.machines if isinstance(listing, Listing) else ():
+                made = inputs.get(machine.name)
+                box = Box(
+                    machine.name,
+                    machine.pool,
+                    "",
+                    machine.created_at,
+                    provider,
+                    machine.type,
+                    market_of(made),
+                )
+                box.inputs, box.machine = made, machine.model_copy(update={"expires": None})
+                self.boxes[box.name] = box
+        for registry, worker in _registered(world):
+            self._take_over_worker(registry, worker)
+        for box in self.boxes.values():
+            if box.machine is not None and not box.is_registered and box.inputs is not None:
+                box.registry = box.registry or self._registry_of(box)
+                took = timedelta(seconds=self._boot_seconds(box))
+                self._at(max(self.now, box.machine.created_at + took), "boot", box, None)
+            self._classify(box)
+
+    def _registry_of(self, box: Box) -> str:
+        known = (each.registry for each in self.boxes.values() if each.pool == box.pool)
+        return next((each for each in known if each), box.provider)
+
+    def _take_over_worker(self, registry: str, worker: Worker) -> None:
+        name = worker.machine or worker.name
+        box = self.boxes.get(name)
+        if box is None:
+            if worker.machine is not None and not worker.static:
+                return  # its machine is gone: it is only remembered
+            pool = worker.pool or ""
+            box = Box(worker.name, pool, registry, worker.since or self.now)
+            self.boxes[worker.name] = box
+        elif box.worker is not None and box.worker.state is not WorkerState.ENROLLED:
+            return
+        box.registry, box.worker, box.draining = registry, worker, worker.draining
+        box.is_registered = worker.state is not WorkerState.ENROLLED
+        box.takes_work = worker.state not in _OFF
+        box.since = worker.since or self.now
+        box.uses, box.running = worker.uses, worker.running
+        if worker.running is not None:
+            box.began = (worker.work.started_at if worker.work else None) or box.since
+
+    def end_unexplained(self) -> None:
+        """Have work end in an hour that runs at the beginning and that no job is known of."""
+        for box in self.boxes.values():
+            if box.running is not None and box.job is None and box.takes_work:
+                job = Job(box.running, "", _NO_REQUEST, self.now, seconds=USUAL)
+                box.job = job
+                self._at(self.now + timedelta(seconds=USUAL), "end", box, job)
+
+
+def _registered(world: World) -> Iterator[tuple[str, Worker]]:
+    places: Mapping[str, object] = {
+        **{name: reading.workers for name, reading in sorted(world.queues.items())},
+        **{
+            name: listing.workers
+            for name, listing in sorted(world.providers.items())
+            if isinstance(listing, Listing)
+        },
+    }
+    for name, workers in places.items():
+        if isinstance(workers, tuple):
+            yield from ((name, worker) for worker in workers)
+
+
+_NO_REQUEST = Request(id="unknown")
+_ADDRESS = "192.0.2.1"
+"""Of a range for documentation: a machine at a cloud has an address once it runs."""

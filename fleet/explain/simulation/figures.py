@@ -1,0 +1,285 @@
+"""What a simulation comes to: waits, money, hours, guards, and who is worse off.
+
+A wait is known to three digits, so that the figures take the same room for a day and for a year.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from heapq import heappush, heappushpop
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainSerializer
+
+from fleet.model.plan import Bill
+from fleet.model.values import Moment, Value
+
+_MOST_OWNERS = 10
+_MOST_WORSE = 20
+_MOST_POINTS = 400
+_STEPS = 100
+OTHERS = "all others"
+
+Mean = Annotated[
+    Decimal, PlainSerializer(lambda amount: format(amount.normalize(), "f"), return_type=str)
+]
+
+
+class WaitFigures(Value):
+    """How long the requests of a class or an owner waited, in seconds."""
+
+    name: str
+    requests: int = Field(description="Those that started.")
+    half: int | None = Field(None, description="p50; None: none started.")
+    most: int | None = Field(None, description="p95.")
+    longest: int | None = None
+    never: int = Field(0, description="Those that waited in vain until withdrawn, or the end.")
+    shares: tuple[int, ...] = Field(
+        (), description="The wait that each percent of all that started does not exceed, 1 to 100."
+    )
+
+
+class PoolFigures(Value):
+    """What the machines of one pool came to."""
+
+    pool: str
+    money: Bill | None = Field(description="None: the price of a machine is unknown.")
+    seconds: int = Field(description="Machine time.")
+    busy_seconds: int
+    most: int = Field(description="Machines at once, at most.")
+    created: int = 0
+    refused: int = Field(0, description="Creations that its provider refused.")
+    taken: int = Field(0, description="Spot machines that were taken back.")
+
+    @property
+    def idle_share(self) -> float | None:
+        """Return boot and idle time as a part of machine time, in percent; None: no time."""
+        return 100 * (1 - self.busy_seconds / self.seconds) if self.seconds else None
+
+
+class GuardFigures(Value):
+    """How often a guard kept something back."""
+
+    guard: str
+    pool: str | None
+    result: Literal["throttled", "refused"]
+    runs: int
+    most: int = Field(description="Machines that it kept back in one run, at most.")
+
+
+class Point(Value):
+    """What there was from a moment on, until the next one."""
+
+    at: Moment
+    waiting: int = Field(description="Requests, the most at once.")
+    machines: int = Field(description="The most at once.")
+    rate: Bill = Field(description="Money per hour, the most at once.")
+
+
+class Side(Value):
+    """What one fleet.yaml came to."""
+
+    config: str = Field(description="Digest of the configuration.")
+    policy: str
+    waits: WaitFigures
+    classes: tuple[WaitFigures, ...] = ()
+    owners: tuple[WaitFigures, ...] = Field((), description="Those with most requests.")
+    pools: tuple[PoolFigures, ...] = ()
+    money: Bill | None
+    seconds: int
+    busy_seconds: int
+    most: int = Field(description="Machines at once, at most.")
+    guards: tuple[GuardFigures, ...] = ()
+    runs: int = Field(description="Runs of fleet that were simulated.")
+    points: tuple[Point, ...] = ()
+    assumed: int = Field(0, description="Jobs of unknown duration, taken to run for an hour.")
+    scaled: int = Field(0, description="Jobs whose duration was computed for another machine.")
+    unscaled: int = Field(0, description="Jobs taken to last as long on another machine.")
+
+    @property
+    def idle_share(self) -> float | None:
+        """Return boot and idle time as a part of machine time, in percent; None: no time."""
+        return 100 * (1 - self.busy_seconds / self.seconds) if self.seconds else None
+
+
+class Worse(Value):
+    """A request that waits longer than before."""
+
+    request: str
+    before: int | None = Field(description="Seconds; None: it never started.")
+    after: int | None
+
+
+class Simulation(Value):
+    """Recorded demand under one fleet.yaml, or under two."""
+
+    format: Literal["fleet-simulation-1"] = "fleet-simulation-1"
+    fleet: str
+    start: Moment
+    end: Moment
+    cadence: int = Field(description="Seconds between two runs of fleet.")
+    currency: str
+    seed: int
+    requests: int = Field(description="Those that came, those that waited at first included.")
+    withdrawn: int = Field(0, description="Of them those that nobody served in the history.")
+    unseen: int = Field(
+        0, description="Requests that came and ended between two moments: in no figure."
+    )
+    worlds: int = Field(description="Recorded moments that were read.")
+    taken_rate: float | None = Field(
+        None, description="Spot machines taken back per machine hour; None: none was seen."
+    )
+    against: str = Field("", description="What was compared with; empty: nothing.")
+    before: Side | None = None
+    after: Side
+    worse: tuple[Worse, ...] = Field((), description="Those that lose most, that one first.")
+    worse_count: int = 0
+    better_count: int = 0
+    unknown: tuple[str, ...] = Field((), description="What a simulation cannot know, of this one.")
+
+
+@dataclass
+class WaitCounter:
+    """Waits, to three digits."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+    never: int = 0
+
+    def add(self, seconds: int | None) -> None:
+        """Count a wait; None: it never ended."""
+        if seconds is None:
+            self.never += 1
+        else:
+            self.counts[_three_digits(seconds)] += 1
+
+    def figures(self, name: str, *, with_shares: bool = False) -> WaitFigures:
+        """Return the figures of all that was counted."""
+        places = sorted(self.counts)
+        total = self.counts.total()
+        percents = range(1, _STEPS + 1)
+        shares = _at(places, self.counts, [-(-total * p // _STEPS) for p in percents])
+        return WaitFigures(
+            name=name,
+            requests=total,
+            half=shares[49] if shares else None,
+            most=shares[94] if shares else None,
+            longest=places[-1] if places else None,
+            never=self.never,
+            shares=tuple(shares) if with_shares else (),
+        )
+
+
+def owner_rows(counters: dict[str, WaitCounter]) -> tuple[WaitFigures, ...]:
+    """Return the owners with most requests, and all others in one row."""
+
+    def weight(name: str) -> tuple[int, str]:
+        return -(counters[name].counts.total() + counters[name].never), name
+
+    names = sorted(counters, key=weight)
+    rows = [counters[name].figures(name) for name in names[:_MOST_OWNERS]]
+    if names[_MOST_OWNERS:]:
+        rest = WaitCounter()
+        for name in names[_MOST_OWNERS:]:
+            rest.counts += counters[name].counts
+            rest.never += counters[name].never
+        rows.append(rest.figures(OTHERS))
+    return tuple(rows)
+
+
+class Series:
+    """Points over a time of unknown length; two neighbours become one where they are many."""
+
+    def __init__(self, start: datetime, length: timedelta) -> None:
+        self._start = start
+        self._length = length
+        self._points: list[list[int | Decimal]] = []
+
+    def add(self, at: datetime, *figures: int | Decimal) -> None:
+        """Note what there is from now on."""
+        nth = int((at - self._start) / self._length)
+        while nth >= _MOST_POINTS:
+            pairs = zip(self._points[::2], [*self._points[1::2], []], strict=False)
+            self._points = [list(map(max, a, b)) if b else a for a, b in pairs]
+            self._length *= 2
+            nth //= 2
+        while len(self._points) <= nth:
+            self._points.append(list(figures))
+        self._points[nth] = list(map(max, self._points[nth], figures))
+
+    def points(self) -> tuple[Point, ...]:
+        """Return all points."""
+        return tuple(
+            Point.model_validate(
+                {
+                    "at": self._start + nth * self._length,
+                    "waiting": waiting,
+                    "machines": machines,
+                    "rate": rate,
+                }
+            )
+            for nth, (waiting, machines, rate) in enumerate(self._points)
+        )
+
+
+class Pairs:
+    """Waits of the same requests before and after; only those without a partner are kept."""
+
+    def __init__(self) -> None:
+        self._open: tuple[dict[str, int | None], dict[str, int | None]] = ({}, {})
+        self._worst: list[tuple[float, str, int | None, int | None]] = []
+        self.worse = self.better = 0
+
+    def add(self, side: int, key: str, wait: int | None) -> None:
+        """Note a wait of one side (0: before, 1: after); None: it never ended."""
+        other = self._open[1 - side]
+        if key not in other:
+            self._open[side][key] = wait
+            return
+        both = (wait, other.pop(key))
+        before, after = both if side == 0 else both[::-1]
+        gain = _length(after) - _length(before) if before != after else 0.0
+        if gain > 0:
+            self.worse += 1
+            entry = (gain, key, before, after)
+            if len(self._worst) < _MOST_WORSE:
+                heappush(self._worst, entry)
+            else:
+                heappushpop(self._worst, entry)
+        elif gain < 0:
+            self.better += 1
+
+    def worst(self) -> tuple[Worse, ...]:
+        """Return the requests that lose most."""
+        entries: Iterable[tuple[float, str, int | None, int | None]] = sorted(
+            self._worst, key=lambda entry: (-entry[0], entry[1])
+        )
+        return tuple(Worse(request=k, before=b, after=a) for _, k, b, a in entries)
+
+
+def by_name() -> defaultdict[str, WaitCounter]:
+    """Return counters by name."""
+    return defaultdict(WaitCounter)
+
+
+def _length(wait: int | None) -> float:
+    return float("inf") if wait is None else wait
+
+
+def _three_digits(seconds: int) -> int:
+    unit = 1
+    while seconds // unit >= 1000:  # noqa: PLR2004 - three digits
+        unit *= 10
+    return seconds // unit * unit
+
+
+def _at(places: list[int], counts: Counter[int], ranks: list[int]) -> list[int]:
+    """Return the waits with these places in the order of all waits; ranks are sorted."""
+    found: list[int] = []
+    passed = 0
+    for place in places:
+        passed += counts[place]
+        while len(found) < len(ranks) and ranks[len(found)] <= passed:
+            found.append(place)
+    return found

@@ -1,0 +1,500 @@
+"""Step through recorded demand with the very functions that `fleet plan` calls.
+
+A run of fleet is simulated at each `cadence`, unless nothing can have changed since the last one
+that did nothing (`_Rest`): then its plan would be the same.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from itertools import chain
+
+from fleet.explain.simulation.demand import Booted, Event, Facts, Job, Lost, Past, Refused
+from fleet.explain.simulation.farm import Box, Farm
+from fleet.explain.simulation.figures import (
+    GuardFigures,
+    Pairs,
+    PoolFigures,
+    Series,
+    Side,
+    Simulation,
+    WaitCounter,
+    by_name,
+    owner_rows,
+)
+from fleet.explain.tallies import ORDINARY, POWERFUL
+from fleet.guard import guard
+from fleet.model.digests import config_digest
+from fleet.model.facts import Charge, Ledger, Listing, Market, Unknown, World
+from fleet.model.plan import Plan, Reason
+from fleet.model.price_lists import with_price_lists
+from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
+from fleet.planner.failures import RESET
+from fleet.planner.inventory import PoolInventory, take_inventory
+from fleet.planner.ledger import charge, periods
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet, Pool
+
+Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
+"""Decides in each run; what it returns is carried out."""
+
+
+def ours(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
+    """Decide as `fleet plan` does."""
+    return guard(fleet, reconcile(fleet, world, inventories))
+
+
+POLICIES: Mapping[str, Policy] = {"fleet": ours}
+_NO_OWNER = "no owner"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is simulated."""
+
+    fleet: Fleet
+    """The fleet.yaml in question."""
+    base: Fleet | None = None
+    """What it is compared with."""
+    against: str = ""
+    """What that is called."""
+    policy: str = "fleet"
+    seed: int = 0
+    skips: bool = True
+    """Leave out runs that would do nothing; the result is the same."""
+
+
+def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
+    """Return what recorded demand comes to; the worlds are in order of time."""
+    pairs = Pairs()
+    counting = _Counting(worlds)
+    first = next((each for each in counting if _is_readable(each)), None)
+    if first is None and not counting.count:
+        return Unknown(unknown="nothing was recorded in this time")
+    if first is None:
+        return Unknown(unknown="no recorded moment has all its queues, providers and stacks")
+    fleets = [fleet for fleet in (task.base, task.fleet) if fleet is not None]
+    replays = [
+        Replay(task, fleet, first, partial(pairs.add, 2 - len(fleets) + nth))
+        for nth, fleet in enumerate(fleets)
+    ]
+    requests = withdrawn = 0
+    past = Past()
+    for event in past.events(chain((first,), counting)):
+        if isinstance(event, Job):
+            requests += 1
+            withdrawn += event.withdrawn is not None
+        for replay in replays:
+            replay.feed(event)
+    end = counting.time or first.time
+    sides = [replay.finish(end) for replay in replays]
+    return Simulation(
+        fleet=task.fleet.fleet,
+        start=first.time,
+        end=end,
+        cadence=task.fleet.cadence,
+        currency=task.fleet.money.currency,
+        seed=task.seed,
+        requests=requests,
+        withdrawn=withdrawn,
+        unseen=past.unseen,
+        worlds=counting.count,
+        against=task.against,
+        before=sides[0] if task.base is not None else None,
+        after=sides[-1],
+        worse=pairs.worst(),
+        worse_count=pairs.worse,
+        better_count=pairs.better,
+    )
+
+
+class _Counting:
+    """Counts worlds, and knows the time of the latest."""
+
+    def __init__(self, worlds: Iterable[World]) -> None:
+        self._worlds = iter(worlds)
+        self.count = 0
+        self.time: datetime | None = None
+
+    def __iter__(self) -> Iterator[World]:
+        return self
+
+    def __next__(self) -> World:
+        world = next(self._worlds)
+        self.count += 1
+        self.time = world.time
+        return world
+
+
+def _is_readable(world: World) -> bool:
+    """Say whether a simulation can begin with a world."""
+    if isinstance(world.stacks, Unknown):
+        return False
+    parts: list[object] = [*world.stacks.values(), *world.providers.values()]
+    parts += [reading.demand for reading in world.queues.values()]
+    parts += [reading.workers for reading in world.queues.values() if reading.workers is not None]
+    return not any(isinstance(part, Unknown) for part in parts)
+
+
+class Replay:
+    """One fleet.yaml on its way through a history."""
+
+    def __init__(
+        self,
+        task: Task,
+        fleet: Fleet,
+        first: World,
+        waited: Callable[[str, int | None], None],
+        policy: Policy | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._policy, self._name = policy or POLICIES[task.policy], task.policy
+        self._skips = task.skips
+        self._waited = waited
+        self._start = self._next = first.time
+        self._step = timedelta(seconds=fleet.cadence)
+        self._farm = Farm(fleet, first, task.seed)
+        self._begun = False
+        self._ledger = _Ledger(fleet, first)
+        self._rest = _Rest(fleet)
+        self._sums = _Sums(with_price_lists(fleet, first), first.time)
+
+    def feed(self, event: Event) -> None:
+        """Let time pass up to an event, and have it happen."""
+        self._run_until(event.at)
+        self._farm.advance(event.at)
+        match event:
+            case Job():
+                self._farm.arrive(event)
+            case Facts():
+                if event.at > self._start:
+                    self._farm.learn(event.world)
+            case Booted():
+                self._farm.boot_took(event)
+            case Refused():
+                self._farm.refuse(event)
+            case Lost():
+                self._farm.lose_spot(event)
+        self._note()
+
+    def finish(self, end: datetime) -> Side:
+        """Let time pass up to the end and return what it all came to."""
+        self._run_until(end, with_last=True)
+        self._farm.advance(end)
+        self._note()
+        for job in self._farm.never_started:
+            self._sums.wait(job, None)
+            self._waited(job.key, None)
+        self._sums.config = config_digest(self._fleet)
+        return self._sums.side(self._farm, end, self._name)
+
+    def _run_until(self, at: datetime, *, with_last: bool = False) -> None:
+        """Run at each cadence before a moment."""
+        while self._next < at or (with_last and self._next == at):
+            if not self._begun:
+                self._farm.end_unexplained()
+                self._begun = True
+            self._farm.advance(self._next)
+            self._note()
+            is_due = self._farm.changed or self._rest.is_over(self._farm.now)
+            if is_due or not self._skips:
+                self._run()
+            self._next += self._step
+
+    def _run(self) -> None:
+        farm = self._farm
+        self._sums.runs += 1
+        world = farm.observe(self._ledger.read(farm.now))
+        inventories = take_inventory(self._fleet, world)
+        self._ledger.charge(world, inventories)
+        plan = self._policy(self._fleet, world, inventories)
+        self._sums.see(plan, farm)
+        farm.carry_out(plan)
+        self._rest.after(world, plan, farm)
+        self._note()
+
+    def _note(self) -> None:
+        noted = self._farm.noted
+        for start in noted.starts:
+            wait = _waited(start.job, start.at)
+            self._sums.wait(start.job, wait)
+            self._waited(start.job.key, wait)
+        for job in noted.withdrawn:
+            self._sums.wait(job, None)
+            self._waited(job.key, None)
+        self._sums.note(self._farm)
+
+
+def _waited(job: Job, start: datetime) -> int:
+    """Return how long a job waited; one that runs anew does not wait from the beginning."""
+    since = job.since or job.at
+    return max(0, int((start - since).total_seconds()))
+
+
+class _Rest:
+    """Until when a fleet that did nothing would go on doing nothing, if nothing else changes."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._until: datetime | None = None
+        self._is_sure = False
+
+    def is_over(self, now: datetime) -> bool:
+        """Say whether a run might do something by now."""
+        return not self._is_sure or (self._until is not None and now >= self._until)
+
+    def after(self, world: World, plan: Plan, farm: Farm) -> None:
+        """Look at what a run saw and decided."""
+        self._until, self._is_sure = None, False
+        failed = any(
+            each.result not in ("starting", "registered") and world.time - each.at < RESET
+            for each in world.attempts
+        )
+        loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
+        if not plan.is_quiet or loud or failed or farm.waits:
+            return
+        ends = [
+            self._end_of(verdict.reason, verdict.pool, verdict.since, world.time)
+            for verdict in plan.workers
+        ]
+        if any(end is not None and end <= world.time for end in ends):
+            return
+        ages = self._ages(world)
+        known = [end for end in (*ends, *ages) if end is not None]
+        if any(verdict.outdated for verdict in plan.workers):
+            return
+        self._until, self._is_sure = min(known, default=None), True
+
+    def _end_of(
+        self, reason: Reason, pool: str, since: datetime | None, now: datetime
+    ) -> datetime | None:
+        """Return until when a worker stays for the same reason; None: while nothing changes."""
+        if reason in (Reason.BUSY, Reason.STATIC):
+            return None
+        declared = self._fleet.pools.get(pool)
+        if not isinstance(declared, Pool) or since is None:
+            return now
+        if reason in (Reason.IDLE_RECENTLY, Reason.KEPT_FOR_MIN, Reason.KEPT_SPARE):
+            end = since + timedelta(seconds=declared.retire.idle_after)
+            # What is kept although it is idle for long is kept for its pool's size.
+            return end if end > now or reason is Reason.IDLE_RECENTLY else None
+        if reason is Reason.STARTING:
+            return since + timedelta(seconds=declared.boot.deadline)
+        return now
+
+    def _ages(self, world: World) -> Iterator[datetime]:
+        for listing in world.providers.values():
+            for machine in listing.machines if isinstance(listing, Listing) else ():
+                pool = self._fleet.pools.get(machine.pool)
+                if isinstance(pool, Pool) and pool.retire.max_age is not None:
+                    yield machine.created_at + timedelta(seconds=pool.retire.max_age)
+
+
+_Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]
+
+
+class _Ledger:
+    """What was spent, where a budget looks at it."""
+
+    def __init__(self, fleet: Fleet, world: World) -> None:
+        pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
+        self._is_kept = bool(fleet.budgets) or any(pool.budget for pool in pools)
+        self._fleet = fleet
+        self._until = world.time
+        self._periods = periods(fleet, world.time)
+        self._sums: dict[_Account, tuple[list[int], list[Decimal]]] = {}
+        ledger = world.ledger
+        for each in ledger.charges if isinstance(ledger, Ledger) else ():
+            key = (each.pool, each.scope, each.team, each.owner, each.tags)
+            self._sums[key] = (list(each.seconds), list(each.money))
+
+    def read(self, now: datetime) -> Ledger:
+        """Return what was spent in the periods of now."""
+        if not self._is_kept:
+            return Ledger.model_construct(charged_until=now, charges=())
+        current = periods(self._fleet, now)
+        for nth, (new, old) in enumerate(zip(current, self._periods, strict=True)):
+            if new.start != old.start:
+                for seconds, money in self._sums.values():
+                    seconds[nth], money[nth] = 0, Decimal(0)
+        self._periods = current
+        self._sums = {
+            key: sums for key, sums in self._sums.items() if any(sums[0]) or any(sums[1])
+        }
+        charges = tuple(
+            Charge.model_construct(
+                pool=pool,
+                scope=scope,
+                team=team,
+                owner=owner,
+                tags=tags,
+                seconds=(seconds[0], seconds[1], seconds[2]),
+                money=(money[0], money[1], money[2]),
+            )
+            for (pool, scope, team, owner, tags), (seconds, money) in self._sums.items()
+        )
+        return Ledger.model_construct(charged_until=self._until, charges=charges)
+
+    def charge(self, world: World, inventories: Mapping[str, PoolInventory]) -> None:
+        """Add what machines cost since the last time."""
+        if self._is_kept:
+            for entry in charge(self._fleet, world, inventories):
+                key = (entry.pool, entry.scope, entry.team, entry.owner, entry.tags)
+                seconds, money = self._sums.setdefault(key, ([0] * 3, [Decimal(0)] * 3))
+                for nth, period in enumerate(self._periods):
+                    if entry.hour >= period.start:
+                        seconds[nth] += entry.seconds
+                        money[nth] += entry.money
+        self._until = world.time
+
+
+class _Sums:
+    """Figures that grow."""
+
+    def __init__(self, fleet: Fleet, start: datetime) -> None:
+        self._fleet, self._start = fleet, start
+        self._powerful = {tag for rule in fleet.powerful for tag in rule.ask}
+        self._all = WaitCounter()
+        self._classes = {POWERFUL: WaitCounter(), ORDINARY: WaitCounter()}
+        self._owners = by_name()
+        self._money: defaultdict[str, Decimal] = defaultdict(Decimal)
+        self._unpriced: set[str] = set()
+        self._seconds: Counter[str] = Counter()
+        self._busy: Counter[str] = Counter()
+        self._created: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
+        self._there: Counter[str] = Counter()
+        self._most: Counter[str] = Counter()
+        self._most_of_all = 0
+        self._guards: dict[tuple[str, str | None, str], list[int]] = {}
+        self._tariffs: dict[tuple[str, str, str, Market], Tariff | None] = {}
+        self._series = Series(start, timedelta(seconds=fleet.cadence))
+        self.config = ""
+        self.runs = self.assumed = self.scaled = self.unscaled = 0
+
+    def wait(self, job: Job, seconds: int | None) -> None:
+        """Count a wait; None: it never ended."""
+        kind = POWERFUL if self._powerful & {*job.request.required} else ORDINARY
+        for counter in (
+            self._all,
+            self._classes[kind],
+            self._owners[job.request.owner or _NO_OWNER],
+        ):
+            counter.add(seconds)
+
+    def see(self, plan: Plan, farm: Farm) -> None:
+        """Note what a run decided."""
+        for result in plan.guards:
+            if result.result != "passed" and result.withheld:
+                key = (result.guard, result.pool, result.result)
+                found = self._guards.setdefault(key, [0, 0])
+                found[0] += 1
+                found[1] = max(found[1], result.withheld)
+        self._count(farm)
+        self._series.add(farm.now, farm.waits, self._there.total(), plan.cost_after)
+
+    def note(self, farm: Farm) -> None:
+        """Take in what a farm noted, and have it forget that."""
+        noted = farm.noted
+        if noted.created or noted.gone:
+            self._count(farm)
+        for box in noted.created:
+            self._created[box.pool] += 1
+        for box, at, how in noted.gone:
+            self._settle(box, at)
+            self._taken[box.pool] += how == "taken"
+        for pool, _ in noted.refused:
+            self._refused[pool] += 1
+        self.assumed += noted.assumed
+        self.scaled += noted.scaled
+        self.unscaled += noted.unscaled
+        farm.forget()
+
+    def side(self, farm: Farm, end: datetime, policy: str) -> Side:
+        """Return all figures; machines that are still there are counted up to the end."""
+        for box in farm.boxes.values():
+            if box.began is not None:
+                box.busy_seconds += int((end - max(box.began, self._start)).total_seconds())
+            self._settle(box, end)
+        known = {*self._fleet.pools, *self._seconds}
+        names = [
+            n
+            for n in sorted(known)
+            if n in self._seconds or isinstance(self._fleet.pools.get(n), Pool)
+        ]
+        pools = tuple(
+            PoolFigures(
+                pool=name,
+                money=None if name in self._unpriced else self._money[name],
+                seconds=self._seconds[name],
+                busy_seconds=min(self._busy[name], self._seconds[name]),
+                most=self._most[name],
+                created=self._created[name],
+                refused=self._refused[name],
+                taken=self._taken[name],
+            )
+            for name in names
+        )
+        money = [pool.money for pool in pools]
+        return Side(
+            config=self.config,
+            policy=policy,
+            waits=self._all.figures("", with_shares=True),
+            classes=tuple(each.figures(name) for name, each in self._classes.items()),
+            owners=owner_rows(self._owners),
+            pools=pools,
+            money=None if None in money else sum((m for m in money if m is not None), Decimal(0)),
+            seconds=self._seconds.total(),
+            busy_seconds=sum(pool.busy_seconds for pool in pools),
+            most=self._most_of_all,
+            guards=tuple(
+                GuardFigures.model_validate(
+                    {"guard": g, "pool": pool, "result": result, "runs": runs, "most": most}
+                )
+                for (g, pool, result), (runs, most) in sorted(self._guards.items(), key=repr)
+            ),
+            runs=self.runs,
+            points=self._series.points(),
+            assumed=self.assumed,
+            scaled=self.scaled,
+            unscaled=self.unscaled,
+        )
+
+    def _count(self, farm: Farm) -> None:
+        self._there = Counter(box.pool for box in farm.boxes.values() if box.machine is not None)
+        for pool, there in self._there.items():
+            self._most[pool] = max(self._most[pool], there)
+        self._most_of_all = max(self._most_of_all, self._there.total())
+
+    def _settle(self, box: Box, end: datetime) -> None:
+        """Add what a machine came to since the beginning."""
+        if box.machine is None:
+            return
+        created = box.machine.created_at
+        since = max(created, self._start)
+        self._seconds[box.pool] += int((end - since).total_seconds())
+        self._busy[box.pool] += box.busy_seconds
+        tariff = self._tariff(box)
+        if tariff is None:
+            self._unpriced.add(box.pool)
+            return
+        while since < end:
+            month = periods(self._fleet, since)[2]
+            until = min(end, month.end)
+            self._money[box.pool] += Life(tariff, created, month.start).billed(since, until)
+            since = until
+
+    def _tariff(self, box: Box) -> Tariff | None:
+        key = (box.pool, box.provider, box.type, box.market)
+        if key not in self._tariffs:
+            pool = self._fleet.pools.get(box.pool)
+            self._tariffs[key] = (
+                tariff_of(self._fleet, pool, box.type, box.market)
+                if isinstance(pool, Pool)
+                else tariff_at(self._fleet, box.provider, box.type, box.market)
+            )
+        return self._tariffs[key]

@@ -1,0 +1,229 @@
+"""Render what recorded demand comes to under one fleet.yaml, or under two side by side."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import TypeVar
+
+from fleet.explain.simulation.figures import (
+    GuardFigures,
+    PoolFigures,
+    Side,
+    Simulation,
+    WaitFigures,
+)
+from fleet.report import words
+from fleet.report.month import Section, sections_to_markdown, sections_to_text
+from fleet.schema.units import write_duration
+
+Row = TypeVar("Row")
+_HOUR = 3600
+_NOTHING = "-"
+
+
+def simulation_to_text(simulation: Simulation, *, colour: bool) -> str:
+    """Return a simulation as text."""
+    return sections_to_text(headline(simulation), sections(simulation), colour=colour)
+
+
+def simulation_to_markdown(simulation: Simulation) -> str:
+    """Return a simulation as Markdown, for a merge request."""
+    return sections_to_markdown(headline(simulation), sections(simulation))
+
+
+def headline(simulation: Simulation) -> Iterator[str]:
+    """Yield what a change would have done, or what a fleet would have cost."""
+    before, after, currency = simulation.before, simulation.after, simulation.currency
+    length = words.duration(simulation.end - simulation.start)
+    if before is None:
+        yield f"{simulation.fleet}: {_money(after.money)} {currency} in {length}"
+    else:
+        yield (
+            f"Over {length} this change would have cost {_money(before.money)} -> "
+            f"{_money(after.money)} {currency}{_share(before.money, after.money)}; p95 of waits "
+            f"{_wait(before.waits.most)} -> {_wait(after.waits.most)}"
+        )
+    yield (
+        f"{words.many(simulation.requests, 'request')} from {words.time(simulation.start)} to "
+        f"{words.time(simulation.end)}, from {words.many(simulation.worlds, 'recorded moment')}; "
+        f"fleet runs every {write_duration(simulation.cadence)}; policy {after.policy}"
+    )
+    if before is not None:
+        yield f"Before is {simulation.against}, after is this fleet.yaml."
+
+
+def sections(simulation: Simulation) -> Iterator[Section]:
+    """Yield every table."""
+    sides = [side for side in (simulation.before, simulation.after) if side is not None]
+    yield _figures(simulation, sides)
+    yield _waits("classes", "Waits by class", "Class", [side.classes for side in sides])
+    yield _waits("owners", "Waits by owner", "Owner", [side.owners for side in sides])
+    yield _pools(simulation, sides)
+    yield _guards([side.guards for side in sides])
+    if simulation.before is not None:
+        yield _worse(simulation)
+    yield Section(
+        "unknown",
+        "What this cannot know",
+        ("Limit of the simulation",),
+        (),
+        " ".join(f"{each}." for each in limits(simulation)),
+    )
+
+
+def limits(simulation: Simulation) -> Iterator[str]:
+    """Yield what a simulation cannot know, and what was assumed in this one."""
+    yield "Work that nobody submitted because waits were long is in no history"
+    yield ("Workers of static pools and of other provisioners stay those of the first moment")
+    if simulation.unseen:
+        yield (
+            f"{words.many(simulation.unseen, 'request')} came and ended between two recorded "
+            "moments and are in no figure: record more often"
+        )
+    if simulation.withdrawn:
+        yield (
+            f"{words.many(simulation.withdrawn, 'request')} left the queue without a run that was "
+            "seen: withdrawn, or shorter than the time between two records"
+        )
+    after = simulation.after
+    if after.assumed:
+        yield f"{words.many(after.assumed, 'job')} of unknown duration ran for 1h"
+    if after.scaled:
+        yield (
+            f"{words.many(after.scaled, 'job')} ran on another machine type than recorded, with a "
+            "duration computed from history, speeds or cores"
+        )
+    if after.unscaled:
+        yield (
+            f"{words.many(after.unscaled, 'job')} ran on another machine type than recorded and "
+            "took as long, for nothing says how much faster it is"
+        )
+    taken = sum(pool.taken for pool in after.pools)
+    if taken:
+        yield (
+            f"{words.many(taken, 'spot machine')} were taken back at the rate of the history; "
+            f"which ones depends on --seed {simulation.seed}"
+        )
+
+
+def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
+    currency = simulation.currency
+    rows: list[tuple[str, Callable[[Side], str]]] = [
+        (f"cost, {currency}", lambda side: _money(side.money)),
+        ("machine hours", lambda side: _hours(side.seconds)),
+        ("of them boot and idle", lambda side: _percent(side.idle_share)),
+        ("machines at once, at most", lambda side: str(side.most)),
+        ("requests that started", lambda side: str(side.waits.requests)),
+        ("requests never served", lambda side: str(side.waits.never)),
+        ("wait, p50", lambda side: _wait(side.waits.half)),
+        ("wait, p95", lambda side: _wait(side.waits.most)),
+        ("wait, longest", lambda side: _wait(side.waits.longest)),
+    ]
+    return Section(
+        "figures",
+        "Figures",
+        ("What", *_columns(sides, "")),
+        tuple((name, *map(figure, sides)) for name, figure in rows),
+    )
+
+
+def _columns(sides: Sequence[Side], name: str) -> list[str]:
+    if len(sides) == 1:
+        return [name or "figure"]
+    return [f"{name} {when}".strip() for when in ("before", "after")]
+
+
+def _waits(key: str, heading: str, noun: str, sides: Sequence[Sequence[WaitFigures]]) -> Section:
+    rows = {row.name: None for side in reversed(sides) for row in side}
+    by_name = [{row.name: row for row in side} for side in sides]
+    figures: list[tuple[str, Callable[[WaitFigures], str]]] = [
+        ("requests", lambda row: str(row.requests)),
+        ("p50", lambda row: _wait(row.half)),
+        ("p95", lambda row: _wait(row.most)),
+        ("longest", lambda row: _wait(row.longest)),
+        ("never", lambda row: str(row.never)),
+    ]
+    return _side_by_side(key, heading, noun, (list(rows), by_name), figures)
+
+
+def _pools(simulation: Simulation, sides: Sequence[Side]) -> Section:
+    rows = sorted({pool.pool for side in sides for pool in side.pools})
+    by_name = [{pool.pool: pool for pool in side.pools} for side in sides]
+    figures: list[tuple[str, Callable[[PoolFigures], str]]] = [
+        (simulation.currency, lambda pool: _money(pool.money)),
+        ("hours", lambda pool: _hours(pool.seconds)),
+        ("idle", lambda pool: _percent(pool.idle_share)),
+        ("most", lambda pool: str(pool.most)),
+    ]
+    if any(pool.refused for side in sides for pool in side.pools):
+        figures.append(("refused", lambda pool: str(pool.refused)))
+    return _side_by_side("pools", "Pools", "Pool", (rows, by_name), figures)
+
+
+def _side_by_side(
+    key: str,
+    heading: str,
+    noun: str,
+    found: tuple[Sequence[str], Sequence[Mapping[str, Row]]],
+    figures: Sequence[tuple[str, Callable[[Row], str]]],
+) -> Section:
+    """Return a table of rows by name; each figure before and after in one cell where both are."""
+    names, sides = found
+
+    def cell(name: str, figure: Callable[[Row], str]) -> str:
+        texts = [figure(side[name]) if name in side else _NOTHING for side in sides]
+        return texts[0] if len(set(texts)) == 1 else " -> ".join(texts)
+
+    rows = tuple((name, *(cell(name, figure) for _, figure in figures)) for name in names)
+    headings = (noun, *(name for name, _ in figures))
+    return Section(key, heading, headings, rows, "" if rows else "None.")
+
+
+def _guards(sides: Sequence[Sequence[GuardFigures]]) -> Section:
+    def name(each: GuardFigures) -> str:
+        return f"{each.guard} {each.result}, {each.pool or 'whole fleet'}"
+
+    by_name = [{name(each): each for each in side} for side in sides]
+    names = sorted({name(each) for side in sides for each in side})
+    figures: list[tuple[str, Callable[[GuardFigures], str]]] = [
+        ("runs", lambda each: str(each.runs)),
+        ("machines at most", lambda each: str(each.most)),
+    ]
+    return _side_by_side(
+        "guards", "Guards that kept something back", "Guard", (names, by_name), figures
+    )
+
+
+def _worse(simulation: Simulation) -> Section:
+    rows = tuple(
+        (each.request, _wait(each.before, "never served"), _wait(each.after, "never served"))
+        for each in simulation.worse
+    )
+    longer, shorter = simulation.worse_count, simulation.better_count
+    more = longer - len(rows)
+    note = f"{words.many(longer, 'request')} wait longer, {shorter:,} shorter"
+    note += f"; {more:,} more are not shown." if more else "."
+    heading = "Requests that wait longer"
+    return Section("worse", heading, ("Request", "before", "after"), rows, note)
+
+
+def _money(amount: Decimal | None) -> str:
+    return words.UNKNOWN if amount is None else f"{amount:,.2f}"
+
+
+def _share(before: Decimal | None, after: Decimal | None) -> str:
+    if not before or after is None:
+        return ""
+    return f" ({100 * (after - before) / before:+.1f} %)"
+
+
+def _hours(seconds: int) -> str:
+    return f"{seconds / _HOUR:,.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return _NOTHING if share is None else f"{share:.1f} %"
+
+
+def _wait(seconds: int | None, none: str = _NOTHING) -> str:
+    return none if seconds is None else words.duration(timedelta(seconds=seconds))

@@ -1,0 +1,315 @@
+"""What recorded demand comes to: jobs out of worlds, and a fleet that meets them again."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from fleet.explain.simulation.demand import HORIZON, Booted, Job, Past, Refused, events
+from fleet.explain.simulation.figures import Simulation, WaitCounter
+from fleet.explain.simulation.replay import Task, simulate
+from fleet.model.facts import Request, Unknown, Worker, WorkerState, World
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_stack,
+    a_worker,
+    a_world,
+    an_attempt,
+)
+from tests.builders.recording import a_job, record, record_fixed
+
+MINUTE = timedelta(minutes=1)
+EVERY = 10 * MINUTE
+
+
+def worlds_of(*moments: tuple[Sequence[Request], Sequence[Worker]]) -> list[World]:
+    """Return worlds ten minutes apart: what waits, and the workers."""
+    return [
+        a_world(
+            time=NOW + nth * EVERY,
+            queues={"debian": a_reading(*waiting, workers=tuple(workers))},
+        )
+        for nth, (waiting, workers) in enumerate(moments)
+    ]
+
+
+def jobs_of(worlds: Sequence[World]) -> dict[str, Job]:
+    return {event.key: event for event in events(worlds) if isinstance(event, Job)}
+
+
+def runs(request: str, since: datetime) -> Worker:
+    return a_worker(state=WorkerState.BUSY, running=request, since=since)
+
+
+def test_a_job_takes_as_long_as_its_worker_was_busy() -> None:
+    came, began, ended = NOW + 2 * MINUTE, NOW + 13 * MINUTE, NOW + 34 * MINUTE
+    worlds = worlds_of(
+        ([], []),
+        ([a_request(id="7", pending_since=came)], [a_worker(since=NOW)]),
+        ([], [runs("7", began)]),
+        ([], [runs("7", began)]),
+        ([], [a_worker(since=ended)]),
+    )
+
+    job = jobs_of(worlds)["debian/7"]
+
+    assert (job.at, job.started, job.seconds, job.withdrawn) == (came, began, 21 * 60, None)
+
+
+def test_a_job_ends_where_its_worker_begins_the_next_one() -> None:
+    worlds = worlds_of(
+        ([], [runs("7", NOW)]), ([], [runs("8", NOW + 4 * MINUTE)]), ([], [a_worker()])
+    )
+
+    jobs = jobs_of(worlds)
+
+    assert jobs["debian/7"].seconds == 4 * 60
+    assert jobs["debian/8"].at == NOW + 4 * MINUTE
+
+
+def test_a_request_that_nobody_ran_was_withdrawn() -> None:
+    worlds = worlds_of(([a_request(id="7")], []), ([], []))
+
+    job = jobs_of(worlds)["debian/7"]
+
+    assert (job.withdrawn, job.seconds, job.since) == (NOW + EVERY, None, NOW - 5 * MINUTE)
+
+
+def test_a_short_request_ran_between_two_moments() -> None:
+    worlds = worlds_of(([a_request(id="7", expected_seconds=90)], []), ([], []))
+
+    assert jobs_of(worlds)["debian/7"].seconds == 90
+
+
+def test_a_queue_that_could_not_be_read_ends_nothing() -> None:
+    worlds = worlds_of(([a_request(id="7")], []), ([], []), ([a_request(id="7")], []))
+    dark = a_reading(workers=()).model_copy(update={"demand": Unknown(unknown="no answer")})
+    worlds[1] = worlds[1].model_copy(update={"queues": {"debian": dark}})
+
+    job = jobs_of(worlds)["debian/7"]
+
+    assert (job.withdrawn, job.seconds) == (None, None)
+
+
+def test_what_ended_unseen_is_counted() -> None:
+    past = Past()
+    worlds = worlds_of(([], [a_worker(uses=3)]), ([], [a_worker(uses=5)]))
+
+    list(past.events(worlds))
+
+    assert past.unseen == 2
+
+
+def test_boots_and_empty_providers_are_remembered() -> None:
+    machine = a_machine(created_at=NOW)
+    booted = NOW + 3 * MINUTE
+    first, then = worlds_of(([], []), ([], [a_worker(since=booted)]))
+    listed = {"providers": {"hetzner": a_listing(machine)}}
+    refused = an_attempt(worker="debian-ci-builders-0002", at=NOW + MINUTE, result="out-of-stock")
+    worlds = [
+        first.model_copy(update=listed),
+        then.model_copy(update=listed | {"attempts": (refused,)}),
+    ]
+
+    found = [event for event in events(worlds) if isinstance(event, Booted | Refused)]
+
+    assert sorted(map(str, found)) == sorted(
+        map(
+            str,
+            [
+                Booted(NOW + EVERY, "builders", "ccx33", 180),
+                Refused(NOW + MINUTE, "builders", "ccx33", "on-demand", is_over=False),
+            ],
+        )
+    )
+
+
+def test_events_come_in_order_of_time() -> None:
+    jobs = [a_job(n, NOW + n * MINUTE, 60 * (1 + n % 7)) for n in range(100)]
+    worlds = record_fixed(jobs, NOW, NOW + timedelta(hours=3), every=EVERY, machines=2)
+
+    times = [event.at for event in events(worlds)]
+
+    assert times == sorted(times)
+    assert len(times) > 50
+
+
+def test_a_job_without_end_is_passed_on_after_the_horizon() -> None:
+    days = HORIZON + timedelta(days=1)
+    waiting = a_request(id="7", pending_since=NOW)
+    past = Past()
+    kept = []
+    for nth in range(days // timedelta(hours=1)):
+        own = a_request(id=str(1000 + nth), expected_seconds=1)
+        world = a_world(
+            time=NOW + nth * timedelta(hours=1), queues={"debian": a_reading(waiting, own)}
+        )
+        past.see(world)
+        list(past.ready(world.time))
+        kept.append(past.kept)
+
+    assert max(kept) <= HORIZON / timedelta(hours=1) + 2
+    assert kept[-1] == 1
+
+
+# the fleet that meets it again
+
+
+def a_trial(**pool: object) -> Fleet:
+    own = {"provider": "desk", "machine": "ccx33", "image": "trixie", "workers": {"max": 4}}
+    pools = {"builders": own | pool}
+    return a_sim_fleet(
+        fleet="trial",
+        providers={"desk": {"kind": "sim"}},
+        queues={"work": {"kind": "world", "path": "world.json"}},
+        pools=pools,
+    )
+
+
+def told(task: Task, worlds: Sequence[World]) -> Simulation:
+    found = simulate(task, worlds)
+    assert isinstance(found, Simulation), found
+    return found
+
+
+@pytest.mark.slow
+def test_a_fleet_that_is_recorded_does_the_same_again() -> None:
+    fleet = a_trial(workers={"max": 3})
+    end = NOW + timedelta(hours=8)
+    jobs = [
+        a_job(n, NOW + n * 11 * MINUTE, 60 * (20 + 7 * (n % 5)), expected_seconds=1500)
+        for n in range(1, 30)
+    ]
+    worlds = list(record(fleet, jobs, NOW, end))
+
+    found = told(Task(fleet), worlds)
+
+    waits = {
+        key: int((job.started - job.at).total_seconds())
+        for key, job in jobs_of(worlds).items()
+        if job.started is not None
+    }
+    counted = WaitCounter()
+    for wait in waits.values():
+        counted.add(wait)
+    again = counted.figures("")
+    assert found.requests == 29
+    assert found.after.waits.half == again.half
+    assert found.after.waits.most == again.most
+
+
+def test_a_year_of_nothing_costs_nothing() -> None:
+    fleet = a_trial()
+    worlds = [a_world(fleet="trial", time=NOW + timedelta(days=n), queues={}) for n in range(300)]
+
+    found = told(Task(fleet), worlds)
+
+    assert (str(found.after.money), found.after.seconds, found.after.runs) == ("0", 0, 1)
+
+
+def test_equal_input_gives_equal_bytes() -> None:
+    jobs = [a_job(n, NOW + n * 9 * MINUTE, 60 * (20 + n % 9)) for n in range(1, 16)]
+    worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=3), every=EVERY))
+    task = Task(a_trial(workers={"max": 4}), base=a_trial(workers={"max": 2}))
+
+    first, second = (told(task, worlds).model_dump_json() for _ in range(2))
+
+    assert first == second
+
+
+def test_fewer_machines_make_requests_wait_longer() -> None:
+    jobs = [a_job(n, NOW + MINUTE, 3000) for n in range(1, 7)]
+    worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=6), every=EVERY, machines=6))
+    task = Task(a_trial(workers={"max": 1}), base=a_trial(workers={"max": 6}))
+
+    found = told(task, worlds)
+
+    assert found.before is not None
+    assert found.before.waits.most is not None
+    assert found.after.waits.most is not None
+    assert found.before.waits.most < found.after.waits.most
+    assert found.worse_count > 0
+    assert found.worse[0].request.startswith("work/")
+    assert (found.worse[0].after or 10**9) > (found.worse[0].before or 0)
+
+
+def test_nothing_begins_where_no_moment_is_whole() -> None:
+    dark = a_world(fleet="trial", stacks={"builders": Unknown(unknown="no answer")})
+
+    assert isinstance(simulate(Task(a_trial()), [dark]), Unknown)
+
+
+POOLS = st.fixed_dictionaries(
+    {
+        "workers": st.sampled_from([{"max": 2}, {"max": 3, "min": 1}, {"max": 3, "spare": 1}]),
+        "retire": st.sampled_from(
+            [{"idle_after": "15m"}, {"idle_after": "1h"}, {"idle_after": "5m", "max_age": "3h"}]
+        ),
+    }
+)
+JOBS = st.lists(
+    st.tuples(st.integers(0, 300), st.integers(1, 90), st.booleans()), min_size=1, max_size=8
+)
+
+
+@pytest.mark.slow
+@given(pool=POOLS, asked=JOBS)
+@settings(phases=[Phase.explicit, Phase.generate])
+def test_leaving_out_runs_changes_nothing(
+    pool: dict[str, Any], asked: list[tuple[int, int, bool]]
+) -> None:
+    """Law: what is left out would have done nothing."""
+    fleet = a_trial(**pool)
+    jobs = [
+        a_job(n, NOW + at * MINUTE, minutes * 60, **({"expected_seconds": 600} if known else {}))
+        for n, (at, minutes, known) in enumerate(sorted(asked), 1)
+    ]
+    worlds = list(record_fixed(jobs, NOW, NOW + 40 * EVERY, every=2 * EVERY, machines=2))
+
+    short, long = (told(Task(fleet, skips=skips), worlds) for skips in (True, False))
+
+    dropped = {"after": {"runs": True, "points": True}}
+    assert short.model_dump(exclude=dropped) == long.model_dump(exclude=dropped)
+    assert short.after.runs <= long.after.runs
+
+
+@pytest.mark.parametrize("seconds", [0, 7, 999, 1000, 123_456])
+def test_a_wait_is_known_to_three_digits(seconds: int) -> None:
+    counter = WaitCounter()
+
+    counter.add(seconds)
+
+    known = counter.figures("").longest
+    assert known is not None
+    assert 0 <= seconds - known <= seconds / 100
+
+
+def test_a_stack_alone_is_a_machine_of_the_first_moment() -> None:
+    """What exists at first is there, and goes when it is idle for long."""
+    inputs = {"name": "trial-builders-0001", "type": "ccx33", "image": "trixie"}
+    machine = a_machine(name="trial-builders-0001", id="sim-1", created_at=NOW - EVERY)
+    worker = a_worker(name="trial-builders-0001", since=NOW - MINUTE)
+    world = a_world(
+        fleet="trial",
+        queues={"work": a_reading(workers=None)},
+        providers={"desk": a_listing(machine, workers=(worker,))},
+        stacks={
+            "builders": a_stack(provider="desk", workers=(inputs,), ids={inputs["name"]: "sim-1"})
+        },
+    )
+    later = world.model_copy(update={"time": NOW + timedelta(hours=5)})
+
+    found = told(Task(a_trial(retire={"idle_after": "10m", "at": "once"})), [world, later])
+
+    pool = found.after.pools[0]
+    assert (pool.pool, pool.most, pool.busy_seconds) == ("builders", 1, 0)
+    assert 600 <= pool.seconds <= 2400
