@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from fleet.apply.config import load_config
 from fleet.apply.decide import load_base
+from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_file
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.simulation.replay import POLICIES, Task, simulate
@@ -16,6 +17,10 @@ from fleet.report.json import value_to_json
 from fleet.report.simulation import simulation_to_markdown, simulation_to_text
 from fleet.schema.model import Fleet
 from fleet.state.history import read_moments
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment(text: str) -> datetime:
@@ -36,7 +41,7 @@ def arguments(parser: Parser) -> None:
         "--history",
         dest="world",
         metavar="FILE",
-        help="a history of `fleet observe --append`",
+        help="a history of `fleet observe --append` (default: what runs kept in the store)",
     )
     parser.add_argument(
         "--from",
@@ -78,8 +83,6 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print what recorded demand comes to; exit 1 where no moment of it can be used."""
-    if not args.world:
-        raise WrongUsage("name a history that `fleet observe --append` wrote: --history FILE")
     config = load_config(args, console)
     base = None
     if args.base:
@@ -95,10 +98,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
         policy=args.policy,
         seed=args.seed,
     )
-    console.progress(f"replaying {args.world}")
+    console.progress(f"replaying {_name(args)}")
     found = simulate(task, worlds)
     if isinstance(found, Unknown):
-        raise FileUnreadable(f"{args.world}: {found.unknown}")
+        raise FileUnreadable(f"{_name(args)}: {found.unknown}")
     if args.json:
         console.out(value_to_json(found))
     elif args.markdown:
@@ -108,16 +111,28 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _name(args: argparse.Namespace) -> str:
+    return args.world or "the store"
+
+
 def _worlds(args: argparse.Namespace, fleet: Fleet) -> Iterator[World]:
     """Yield the recorded worlds of this fleet in order of time."""
     latest: datetime | None = None
-    for content in read_moments(args.world, args.since, args.until):
-        world = world_of(args.world, content)
+    for content in _moments(args, fleet):
+        world = world_of(_name(args), content)
         if world.fleet != fleet.fleet:
             raise WrongUsage(
-                f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
+                f"{_name(args)} was recorded by fleet {world.fleet}, and {args.file} is fleet "
                 f"{fleet.fleet}"
             )
         if latest is None or world.time > latest:
             latest = world.time
             yield world
+
+
+def _moments(args: argparse.Namespace, fleet: Fleet) -> Iterator[bytes]:
+    """Yield the recorded moments as JSON, the oldest first."""
+    if args.world:
+        return read_moments(args.world, args.since, args.until)
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    return store.moments(args.since or _FIRST, args.until or SystemClock().now())

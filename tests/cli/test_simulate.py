@@ -72,6 +72,17 @@ def test_names_of_a_queue_do_not_write_markdown(recorded: Trial) -> None:
     assert "ann|" not in said
 
 
+def test_what_applies_kept_is_replayed(trial: Trial) -> None:
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.apply()
+
+    said = trial.told("simulate", "--json")
+
+    found = json.loads(said[said.index("{") :])
+    assert (found["worlds"], found["requests"]) == (2, 2)
+
+
 def test_nothing_is_changed(recorded: Trial) -> None:
     before = sorted(path.name for path in recorded.folder.rglob("*"))
 
@@ -83,7 +94,7 @@ def test_nothing_is_changed(recorded: Trial) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "tells"),
     [
-        ((), 2, "--history"),
+        ((), 1, "store"),
         (("--history", "none.zst"), 1, "none.zst"),
         (("--history", "world.json"), 1, "world.json"),
         (("--history", HISTORY, "--to", "2020-01-01"), 1, HISTORY),
