@@ -10,20 +10,24 @@ from fleet.state.database import name_user
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _MOST = 300
+_FORGES = ("GITHUB", "FORGEJO", "GITEA")
 
 
 def find_origin(environment: Mapping[str, str] = os.environ) -> Origin:
-    """Return it from the variables of GitLab's or GitHub's jobs, else from this system."""
+    """Return it from the variables of a forge's jobs, else from this system."""
 
     def first(*names: str) -> str:
         return next((environment[name][:_MOST] for name in names if environment.get(name)), "")
 
-    commit = first("CI_COMMIT_SHA", "GITHUB_SHA")
-    run = first("GITHUB_RUN_ID")
-    at_github = f"{first('GITHUB_SERVER_URL')}/{first('GITHUB_REPOSITORY')}/actions/runs/{run}"
-    pipeline = first("CI_PIPELINE_URL") or at_github * bool(run)
+    def at_forge(name: str) -> str:
+        return first(*(f"{forge}_{name}" for forge in _FORGES))
+
+    commit = first("CI_COMMIT_SHA") or at_forge("SHA")
+    run = at_forge("RUN_ID")
+    actions = f"{at_forge('SERVER_URL')}/{at_forge('REPOSITORY')}/actions/runs/{run}"
+    pipeline = first("CI_PIPELINE_URL") or actions * bool(run)
     return Origin(
-        by=first("GITLAB_USER_LOGIN", "GITHUB_ACTOR") or name_user(),
+        by=first("GITLAB_USER_LOGIN") or at_forge("ACTOR") or name_user(),
         host="" if pipeline else socket.gethostname(),
         commit=commit if _COMMIT.fullmatch(commit) else "",
         pipeline=pipeline,

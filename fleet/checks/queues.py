@@ -131,6 +131,9 @@ def _servers_with_tokens(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     for name, image in fleet.images.items():
         if isinstance(image, ImageRecipe) and image.api_url:
             yield ("images", name, "api_url"), image.api_url
+    webhook = fleet.notify.webhook
+    if webhook is not None and webhook.token and isinstance(webhook.url, str):
+        yield ("notify", "webhook", "url"), webhook.url
 
 
 def _is_local(host: str) -> bool:

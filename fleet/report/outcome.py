@@ -126,8 +126,11 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
         recorded = any(stack.is_touched for stack in outcome.stacks)
         done = "completed steps are recorded; " if recorded else ""
         yield f"{done}fix the cause above, then run `{command}` again"
+    if "refused" in results:
+        yield f"see {words.REFUSED_PAGE} on what was refused in a pool"
     if outcome.outdated:
         yield "review the plan above, save it again with `fleet plan --out FILE`, then apply FILE"
+        yield f"see {words.OUTDATED_PAGE}"
     if outcome.refused:
         yield "the plan above shows each refusal with its limit and how to proceed"
     if plan.unknown or plan.attention:

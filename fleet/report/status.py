@@ -400,11 +400,17 @@ def _orders(status: Status) -> Iterator[Line]:
         yield line(Span("order: ", Style.YELLOW), said)
 
 
+def _attention(found: Sequence[str]) -> Iterator[Line]:
+    for sentence in found:
+        yield line(Span("action required: ", Style.YELLOW), sentence)
+    if found:
+        yield line(f"  see {words.ATTENTION_PAGE}")
+
+
 def _unknown(status: Status) -> Iterator[Line]:
     for reading in status.unknown:
         yield line(Span("unknown: ", Style.YELLOW), reading)
-    for sentence in status.attention:
-        yield line(Span("action required: ", Style.YELLOW), sentence)
+    yield from _attention(status.attention)
     for notice in status.notices:
         yield line(Span("notice: ", Style.YELLOW), notice.said)
     if status.cadence:

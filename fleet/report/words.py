@@ -33,7 +33,10 @@ WHOLE = "The whole plan, with what is due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
 PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
 ORDERS_HEADING = "Orders of operators"
-ATTENTION_HEADING = "Action required (docs/how-to/runbook/needs-attention.md)"
+ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
+ATTENTION_HEADING = f"Action required ({ATTENTION_PAGE})"
+REFUSED_PAGE = "docs/how-to/read-a-refusal.md"
+OUTDATED_PAGE = f"{REFUSED_PAGE}#a-saved-plan-is-outdated"
 NOTICES_HEADING = "Expires soon, or too old"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
@@ -308,7 +311,7 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
 
 def page_of_guard(guard: str) -> str:
     """Return the page on a guard that refuses."""
-    return f"docs/how-to/read-a-refusal.md#{guard}"
+    return f"{REFUSED_PAGE}#{guard}"
 
 
 _NEAR = 80

@@ -2,6 +2,8 @@
 
 import socket
 
+import pytest
+
 from fleet.apply.origin import find_origin
 from fleet.model.log import Origin
 from fleet.state.database import name_user
@@ -22,13 +24,14 @@ def test_a_gitlab_job_says_who_started_it_and_from_what() -> None:
     )
 
 
-def test_a_github_job_does_too() -> None:
+@pytest.mark.parametrize("forge", ["GITHUB", "FORGEJO", "GITEA"])
+def test_a_job_of_github_forgejo_or_gitea_does_too(forge: str) -> None:
     job = {
-        "GITHUB_ACTOR": "ann",
-        "GITHUB_SHA": SHA,
-        "GITHUB_SERVER_URL": "https://git.example",
-        "GITHUB_REPOSITORY": "infra/fleet",
-        "GITHUB_RUN_ID": "7",
+        f"{forge}_ACTOR": "ann",
+        f"{forge}_SHA": SHA,
+        f"{forge}_SERVER_URL": "https://git.example",
+        f"{forge}_REPOSITORY": "infra/fleet",
+        f"{forge}_RUN_ID": "7",
     }
 
     found = find_origin(job)

@@ -94,7 +94,7 @@ def test_a_run_that_fails_is_in_the_log(trial: Trial) -> None:
 
 
 def test_what_a_person_deletes_is_in_the_log(trial: Trial) -> None:
-    trial.write(fleet_yaml(pools={"builders": WARM}))
+    trial.write(fleet_yaml(pools={"builders": WARM}, desk="boot: 1h"))
     trial.wait_for("1")
     trial.apply()
     trial.wait_for()

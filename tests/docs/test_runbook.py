@@ -6,7 +6,12 @@ import pytest
 
 import fleet.errors
 from fleet.errors import FleetError
-from fleet.report.words import ATTENTION_HEADING, page_of_guard
+from fleet.model.outcome import Outcome, StackOutcome
+from fleet.report.outcome import outcome_to_text
+from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan_text import plan_to_text
+from fleet.report.words import ATTENTION_PAGE, OUTDATED_PAGE, REFUSED_PAGE, page_of_guard
+from tests.builders import a_plan
 from tests.rigs.process import ROOT
 
 REFUSALS = [
@@ -35,5 +40,27 @@ def test_each_guard_that_refuses_has_its_section(guard: str) -> None:
     assert has(page_of_guard(guard))
 
 
-def test_what_needs_a_person_has_its_page() -> None:
-    assert has(ATTENTION_HEADING.partition("(")[2].rstrip(")"))
+@pytest.mark.parametrize("page", [ATTENTION_PAGE, REFUSED_PAGE, OUTDATED_PAGE])
+def test_what_a_report_sends_a_person_to_is_there(page: str) -> None:
+    assert has(page)
+
+
+def test_a_pool_that_is_refused_names_its_page() -> None:
+    refused = StackOutcome(pool="builders", result="refused", error="the engine would replace it")
+
+    said = outcome_to_text(Outcome(plan="0" * 64, stacks=(refused,)), a_plan(), colour=False)
+
+    assert REFUSED_PAGE in said
+
+
+def test_a_saved_plan_that_is_outdated_names_its_page() -> None:
+    outdated = Outcome(plan="0" * 64, outdated=("fleet.yaml has changed",))
+
+    assert OUTDATED_PAGE in outcome_to_text(outdated, a_plan(), colour=False)
+
+
+def test_what_needs_a_person_names_its_page() -> None:
+    plan = a_plan(attention=("m-1: not connected",))
+
+    assert ATTENTION_PAGE in plan_to_text(plan, colour=False)
+    assert ATTENTION_PAGE in plan_to_markdown(plan)
