@@ -26,7 +26,7 @@ def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs is not installed whe
     menus: list[Any] = [{"Documentation": "index.md"}]
     for part in parts:
         title, _, text = part.partition("\n")
-        pages = [page for page in dict.fromkeys(_LISTED.findall(text)) if (DOCS / page).is_file()]
+        pages = [page for page in dict.fromkeys(_LISTED.findall(text)) if page[0] != "."]
         menus.append({title: [entry for page in pages for entry in _entries(page)]})
     config["nav"] = menus
     return config

@@ -179,7 +179,7 @@ CI = """\
 # Judges fleet.yaml in merge requests, applies it from the default branch;
 # docs/how-to/run-in-gitlab.md says what to set up first.
 include:
-  - component: $CI_SERVER_FQDN/debian/fleet/fleet@0.1.0  # the project fleet, a tag of it
+  - component: $CI_SERVER_FQDN/debian/fleet/fleet@0.2.0  # the project fleet, a tag of it
     inputs:
       image: registry.example.org/debian/fleet@sha256:DIGEST  # an image with fleet in it
 """

@@ -66,7 +66,7 @@ def server(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (component.folder / "templates").mkdir(parents=True)
     shutil.copy(ROOT / "templates" / "fleet.yml", component.folder / "templates")
     component.commit()
-    component.git("tag", "0.1.0")
+    component.git("tag", "0.2.0")
     settings = Checkout(served / "debian" / "ci.git", home, f"{BASE}/debian/ci.git")
     settings.folder.mkdir()
     name = "fleet.gitlab-ci.yml"

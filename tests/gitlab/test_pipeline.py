@@ -125,6 +125,17 @@ def test_another_schedule_also_asks_which_images_are_due(pipeline: Pipeline) -> 
     assert jobs(listed) == PUBLISHED | {"images due", "images"}, listed.stderr
 
 
+def test_a_tag_builds_tests_signs_and_publishes_a_release(pipeline: Pipeline) -> None:
+    tag = ("--variable", "CI_PIPELINE_SOURCE=push", "--variable", "CI_COMMIT_TAG=0.2.0")
+
+    listed = pipeline.run("--list-csv", *tag, "--variable", "CI_COMMIT_BRANCH=")
+
+    assert {name for name in jobs(listed) if name.startswith("release")} == {
+        f"release {step}" for step in ("build", "test", "sign", "publish")
+    }
+    assert not jobs(listed) & {"apply", "observe", "pages", "plan"}
+
+
 def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *SCHEDULE, "--variable", "FLEET_TESTS=long")
 

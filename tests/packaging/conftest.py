@@ -1,5 +1,6 @@
 """The wheel of this checkout, built once, and environments with it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from tests.rigs.installed import Installed, build_wheel, install
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+    """Return the wheel of FLEET_WHEEL, which a release tests, else one that is built now."""
+    built = os.environ.get("FLEET_WHEEL")
+    return Path(built) if built else build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")

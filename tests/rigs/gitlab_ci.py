@@ -16,7 +16,7 @@ MERGE_REQUEST = ("--variable", "CI_PIPELINE_SOURCE=merge_request_event")
 SCHEDULE = ("--variable", "CI_PIPELINE_SOURCE=schedule")
 ARTIFACT = "/api/v4/projects/7/jobs/artifacts/main/raw/world.json.zst"
 TOKEN = "made-up-job-token"
-_IGNORED = "CI_PIPELINE_SOURCE,CI_PROJECT_DIR"
+_IGNORED = "CI_COMMIT_BRANCH,CI_PIPELINE_SOURCE,CI_PROJECT_DIR"
 
 
 class Gitlab(AbstractContextManager["Gitlab"]):
