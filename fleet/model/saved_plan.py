@@ -60,10 +60,15 @@ def _not_a_plan(content: bytes, error: ValidationError) -> str:
         return f"not a saved plan, or an incomplete one: {cause}"
     found = from_json(content)
     form = found.get("format") if isinstance(found, dict) else None
+    where = ".".join(("$", *map(str, first["loc"])))
+    if form == _FORMAT and first["type"] == "extra_forbidden":
+        return f"{where} is not known here; apply it with the fleet that saved it, a newer one"
     if form is None or form == _FORMAT:
-        where = ".".join(("$", *map(str, first["loc"])))
         return f"not a saved plan: {where}: {first['msg']}"
-    return f"this version of fleet reads plans of format {_FORMAT}, not {form!r}"
+    return (
+        f"this version of fleet reads plans of format {_FORMAT}, not {form!r}; apply it with the "
+        "fleet that saved it"
+    )
 
 
 def _config(saved: Plan, now: Plan) -> Iterator[str]:

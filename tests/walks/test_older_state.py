@@ -2,6 +2,7 @@
 
 The folder was written by the commit that its name gives: `fleet state init`, two tickets, three
 requests and two applies made six machines of three pools (simulated ones and one of commands).
+With request 5 waiting instead of 3, each of these versions saved its plan there.
 """
 
 import json
@@ -80,6 +81,33 @@ def test_state_of_an_older_version_gets_one_machine_more(older: Trial) -> None:
     assert outcome["builders"]["created"] == ["before-builders-0004"]
     # Its request waits no more.
     assert machines(older) == {*WERE_THERE, "builders-0004"} - {"powerful-0002"}
+
+
+@pytest.mark.parametrize("version", ["013a4bd2", "20896d4c"])
+def test_a_plan_that_an_older_version_saved_is_applied(older: Trial, version: str) -> None:
+    wait_for(older, "1", "2", "4", "5")
+
+    older.told("apply", f"plan-of-{version}.json")
+
+    assert machines(older) == {*WERE_THERE, "builders-0004"} - {"powerful-0002"}
+
+
+@pytest.mark.parametrize(
+    ("newer", "needs"),
+    [({"format": "fleet-plan-2"}, "fleet-plan-2"), ({"weather": "fine"}, "$.weather")],
+)
+def test_a_plan_of_a_newer_version_is_refused_with_what_to_type(
+    older: Trial, newer: dict[str, str], needs: str
+) -> None:
+    path = older.folder / "plan-of-20896d4c.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | newer), encoding="utf-8")
+
+    said = older.told("apply", path.name, code=1)
+
+    assert needs in said
+    assert "the fleet that saved it" in said
+    assert "`fleet plan --out FILE`" in said
+    assert machines(older) == WERE_THERE
 
 
 def test_idle_machines_of_an_older_version_go_and_a_busy_one_stays(
