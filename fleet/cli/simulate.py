@@ -9,7 +9,8 @@ from fleet.apply.decide import load_base
 from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_file
 from fleet.errors import FileUnreadable, WrongUsage
-from fleet.explain.simulation.replay import POLICIES, Task, simulate
+from fleet.explain.simulation.policies import POLICIES
+from fleet.explain.simulation.replay import Task, simulate
 from fleet.model.facts import Unknown, World
 from fleet.ports import Console
 from fleet.queues.recorded import world_of
@@ -57,17 +58,17 @@ def arguments(parser: Parser) -> None:
         metavar="DATE",
         help="end at this date or time (default: the last recorded moment)",
     )
-    parser.add_argument(
+    compared = parser.add_mutually_exclusive_group()
+    compared.add_argument(
         "--against",
         dest="base",
         metavar="FILE",
         help="compare with this fleet.yaml, as of the target branch: it is what was before",
     )
-    parser.add_argument(
+    compared.add_argument(
         "--policy",
-        default="fleet",
-        choices=sorted(POLICIES),
-        help="what decides in each run (default: fleet, as `fleet plan` does)",
+        choices=sorted({*POLICIES} - {"fleet"}),
+        help="compare with what this would have decided for the same pools: it is what was before",
     )
     parser.add_argument(
         "--seed",
@@ -91,11 +92,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
             raise FileUnreadable(f"cannot compare with --against: {loaded.unknown}")
         base = loaded
     worlds = _worlds(args, config.fleet)
+    before = config if args.policy else base
     task = Task(
         fleet=config.fleet,
-        base=None if base is None else base.fleet,
-        against=args.base or "",
-        policy=args.policy,
+        base=None if before is None else before.fleet,
+        against=f"policy {args.policy}" if args.policy else args.base or "",
+        policy=args.policy or "fleet",
         seed=args.seed,
     )
     console.progress(f"replaying {_name(args)}")

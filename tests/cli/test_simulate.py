@@ -126,3 +126,10 @@ def test_a_history_of_another_fleet_is_refused(recorded: Trial) -> None:
     assert ended == 2
     assert "trial" in said
     assert "other" in said
+
+
+def test_a_policy_of_others_is_what_was_before(recorded: Trial) -> None:
+    found = simulated(recorded, "--policy", "fixed")
+
+    assert (found["before"]["policy"], found["after"]["policy"]) == ("fixed", "fleet")
+    assert float(found["before"]["money"]) > float(found["after"]["money"])

@@ -6,7 +6,7 @@ that did nothing (`_Rest`): then its plan would be the same.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -25,8 +25,9 @@ from fleet.explain.simulation.figures import (
     by_name,
     owner_rows,
 )
+from fleet.explain.simulation.policies import POLICIES
+from fleet.explain.simulation.policies.policy import Policy
 from fleet.explain.tallies import ORDINARY, POWERFUL
-from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import Charge, Ledger, Listing, Market, Unknown, World
 from fleet.model.plan import Plan, Reason
@@ -35,19 +36,8 @@ from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.failures import RESET
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge, periods
-from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 
-Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
-"""Decides in each run; what it returns is carried out."""
-
-
-def ours(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
-    """Decide as `fleet plan` does."""
-    return guard(fleet, reconcile(fleet, world, inventories))
-
-
-POLICIES: Mapping[str, Policy] = {"fleet": ours}
 _NO_OWNER = "no owner"
 
 
@@ -62,6 +52,7 @@ class Task:
     against: str = ""
     """What that is called."""
     policy: str = "fleet"
+    """What decided before; this fleet.yaml is always carried out by fleet itself."""
     seed: int = 0
     skips: bool = True
     """Leave out runs that would do nothing; the result is the same."""
@@ -77,9 +68,10 @@ def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
     if first is None:
         return Unknown(unknown="no recorded moment has all its queues, providers and stacks")
     fleets = [fleet for fleet in (task.base, task.fleet) if fleet is not None]
+    policies = [task.policy, "fleet"][-len(fleets) :]
     replays = [
-        Replay(task, fleet, first, partial(pairs.add, 2 - len(fleets) + nth))
-        for nth, fleet in enumerate(fleets)
+        Replay(replace(task, policy=policy), fleet, first, partial(pairs.add, nth))
+        for nth, (fleet, policy) in enumerate(zip(fleets, policies, strict=True), 2 - len(fleets))
     ]
     requests = withdrawn = 0
     past = Past()

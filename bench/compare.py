@@ -1,0 +1,75 @@
+"""Compare policies on three invented weeks: what they cost, and how long requests wait.
+
+`bound_eur` is what nobody can be below who serves the same requests, even if all had been known
+before: each at the lowest price per second of a machine that can serve it, without boots, idle
+time and the rest of paid hours.
+"""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from bench.report import Report
+from bench.workloads import DAYS, QUEUE, START, Workload, workloads
+from fleet.explain.simulation.demand import Job
+from fleet.explain.simulation.figures import Side
+from fleet.explain.simulation.policies import POLICIES
+from fleet.explain.simulation.policies.policy import Policy
+from fleet.explain.simulation.policies.scaling import view_of, waiting_of
+from fleet.explain.simulation.replay import Replay, Task
+from fleet.model.facts import Demand, QueueReading, World
+from fleet.planner.inventory import take_inventory
+from fleet.planner.lifecycle.begin import begin_pool_plans
+from fleet.schema.model import Fleet
+
+
+def measure() -> Report:
+    """Return money, idle share and p95 of the waits of each policy on each workload."""
+    figures: dict[str, float] = {}
+    ratios: dict[str, float] = {}
+    for workload in workloads():
+        bound = bound_of(workload)
+        figures[f"{workload.name}_bound_eur"] = float(bound)
+        for name, policy in POLICIES.items():
+            side = replay(workload, name, policy)
+            key = f"{workload.name}_{name}"
+            figures[f"{key}_eur"] = float(side.money or 0)
+            figures[f"{key}_p50_s"] = float(side.waits.half or 0)
+            figures[f"{key}_p95_s"] = float(side.waits.most or 0)
+            figures[f"{key}_idle_percent"] = side.idle_share or 0.0
+            figures[f"{key}_never"] = side.waits.never
+            ratios[f"{key}_over_bound"] = float((side.money or 0) / bound)
+    return Report("compare", figures, ratios)
+
+
+def replay(workload: Workload, name: str, policy: Policy) -> Side:
+    """Return what a policy comes to on a workload, from an empty fleet to two days after."""
+    empty = QueueReading(demand=Demand(read_at=START), workers=None)
+    first = World(fleet=workload.fleet.fleet, time=START, queues={QUEUE: empty})
+    task = Task(workload.fleet, policy=name)
+    replaying = Replay(task, workload.fleet, first, lambda _, __: None, policy)
+    for job in workload.jobs:
+        replaying.feed(job)
+    return replaying.finish(START + timedelta(days=DAYS + 2))
+
+
+def bound_of(workload: Workload) -> Decimal:
+    """Return what no policy can be below."""
+    rates: dict[tuple[str, ...], Decimal] = {}
+    total = Decimal(0)
+    for job in workload.jobs:
+        asked = tuple(job.request.required)
+        if asked not in rates:
+            rates[asked] = _cheapest_rate(workload.fleet, job)
+        total += rates[asked] * (job.seconds or 0) / 3600
+    return total
+
+
+def _cheapest_rate(fleet: Fleet, job: Job) -> Decimal:
+    """Return the lowest price per hour of a machine that can serve a request."""
+    demand = Demand(read_at=job.at, requests=(job.request,))
+    world = World(fleet=fleet.fleet, time=job.at, queues={job.queue: QueueReading(demand=demand)})
+    pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
+    views = [view_of(each) for each in pool_plans.values() if each.pool and each.options]
+    price = {view.pool: view.price for view in views}
+    [waiting] = waiting_of(fleet, world, pool_plans, views)
+    return min(price[pool] for pool in waiting.pools)

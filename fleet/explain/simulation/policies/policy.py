@@ -1,0 +1,18 @@
+"""What a policy is, and fleet's own."""
+
+from collections.abc import Callable, Mapping
+
+from fleet.guard import guard
+from fleet.model.facts import World
+from fleet.model.plan import Plan
+from fleet.planner.inventory import PoolInventory
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+
+Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
+"""Decides in each run; what it returns is carried out."""
+
+
+def ours(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
+    """Decide as `fleet plan` does."""
+    return guard(fleet, reconcile(fleet, world, inventories))

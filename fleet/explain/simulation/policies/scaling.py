@@ -1,0 +1,137 @@
+"""Turn what a policy wants of each pool into a plan."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.explain.simulation.policies.policy import Policy
+from fleet.model.facts import World
+from fleet.model.plan import Cause, Plan, Reason
+from fleet.model.price_lists import with_price_lists
+from fleet.planner.assembly import Decided, assemble
+from fleet.planner.demand import sign_demand
+from fleet.planner.inventory import PoolInventory
+from fleet.planner.lifecycle.begin import begin_pool_plans
+from fleet.planner.lifecycle.surplus import release_surplus
+from fleet.planner.lifecycle.warm import make_one
+from fleet.planner.pool_plan import PoolPlan, Why
+from fleet.planner.staffing import Service, find_supplies
+from fleet.planner.units import State
+from fleet.schema.model import Fleet, Pool
+
+
+class View(NamedTuple):
+    """What a policy may see of one pool."""
+
+    pool: str
+    price: Decimal
+    """Per hour, of its cheapest machine that can be made."""
+    on_demand: bool
+    busy: int
+    idle: int
+    starting: int
+    max: int
+    max_starting: int
+
+    @property
+    def total(self) -> int:
+        """Return how many machines there are."""
+        return self.busy + self.idle + self.starting
+
+
+class Waiting(NamedTuple):
+    """Requests that wait and are alike."""
+
+    number: int
+    pools: tuple[str, ...]
+    """Those whose machines can serve them, the cheapest first."""
+
+
+class Wanted(NamedTuple):
+    """What a policy wants of a pool."""
+
+    create: int = 0
+    keep: int = 0
+    """So many stay, however long they are idle."""
+
+
+Wants = Callable[[Sequence[View], Sequence[Waiting]], Mapping[str, Wanted]]
+_WHY = Why(Reason.BELOW_MIN, Cause.DEMAND, "its policy wants one more")
+
+
+def scaled(wants: Wants, idle_after: int | None = None) -> Policy:
+    """Return the policy that has what is wanted, up to `workers.max` of each pool.
+
+    What is idle for `idle_after` seconds (None: as long as the pool says) goes, beyond what is
+    kept, the least regretted first.
+    """
+    return _Scaled(wants, idle_after)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    wants: Wants
+    idle_after: int | None
+
+    def __call__(
+        self, fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
+    ) -> Plan:
+        told = with_price_lists(fleet, world)
+        pool_plans = begin_pool_plans(told, world, inventories)
+        views = [view_of(each) for each in pool_plans.values() if each.pool and each.options]
+        wanted = self.wants(views, waiting_of(told, world, pool_plans, views))
+        for view in views:
+            pool_plan, want = pool_plans[view.pool], wanted.get(view.pool, Wanted())
+            for _ in range(min(want.create, view.max - view.total)):
+                make_one(pool_plan, _WHY)
+            self._release(world, pool_plan, want.keep)
+        return assemble(told, world, pool_plans, Decided((), Service()))
+
+    def _release(self, world: World, pool_plan: PoolPlan, keep: int) -> None:
+        """Let what is idle for long go, as if the pool had this minimum."""
+        pool = pool_plan.pool
+        if pool is None:
+            return
+        idle_after = pool.retire.idle_after if self.idle_after is None else self.idle_after
+        retire = pool.retire.model_copy(update={"idle_after": idle_after, "at": "once"})
+        workers = pool.workers.model_copy(update={"min": keep, "spare": 0})
+        pool_plan.pool = pool.model_copy(update={"retire": retire, "workers": workers})
+        offer = pool_plan.offer
+        pool_plan.offer = replace(offer, on_demand=frozenset())
+        release_surplus(world, pool_plan)
+        pool_plan.pool, pool_plan.offer = pool, offer
+
+
+def view_of(pool_plan: PoolPlan) -> View:
+    """Return what a policy may see of a pool that can make machines."""
+    states = [unit.state for unit in pool_plan.staying]
+    pool = pool_plan.pool
+    if not isinstance(pool, Pool):
+        raise TypeError(pool_plan.name)
+    most = pool.workers.max
+    return View(
+        pool_plan.name,
+        min(option.price or Decimal(0) for option in pool_plan.options),
+        pool_plan.on_demand,
+        states.count(State.BUSY),
+        states.count(State.IDLE),
+        len(states) - states.count(State.BUSY) - states.count(State.IDLE),
+        most,
+        most if pool.workers.max_starting is None else pool.workers.max_starting,
+    )
+
+
+def waiting_of(
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], views: Sequence[View]
+) -> list[Waiting]:
+    """Return what waits, and the pools of `views` that can serve it."""
+    price = {view.pool: (view.on_demand, view.price, view.pool) for view in views}
+    supplies = find_supplies(fleet, world, pool_plans)
+    return [
+        Waiting(
+            len(signed.requests),
+            tuple(sorted({*signed.machines_of} & price.keys(), key=price.__getitem__)),
+        )
+        for signed in sign_demand(fleet, world, supplies)
+    ]

@@ -1,0 +1,108 @@
+"""How others decide, in the figures of their own sources."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from fleet.explain.simulation.policies import POLICIES
+from fleet.explain.simulation.policies.debusine import debusine
+from fleet.explain.simulation.policies.first_fit import first_fit
+from fleet.explain.simulation.policies.fixed import fixed
+from fleet.explain.simulation.policies.nodepool import nodepool
+from fleet.explain.simulation.policies.resalloc import resalloc
+from fleet.explain.simulation.policies.scaling import View, Waiting, Wanted
+from fleet.explain.simulation.policies.taskcluster import taskcluster
+from fleet.explain.simulation.replay import Replay, Task
+from fleet.model.facts import Demand, QueueReading, World
+from fleet.schema.model import Fleet
+from tests.builders import NOW
+from tests.builders.recording import QUEUE, a_job
+from tests.explain.test_simulation import a_trial
+
+BOTH = ("small", "big")
+
+
+def small(busy: int = 0, idle: int = 0, starting: int = 0, most: int = 10) -> View:
+    return View("small", Decimal("0.10"), False, busy, idle, starting, most, most)
+
+
+def big(busy: int = 0, idle: int = 0, starting: int = 0, *, on_demand: bool = False) -> View:
+    return View("big", Decimal("0.90"), on_demand, busy, idle, starting, 4, 4)
+
+
+def created(wanted: Mapping[str, Wanted]) -> dict[str, int]:
+    return {pool: want.create for pool, want in wanted.items() if want.create}
+
+
+def test_a_fixed_fleet_is_as_large_as_it_may_be() -> None:
+    assert created(fixed([small(busy=3, idle=2)], [])) == {"small": 5}
+    assert fixed([small()], [])["small"].keep == 10
+
+
+def test_resalloc_keeps_two_free_and_does_not_look_at_its_queue() -> None:
+    waiting = [Waiting(50, ("small",))]
+
+    assert created(resalloc([small()], waiting)) == {"small": 2}
+    assert created(resalloc([small(busy=5, idle=1)], waiting)) == {"small": 1}
+    assert created(resalloc([small(idle=1, starting=1)], waiting)) == {}
+
+
+def test_resalloc_starts_one_for_each_ticket_of_a_pool_on_demand() -> None:
+    views = [small(idle=2), big(starting=1, on_demand=True)]
+
+    assert created(resalloc(views, [Waiting(3, ("big",))])) == {"big": 2}
+    assert created(resalloc(views, [Waiting(9, ("big",))])) == {"big": 3}
+    assert created(resalloc(views, [])) == {}
+
+
+def test_taskcluster_wants_one_for_each_task_without_a_worker() -> None:
+    assert created(taskcluster([small(idle=3)], [Waiting(10, ("small",))])) == {"small": 7}
+    assert created(taskcluster([small(starting=12)], [Waiting(10, ("small",))])) == {}
+
+
+@pytest.mark.parametrize(("tasks", "workers"), [(1, 1), (7, 1), (8, 2), (13, 2), (40, 7)])
+def test_debusine_clears_its_queue_within_an_hour(tasks: int, workers: int) -> None:
+    assert created(debusine([small()], [Waiting(tasks, ("small",))])) == {"small": workers}
+
+
+def test_debusine_counts_workers_that_do_the_same() -> None:
+    waiting = [Waiting(40, BOTH)]
+
+    assert created(debusine([small(busy=4), big(idle=2)], waiting)) == {"small": 1}
+
+
+def test_nodepool_launches_for_each_request_and_has_some_ready() -> None:
+    assert created(nodepool([small()], [])) == {"small": 2}
+    assert created(nodepool([small(idle=2)], [Waiting(5, ("small",))])) == {"small": 5}
+    assert nodepool([small(busy=4)], [])["small"].keep == 6
+
+
+def test_first_fit_takes_what_is_there_then_the_cheapest_with_room() -> None:
+    views = [small(busy=7, idle=1), big()]
+
+    assert created(first_fit(views, [Waiting(2, BOTH)])) == {"small": 1}
+    assert created(first_fit(views, [Waiting(5, BOTH)])) == {"small": 2, "big": 2}
+    assert created(first_fit(views, [Waiting(20, BOTH)])) == {"small": 2, "big": 4}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_each_serves_what_waits_and_stays_below_the_maximum(name: str) -> None:
+    fleet = a_trial(workers={"max": 3})
+    replay = a_replay(fleet, name)
+    for number in range(12):
+        replay.feed(a_job(number, NOW + timedelta(minutes=number), 600))
+
+    side = replay.finish(NOW + timedelta(hours=8))
+
+    assert side.waits.requests == 12
+    assert side.waits.never == 0
+    assert 1 <= side.most <= 3
+    assert side.policy == name
+
+
+def a_replay(fleet: Fleet, name: str, start: datetime = NOW) -> Replay:
+    empty = QueueReading(demand=Demand(read_at=start), workers=None)
+    first = World(fleet=fleet.fleet, time=start, queues={QUEUE: empty})
+    return Replay(Task(fleet, policy=name), fleet, first, lambda _, __: None)
