@@ -15,6 +15,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Create, Plan, Signature, Unserved
 from fleet.model.values import Value, canonical_json, digest
 from fleet.schema.model import Fleet
+from fleet.schema.remembered import remembered
 
 
 def seal(plan: Plan) -> Plan:
@@ -58,6 +59,10 @@ def config_digest(fleet: Fleet) -> str:
 
     A key with its default does not count, written or left out: one more of them changes no digest.
     """
+    return remembered(fleet, "config digest", (), lambda: _config_digest(fleet))
+
+
+def _config_digest(fleet: Fleet) -> str:
     said = fleet.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     return digest(_canonical(said))
 

@@ -32,6 +32,7 @@ from fleet.schema.model import (
     SimMachineType,
 )
 from fleet.schema.pools import Market
+from fleet.schema.remembered import remembered
 
 if TYPE_CHECKING:
     from fleet.model.facts import PriceList
@@ -257,6 +258,10 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     Types that are not known are left out; `price` is None where neither the catalogue nor the
     pool states one.
     """
+    return remembered(fleet, ("types", id(pool)), (pool,), lambda: _find_types(fleet, pool))
+
+
+def _find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     if isinstance(pool.machine, str):
         known = _sold(fleet, pool.provider, pool.machine)
         return (known,) if known else ()

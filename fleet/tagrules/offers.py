@@ -17,6 +17,7 @@ from fleet.schema.model import (
     Fleet,
     Pool,
 )
+from fleet.schema.remembered import remembered
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
 from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_minimums, read_numbers, unmet
 
@@ -108,6 +109,11 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> 
     It combines the image's boot test (before it, the image's `provides`), the machine's figures
     in the catalogue, and the pool's `provides`.
     """
+    known = tuple(images)
+    return remembered(fleet, ("offer", name), known, lambda: _offer_of_pool(fleet, name, known))
+
+
+def _offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> Offer:
     pool = fleet.pools[name]
     weighed = weigh(fleet, name, pool_sources(fleet, name, images))
     return _offer(fleet, weighed, pool.requires if isinstance(pool, Pool) else ())
@@ -125,10 +131,15 @@ def find_doubts(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker | None" = None
 ) -> tuple[Doubt, ...]:
     """Return the tags of a pool, or of a worker in it, that do not count, and why."""
-    provided = pool_sources(fleet, name, images)
-    if worker is not None:
-        provided = worker_sources(provided, worker.provides)
-    return weigh(fleet, name, provided).doubts
+    known = tuple(images)
+
+    def found(worker: "Worker | None" = None) -> tuple[Doubt, ...]:
+        provided = pool_sources(fleet, name, known)
+        if worker is not None:
+            provided = worker_sources(provided, worker.provides)
+        return weigh(fleet, name, provided).doubts
+
+    return remembered(fleet, ("doubts", name), known, found) if worker is None else found(worker)
 
 
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
