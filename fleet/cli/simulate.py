@@ -15,8 +15,13 @@ from fleet.model.facts import Unknown, World
 from fleet.ports import Console
 from fleet.queues.recorded import world_of
 from fleet.report.json import value_to_json
-from fleet.report.simulation import simulation_to_markdown, simulation_to_text
+from fleet.report.simulation import (
+    simulation_to_html,
+    simulation_to_markdown,
+    simulation_to_text,
+)
 from fleet.schema.model import Fleet
+from fleet.state.files import LocalFiles
 from fleet.state.history import read_moments
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
@@ -77,6 +82,9 @@ def arguments(parser: Parser) -> None:
         metavar="N",
         help="which spot machines are taken back; the same number takes the same (default: 0)",
     )
+    parser.add_argument(
+        "--html", metavar="FILE", help="also write a page with plots to FILE, without scripts"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print Markdown")
@@ -104,6 +112,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     found = simulate(task, worlds)
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{_name(args)}: {found.unknown}")
+    if args.html:
+        LocalFiles().write_text(args.html, simulation_to_html(found))
     if args.json:
         console.out(value_to_json(found))
     elif args.markdown:

@@ -106,14 +106,18 @@ def month_to_csv(report: MonthReport) -> str:
 
 def month_to_html(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> str:
     """Return the report as one page; `slots` are the machines of the month, if any are known."""
-    template = environment().get_template("month.html")
-    first, *more = headline(report)
-    return template.render(
-        report=report,
-        headline=first,
-        remarks=more,
-        sections=list(sections(report)),
-        panels=list(_panels(report, slots, length)),
+    return sections_to_html(headline(report), sections(report), _panels(report, slots, length))
+
+
+def sections_to_html(
+    headline: Iterable[str], sections: Iterable[Section], panels: Iterable[Panel]
+) -> str:
+    """Return sentences, the first as a heading, plots and tables as one page."""
+    first, *more = headline
+    return (
+        environment()
+        .get_template("tables.html")
+        .render(headline=first, remarks=more, sections=list(sections), panels=list(panels))
     )
 
 

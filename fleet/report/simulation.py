@@ -1,19 +1,28 @@
 """Render what recorded demand comes to under one fleet.yaml, or under two side by side."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TypeVar
 
+from fleet.explain.history import Span
 from fleet.explain.simulation.figures import (
     GuardFigures,
+    Point,
     PoolFigures,
     Side,
     Simulation,
     WaitFigures,
 )
 from fleet.report import words
-from fleet.report.month import Section, sections_to_markdown, sections_to_text
+from fleet.report.month import (
+    Section,
+    sections_to_html,
+    sections_to_markdown,
+    sections_to_text,
+)
+from fleet.report.plots import Tick, stepped
+from fleet.report.site.history import Key, Panel
 from fleet.schema.units import write_duration
 
 Row = TypeVar("Row")
@@ -29,6 +38,11 @@ def simulation_to_text(simulation: Simulation, *, colour: bool) -> str:
 def simulation_to_markdown(simulation: Simulation) -> str:
     """Return a simulation as Markdown, for a merge request."""
     return sections_to_markdown(headline(simulation), sections(simulation))
+
+
+def simulation_to_html(simulation: Simulation) -> str:
+    """Return a simulation as one page, with plots."""
+    return sections_to_html(headline(simulation), sections(simulation), _panels(simulation))
 
 
 def headline(simulation: Simulation) -> Iterator[str]:
@@ -104,6 +118,53 @@ def limits(simulation: Simulation) -> Iterator[str]:
             f"{words.many(taken, 'spot machine')} were taken back at the rate of the history; "
             f"which ones depends on --seed {simulation.seed}"
         )
+
+
+_QUANTILES = (25, 50, 75, 95)
+
+
+def _panels(simulation: Simulation) -> Iterator[Panel]:
+    """Yield the plots of each figure, before above after, to the same end."""
+    kinds: list[tuple[str, str, str, Callable[[Point], float]]] = [
+        ("waiting", "Requests that wait", "requests", lambda point: point.waiting),
+        ("machines", "Machines", "machines", lambda point: point.machines),
+        ("rate", "Cost", f"{simulation.currency}/h", lambda point: float(point.rate)),
+    ]
+    sides = [("before", simulation.before), ("after", simulation.after)]
+    shown = [(when, side) for when, side in sides if side is not None]
+    for key, heading, unit, figure in kinds:
+        for when, side in shown:
+            name = heading if simulation.before is None else f"{heading}, {when}"
+            span = _span(simulation, side)
+            plot = stepped(name, unit, span, [figure(point) for point in side.points])
+            told = f"{plot.low} to {plot.high} {unit}"
+            yield Panel(f"{key}-{when}", name, (Key("", unit),), plot, told)
+    for when, side in shown:
+        if side.waits.shares:
+            name = "Waits" if simulation.before is None else f"Waits, {when}"
+            yield _distribution(name, f"waits-{when}", side.waits.shares)
+
+
+def _span(simulation: Simulation, side: Side) -> Span:
+    first, *more = side.points
+    length = more[0].at - first.at if more else simulation.end - simulation.start
+    return Span(first.at, length or timedelta(seconds=1), len(side.points), length)
+
+
+def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
+    """Return the plot of what each share of the requests waits at most."""
+    minutes = [seconds / 60 for seconds in shares]
+    span = Span(_ANY, timedelta(hours=1), len(minutes), timedelta(hours=1))
+    ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
+    plot = stepped(name, "minutes", span, minutes)._replace(days=ticks)
+    told = ", ".join(f"{share} % wait at most {_wait(shares[share - 1])}" for share in _QUANTILES)
+    return Panel(
+        key, name, (Key("", "minutes that a share of the requests waits at most"),), plot, told
+    )
+
+
+_ANY = datetime(2000, 1, 1, tzinfo=UTC)
+"""The axis of shares has no time; its ticks are its own."""
 
 
 def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:

@@ -72,6 +72,20 @@ def test_names_of_a_queue_do_not_write_markdown(recorded: Trial) -> None:
     assert "ann|" not in said
 
 
+def test_a_page_shows_both_sides_as_plots(recorded: Trial) -> None:
+    recorded.told(
+        *("simulate", "--history", HISTORY, "--against", "main.yaml", "--html", "page.html")
+    )
+
+    page = (recorded.folder / "page.html").read_text(encoding="utf-8")
+    names = ("waiting", "machines", "rate", "waits")
+    sides = [f"{name}-{side}-heading" for name in names for side in ("before", "after")]
+    assert [each for each in sides if f'id="{each}"' not in page] == []
+    assert page.count("<svg") >= len(sides)
+    assert "<script" not in page
+    assert "<b>ann" not in page
+
+
 def test_what_applies_kept_is_replayed(trial: Trial) -> None:
     trial.wait_for("1", "2")
     trial.apply()

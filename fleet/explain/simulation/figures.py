@@ -195,9 +195,27 @@ class Series:
         self._start = start
         self._length = length
         self._points: list[list[int | Decimal]] = []
+        self._last: list[int | Decimal] = [0, 0, Decimal(0)]
 
     def add(self, at: datetime, *figures: int | Decimal) -> None:
         """Note what there is from now on."""
+        nth = self._reach(at)
+        self._points[nth] = [max(each) for each in zip(self._points[nth], figures, strict=True)]
+        self._last = [*figures]
+
+    def points(self, end: datetime) -> tuple[Point, ...]:
+        """Return all points up to the end."""
+        self._reach(end)
+        names = ("waiting", "machines", "rate")
+        return tuple(
+            Point.model_validate(
+                {"at": self._start + nth * self._length} | dict(zip(names, figures, strict=True))
+            )
+            for nth, figures in enumerate(self._points)
+        )
+
+    def _reach(self, at: datetime) -> int:
+        """Return the point of a time; up to it there is what there was."""
         nth = int((at - self._start) / self._length)
         while nth >= _MOST_POINTS:
             pairs = zip(self._points[::2], [*self._points[1::2], []], strict=False)
@@ -205,22 +223,8 @@ class Series:
             self._length *= 2
             nth //= 2
         while len(self._points) <= nth:
-            self._points.append(list(figures))
-        self._points[nth] = list(map(max, self._points[nth], figures))
-
-    def points(self) -> tuple[Point, ...]:
-        """Return all points."""
-        return tuple(
-            Point.model_validate(
-                {
-                    "at": self._start + nth * self._length,
-                    "waiting": waiting,
-                    "machines": machines,
-                    "rate": rate,
-                }
-            )
-            for nth, (waiting, machines, rate) in enumerate(self._points)
-        )
+            self._points.append(self._last)
+        return nth
 
 
 class Pairs:

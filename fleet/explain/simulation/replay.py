@@ -450,7 +450,7 @@ class _Sums:
                 for (g, pool, result), (runs, most) in sorted(self._guards.items(), key=repr)
             ),
             runs=self.runs,
-            points=self._series.points(),
+            points=self._series.points(end),
             assumed=self.assumed,
             scaled=self.scaled,
             unscaled=self.unscaled,
