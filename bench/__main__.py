@@ -10,7 +10,7 @@ from bench.report import Report
 
 NAMES = (
     *("startup", "tags", "reconcile", "debusine", "stacks", "apply", "tickets", "images", "pages"),
-    *("compare", "contrib"),
+    *("compare", "contrib", "simulate"),
 )
 
 
