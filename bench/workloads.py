@@ -7,7 +7,7 @@ builder is for) that asks for a powerful machine. `archive`: 2,000 packages at o
 100 a day beside them: a twentieth of Debian's archive. How long packages take is drawn from a
 lognormal distribution; its median and width are assumptions (many short, few very long), as is
 the share of `archive` that needs much memory. Prices are those of Hetzner's catalogue of 2025-06,
-billed by the hour.
+billed by the hour. Guards are off: the others have none.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +26,7 @@ QUEUE = "work"
 _DAY = timedelta(days=1)
 _POWERFUL = "powerful"
 _MONDAY_TO_FRIDAY = 5
+_ALL = {"share": "100%", "free_below": 1000, "count": 1000}
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ def _fleet(most: int) -> Fleet:
                 "cloud": {"kind": "sim", "types": types, "billing": {"increment": "1h"}}
             },
             "queues": {QUEUE: {"kind": "world", "path": "world.json"}},
+            # The others have no guards, which hold back how fast a fleet grows and shrinks.
+            "guards": {"throttle": {"create": _ALL, "delete": {"count": 1000}}},
             "images": {"worker": {"suite": "trixie", "architecture": "amd64"}},
             "tags": {_POWERFUL: {"on_demand": True, "exclusive": True}},
             "pools": {

@@ -61,7 +61,7 @@ _WHY = Why(Reason.BELOW_MIN, Cause.DEMAND, "its policy wants one more")
 
 
 def scaled(wants: Wants, idle_after: int | None = None) -> Policy:
-    """Return the policy that has what is wanted, up to `workers.max` of each pool.
+    """Return the policy that has what is wanted, up to `workers.max` and `max_starting`.
 
     What is idle for `idle_after` seconds (None: as long as the pool says) goes, beyond what is
     kept, the least regretted first.
@@ -83,7 +83,8 @@ class _Scaled:
         wanted = self.wants(views, waiting_of(told, world, pool_plans, views))
         for view in views:
             pool_plan, want = pool_plans[view.pool], wanted.get(view.pool, Wanted())
-            for _ in range(min(want.create, view.max - view.total)):
+            room = min(view.max - view.total, view.max_starting - view.starting)
+            for _ in range(min(want.create, room)):
                 make_one(pool_plan, _WHY)
             self._release(world, pool_plan, want.keep)
         return assemble(told, world, pool_plans, Decided((), Service()))
