@@ -112,12 +112,15 @@ def limits(simulation: Simulation) -> Iterator[str]:
             f"{words.many(after.unscaled, 'job')} ran on another machine type than recorded and "
             "took as long, for nothing says how much faster it is"
         )
-    taken = sum(pool.taken for pool in after.pools)
-    if taken:
+    if simulation.lost:
         yield (
-            f"{words.many(taken, 'spot machine')} were taken back at the rate of the history; "
-            f"which ones depends on --seed {simulation.seed}"
+            f"{words.many(simulation.lost, 'spot machine')} were taken back in "
+            f"{_hours(simulation.lost_of)} machine hours of the history, and "
+            f"{sum(pool.taken for pool in after.pools):,} here; which ones depends on --seed "
+            f"{simulation.seed}"
         )
+    elif simulation.lost_of:
+        yield "No spot machine was taken back in the history, so none is here"
 
 
 _QUANTILES = (25, 50, 75, 95)

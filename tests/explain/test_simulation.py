@@ -8,10 +8,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.simulation.demand import HORIZON, Booted, Job, Past, Refused, events
+from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused, events
+from fleet.explain.simulation.farm import Farm
 from fleet.explain.simulation.figures import Simulation, WaitCounter
+from fleet.explain.simulation.policies.policy import ours
 from fleet.explain.simulation.replay import Task, simulate
-from fleet.model.facts import Request, Unknown, Worker, WorkerState, World
+from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
+from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
@@ -24,6 +27,7 @@ from tests.builders import (
     a_worker,
     a_world,
     an_attempt,
+    some_inputs,
 )
 from tests.builders.recording import a_job, record, record_fixed
 
@@ -131,6 +135,50 @@ def test_boots_and_empty_providers_are_remembered() -> None:
             ],
         )
     )
+
+
+def test_a_spot_machine_that_went_while_it_worked_was_taken_back() -> None:
+    machine, name = a_machine(), "debian-ci-builders-0001"
+    inputs = some_inputs(settings={"market": "spot"})
+    there = {
+        "providers": {"hetzner": a_listing(machine)},
+        "stacks": {"builders": a_stack(workers=(inputs,), ids={name: machine.id})},
+    }
+    first, then, last = worlds_of(([], [runs("7", NOW)]), ([], [runs("7", NOW)]), ([], []))
+    worlds = [first.model_copy(update=there), then.model_copy(update=there), last]
+
+    lost = [event for event in events(worlds) if isinstance(event, Lost)]
+
+    assert [(each.seconds, each.lost) for each in lost] == [(600, 0), (600, 1)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_spot_machines_are_taken_back_as_often_as_in_the_history(seed: int) -> None:
+    sold = {"cores": 8, "memory": "32GiB", "disk": "80GiB", "price": "0.09 EUR/h"}
+    types = {"quick": sold | {"spot": "0.03 EUR/h"}}
+    machine = {"type": "quick", "market": ["spot"]}
+    pool = {"provider": "desk", "machine": machine, "image": "trixie", "workers": {"max": 4}}
+    fleet = a_sim_fleet(
+        fleet="trial",
+        providers={"desk": {"kind": "sim", "types": types}},
+        queues={"work": {"kind": "world", "path": "world.json"}},
+        pools={"builders": pool},
+    )
+    farm = Farm(fleet, a_world(fleet="trial", providers={}, queues={}), seed)
+    farm.lose_spot(Lost(NOW, 3600, 1))
+    for nth in range(3):
+        farm.arrive(a_job(nth, NOW, 10 * 3600))
+    world = farm.observe(Ledger())
+    plan = ours(fleet, world, take_inventory(fleet, world))
+    farm.carry_out(plan)
+    made = sorted(farm.boxes)
+
+    farm.advance(NOW + timedelta(hours=9))
+
+    taken = {box.name: at for box, at, how in farm.noted.gone if how == "taken"}
+    assert made
+    assert taken
+    assert farm.waits > 0  # what they ran waits again
 
 
 def test_events_come_in_order_of_time() -> None:

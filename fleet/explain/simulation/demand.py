@@ -19,11 +19,13 @@ from fleet.model.facts import (
     Listing,
     Machine,
     Request,
+    Stack,
     TaskRuns,
     Unknown,
     Work,
     Worker,
     World,
+    market_of,
 )
 from fleet.planner.units import is_busy
 
@@ -114,6 +116,8 @@ class Past:
         self._booting: dict[str, Machine] = {}
         self._tried: dict[tuple[str, datetime], str] = {}
         self._uses: dict[str, int] = {}
+        self._spot: set[str] = set()
+        self._busy_spot: set[str] = set()
         self.unseen = 0
         """Requests that workers finished and that no moment shows."""
         self._runs: dict[tuple[str, str, str], tuple[int, ...]] = {}
@@ -137,6 +141,7 @@ class Past:
         }
         workers = list(_workers_of(world))
         self._see_boots(world, machines, workers)
+        self._see_spot(world, machines, workers)
         self._see_jobs(world, machines, workers)
         self._before = world.time
 
@@ -226,6 +231,27 @@ class Past:
                 seconds = _seconds(machine.created_at, since)
                 self._add(Booted(world.time, machine.pool, machine.type, seconds))
         self._booting = {n: m for n, m in machines.items() if n not in registered}
+
+    def _see_spot(
+        self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
+    ) -> None:
+        """Count how long spot machines were there, and those that went although they worked."""
+        if self._before is not None and not _has_unknown(world):
+            between = _seconds(self._before, world.time)
+            lost = sum(name not in machines for name in self._busy_spot)
+            if self._spot:
+                self._add(Lost(world.time, between * len(self._spot), lost))
+        stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+        bought = {
+            inputs.name
+            for stack in stacks.values()
+            if isinstance(stack, Stack)
+            for inputs in stack.workers
+            if market_of(inputs) == "spot"
+        }
+        busy = {w.machine or w.name for _, w in workers if is_busy(w)}
+        self._spot = bought & machines.keys()
+        self._busy_spot = self._spot & busy
 
     def _see_jobs(
         self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
@@ -358,6 +384,11 @@ def _differ(facts: World, before: World) -> bool:
         for name in World.model_fields
         if name not in _PASSING
     )
+
+
+def _has_unknown(world: World) -> bool:
+    """Say whether a provider could not be read: then nothing is known to be gone."""
+    return any(isinstance(each, Unknown) for each in world.providers.values())
 
 
 def _without_requests(demand: Demand | Unknown) -> Demand | Unknown:

@@ -128,9 +128,8 @@ class Simulation(Value):
         0, description="Requests that came and ended between two moments: in no figure."
     )
     worlds: int = Field(description="Recorded moments that were read.")
-    taken_rate: float | None = Field(
-        None, description="Spot machines taken back per machine hour; None: none was seen."
-    )
+    lost: int = Field(0, description="Spot machines seen to be taken back while they worked.")
+    lost_of: int = Field(0, description="Machine time of spot machines in the history, seconds.")
     against: str = Field("", description="What was compared with; empty: nothing.")
     before: Side | None = None
     after: Side

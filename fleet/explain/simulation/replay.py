@@ -73,12 +73,14 @@ def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
         Replay(replace(task, policy=policy), fleet, first, partial(pairs.add, nth))
         for nth, (fleet, policy) in enumerate(zip(fleets, policies, strict=True), 2 - len(fleets))
     ]
-    requests = withdrawn = 0
+    requests = withdrawn = lost = lost_of = 0
     past = Past()
     for event in past.events(chain((first,), counting)):
         if isinstance(event, Job):
             requests += 1
             withdrawn += event.withdrawn is not None
+        elif isinstance(event, Lost):
+            lost, lost_of = lost + event.lost, lost_of + event.seconds
         for replay in replays:
             replay.feed(event)
     end = counting.time or first.time
@@ -93,6 +95,8 @@ def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
         requests=requests,
         withdrawn=withdrawn,
         unseen=past.unseen,
+        lost=lost,
+        lost_of=lost_of,
         worlds=counting.count,
         against=task.against,
         before=sides[0] if task.base is not None else None,
