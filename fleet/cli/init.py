@@ -2,8 +2,9 @@
 
 import argparse
 import os
+import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ from fleet.migrate.starting import (
 )
 from fleet.ports import Console
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
-from fleet.state.files import create_files
+from fleet.state.files import DRAFTS, alone_in, create_files
 from fleet.state.places import find_places
 from fleet.state.store import DatabaseStore
 
 _SYSTEMS = ("resalloc", "copr", "debusine")
 _TRIES = 5
+_CONFIG, _STORE = "fleet.yaml", ".fleet/store.db"
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
     "queue": ("Where does work wait?", QUEUES, "recorded"),
     "cloud": ("Where do machines come from?", CLOUDS, "sim"),
@@ -78,21 +80,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
             return 1
         next_steps = ["fleet plan"]
     else:
-        # Nobody is asked for nothing.
-        _refuse_existing(_files("", args.fleet, recorded=False))
+        _refuse_early(args.fleet)
         choice = _choose(args, console)
         text = fleet_yaml(choice)
         check_text(text)
         made = _files(text, choice.fleet, recorded=choice.queue == "recorded")
         next_steps = list(steps(choice))
-    _refuse_existing(made)
-    create_files(made)
-    try:
-        store = _create_store(console)
-    except FleetError:
-        for name in made:
-            Path(name).unlink(missing_ok=True)
-        raise
+    # Of two who begin at once the second sees all that the first has made.
+    with alone_in(Path()):
+        _refuse_existing(made)
+        new = create_files(made)
+        try:
+            store = _create_store(console, made)
+        except FleetError:
+            for path in new:
+                path.unlink(missing_ok=True)
+            raise
+        for left in Path().glob(f"{DRAFTS}*"):
+            shutil.rmtree(left, ignore_errors=True)
     console.out(f"wrote {', '.join(sorted(made))}; store {store} created")
     console.out("Next:\n" + "\n".join(f"  {n}. {each}" for n, each in enumerate(next_steps, 1)))
     return 0
@@ -171,7 +176,7 @@ def _imported(
         dsn_env=None,
         admin=None,
     )
-    _refuse_existing(_files("", args.fleet, recorded=False))
+    _refuse_early(args.fleet)
     imported = import_from(asked, console)
     if imported is None or imported.text is None:
         return None
@@ -192,14 +197,29 @@ def _files(text: str, fleet: str, *, recorded: bool) -> dict[str, tuple[bytes, i
 
 def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
     """Refuse to go on where something is in the way; what an interrupted run left is not."""
-    there = [Path(name) for name in (*made, ".fleet/store.db") if os.path.lexists(name)]
-    if not os.path.lexists("fleet.yaml"):
-        there = [path for path in there if not _says(path, made)]
-    if there:
-        raise AlreadyThere(
-            f"{', '.join(sorted(map(str, there)))}: there already, nothing was written; begin in "
-            "an empty folder, or move away what is there"
-        )
+    there = {path for path in map(Path, (*made, _STORE)) if os.path.lexists(path)}
+    ours = {path for path in there if _says(path, made)}
+    others = there - ours
+    if Path(_CONFIG) in ours:
+        # Its store may be made in part; a whole one is refused once it is opened.
+        others -= {Path(_STORE)}
+    if others:
+        raise _already(there if Path(_CONFIG) in others else others)
+
+
+def _refuse_early(fleet: str) -> None:
+    """Ask nobody for nothing: refuse what is there, but for what an interrupted run left."""
+    made = _files("", fleet, recorded=False)
+    ours = [name for name in made if name != _CONFIG and _says(Path(name), made)]
+    if len(ours) < len(made) - 1:
+        _refuse_existing(made)
+
+
+def _already(there: Iterable[Path]) -> AlreadyThere:
+    return AlreadyThere(
+        f"{', '.join(sorted(map(str, there)))}: there already, nothing was written; begin in "
+        "an empty folder, or move away what is there"
+    )
 
 
 def _says(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
@@ -209,8 +229,9 @@ def _says(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
         return False
 
 
-def _create_store(console: Console) -> str:
+def _create_store(console: Console, made: Iterable[str]) -> str:
     fleet = load_config(argparse.Namespace(file="fleet.yaml"), console).fleet
     store = DatabaseStore(find_places(fleet, "fleet.yaml").store, fleet.fleet)
-    store.init()
+    if not store.init():
+        raise _already(path for path in map(Path, (*made, _STORE)) if os.path.lexists(path))
     return store.place

@@ -1,10 +1,12 @@
 """Read and write the files a person names; a file is written whole or not at all."""
 
 import errno
+import fcntl
 import glob
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -91,17 +93,33 @@ def make_private(path: Path) -> None:
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
 
 
-def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> None:
+DRAFTS = ".fleet-new-"
+"""How the name of a folder begins that a run which makes files leaves where it is killed."""
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until nobody else is in this block for a folder; where it takes no lock, go on."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> tuple[Path, ...]:
     """Make files with these contents and modes, None as the umask says: all of them or none.
 
     The last one is made last: where a process is killed in between, it is not there. One that is
-    there already and says the same stays, any other is an error.
+    there already and says the same stays, any other is an error. Returns those that were made.
     Raises FileUnreadable with the name of the file that could not be made.
     """
     made: list[Path] = []
     name = ""
     try:
-        with TemporaryDirectory(prefix=".fleet-new-", dir=".") as drafts:
+        with TemporaryDirectory(prefix=DRAFTS, dir=".") as drafts:
             draft = Path(drafts, "draft")
             for name, (content, mode) in files.items():
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +135,7 @@ def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> None:
         if isinstance(error, OSError):
             raise _unreadable(name or ".", error, "cannot be written") from error
         raise
+    return tuple(made)
 
 
 def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
