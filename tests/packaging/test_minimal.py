@@ -12,7 +12,9 @@ from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
 pytestmark = pytest.mark.slow
 
-MOST_BYTES = 60_000_000
+MOST_BYTES, MOST_WITH_BYTECODE = 40_000_000, 62_000_000
+"""As uv unpacks it, and as pip leaves it, which compiles what it installs: 34 and 59.8 MB
+with 0.2.0 on Python 3.11."""
 HETZNER = """\
 fleet: paid
 providers: {cloud: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}}
@@ -45,7 +47,8 @@ def stranger(minimal: Installed, tmp_path: Path) -> Stranger:
 
 
 def test_the_minimal_install_is_small(minimal: Installed) -> None:
-    assert minimal.size < MOST_BYTES
+    assert minimal.size(bytecode=False) < MOST_BYTES
+    assert minimal.size(bytecode=True) < MOST_WITH_BYTECODE
     assert not minimal.names & {"pulumi", "boto3", "numpy", "highspy", "psycopg", "ansible-core"}
 
 

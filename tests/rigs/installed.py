@@ -26,10 +26,13 @@ class Installed:
     names: frozenset[str]
     """The distributions in it, fleet's own too."""
 
-    @property
-    def size(self) -> int:
-        """Return how many bytes the files of packages have, bytecode among them."""
-        return sum(each.stat().st_size for each in self.site.rglob("*") if each.is_file())
+    def size(self, *, bytecode: bool) -> int:
+        """Return how many bytes the files of packages have, with their bytecode or without."""
+        return sum(
+            each.stat().st_size
+            for each in self.site.rglob("*")
+            if each.is_file() and (bytecode or each.suffix != ".pyc")
+        )
 
 
 def build_wheel(folder: Path) -> Path:
