@@ -205,12 +205,20 @@ def test_a_url_that_is_none_is_told_and_nothing_is_written(
     assert names(project) == []
 
 
-def test_it_begins_from_another_system(run_fleet: RunFleet, project: Path) -> None:
-    (project / "pools.yaml").write_text(
-        "basic:\n  max: 4\n  cmd_new: ./new\n  cmd_delete: ./delete\n  tags: [x86]\n"
-    )
+RESALLOC = "basic:\n  max: 4\n  cmd_new: ./new\n  cmd_delete: ./delete\n  tags: [x86]\n"
+COPR = 'EXTRA_BUILDCHROOT_TAGS = [{"pattern": "a/b/.*/chromium", "tags": ["big"]}]\n'
+DEBUSINE = (ROOT / "tests/fixtures/debusine-0.16.2/worker_pool-list.yaml").read_text()
 
-    done = run_fleet("init", "--from", "resalloc", "pools.yaml", "--fleet", "copr")
+
+@pytest.mark.parametrize(
+    ("system", "text"), [("resalloc", RESALLOC), ("copr", COPR), ("debusine", DEBUSINE)]
+)
+def test_it_begins_from_another_system(
+    run_fleet: RunFleet, project: Path, system: str, text: str
+) -> None:
+    (project / "theirs").write_text(text)
+
+    done = run_fleet("init", "--from", system, "theirs", "--fleet", "copr")
 
     assert done.returncode == 0, done.stderr
     assert {"fleet.yaml", "README.md", ".gitlab-ci.yml", ".gitignore"} <= set(names(project))
