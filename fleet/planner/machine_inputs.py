@@ -33,6 +33,7 @@ from fleet.planner.shared_stacks import settings_of
 from fleet.planner.units import State
 from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
+from fleet.schema.remembered import remembered
 
 _DIGITS = 4
 _MOST = 10**_DIGITS - 1
@@ -68,7 +69,7 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """
     begins = beginning_of(fleet, pool)
     # A pool may be called like a machine of another one.
-    pools = [beginning_of(fleet, each) for each in fleet.pools]
+    pools = remembered(fleet, "beginnings", (), lambda: [*_beginnings(fleet)])
 
     def numbered(first: int, last: int | None) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
@@ -85,6 +86,10 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
     longer = (name for name in numbered(_MOST + 1, None) if name not in known.every)
     return chain(new, old, longer)
+
+
+def _beginnings(fleet: Fleet) -> Iterator[str]:
+    return (beginning_of(fleet, each) for each in fleet.pools)
 
 
 def known_names(fleet: Fleet, world: World) -> Names:
