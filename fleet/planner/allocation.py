@@ -23,7 +23,8 @@ more with whole machines, among few enough ways that this takes no time: those t
 parts uses, and for each block those that are the least dearer. What that divides is rounded, and
 an answer in whole requests is looked for near both. How many of a rank an answer in parts can
 serve, those before it having theirs, is a bound; where an answer serves fewer, more are sought
-once, near both, at the expense of later ranks.
+once, near both, at the expense of later ranks. At last nobody waits who would fit anywhere if
+nobody of a later rank were served.
 """
 
 from collections import Counter, defaultdict
@@ -146,7 +147,7 @@ def serve_in_turn(model: Model, answer: Answer) -> tuple[Answer, Longer]:
             near = _near(model, answer, nth, parts)
             work -= len(near)
             answer = min(answer, _seek(model, answer, nth, near), key=Answer.badness)
-    answer = improve(model, answer, answer.sums_by_rank())
+    answer = improve(model, answer, answer.sums_by_rank()).without_later()
     found = zip(model.every_rank, could, answer.sums_by_rank(), strict=True)
     return answer, tuple((rank, most - least) for rank, most, (_, least) in found if most > least)
 

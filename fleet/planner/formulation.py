@@ -273,7 +273,11 @@ class Model:
         for turn, place in enumerate(made):
             by_name = BY_NAME * turn / len(made)
             cost = float(place.setup) * (1 if by_name_later else 1 + by_name) * self._scale
-            column = self.programme.column(cost, ceil(most[place.key] - EPSILON), whole=True)
+            # An answer in parts is not to use a part of a machine where no whole one has room.
+            rows = [self.rows[number] for number in self.rows_of[place.key]]
+            room = [row.room // n for row in rows if (n := row.machines[place.key]) > 0]
+            upper = max(0, min([ceil(most[place.key] - EPSILON), *map(int, room)]))
+            column = self.programme.column(cost, upper, whole=True)
             found[place.key] = column
             if by_name_later:
                 self.programme.after[column] = by_name
@@ -516,8 +520,15 @@ class Stop:
 class Answer:
     """Who of a component is served where, never past a limit."""
 
-    def __init__(self, model: Model, counts: Sequence[Mapping[str, int]]) -> None:
+    def __init__(
+        self, model: Model, counts: Sequence[Mapping[str, int]], *, last: Rank | None = None
+    ) -> None:
+        """Begin with so many requests of each block at each place; none of a rank after the last.
+
+        Who is left is served too where nothing stops it.
+        """
         self._model = model
+        self._last = last
         self.served: list[dict[str, list[Waiting]]] = []
         """For each block, place to those of its requests that are served there."""
         self.left: list[list[Waiting]] = []
@@ -528,7 +539,7 @@ class Answer:
         """What is taken of each row."""
         self._shares: defaultdict[str, float] = defaultdict(float)
         for nth, block in enumerate(model.blocks):
-            at = counts[nth] if counts else {}
+            at = counts[nth] if counts and self._is_due(block) else {}
             requests = iter(block.requests)
             # Those who come first get what is there already.
             order = sorted(at, key=lambda key: (model.places[key].makes, key))
@@ -542,22 +553,44 @@ class Answer:
             self._prefer_older()
 
     def _mend(self) -> None:
-        """Take back, from the last in order, what rounding took past a limit."""
-        while past := {
-            number for number, row in enumerate(self._model.rows) if self.taken[number] > row.room
-        }:
-            victim = self._last_in(past)
-            if victim is None:
+        """Take back, from the last in order, what is past a limit or has no room."""
+        takers: defaultdict[int | str, list[tuple[int, str]]] = defaultdict(list)
+        while past := list(self._past()):
+            takers = takers or self._takers()
+            served = [
+                (requests[-1][0], nth, place)
+                for nth, place in {taker for each in past for taker in takers[each]}
+                if (requests := self.served[nth][place])
+            ]
+            if not served:
                 return
-            nth, place = victim
+            _, nth, place = max(served)
             waiting = self.served[nth][place].pop()
             self.left[nth].insert(0, waiting)
             self._count(self._model.blocks[nth], place, [waiting], -1)
 
+    def _past(self) -> Iterator[int | str]:
+        """Yield each limit, by number, and each place of which more is taken than there is."""
+        yield from (n for n, row in enumerate(self._model.rows) if self.taken[n] > row.room)
+        for key, place in self._model.places.items():
+            if not place.makes and self._shares[key] > place.room + EPSILON:
+                yield key
+
+    def _takers(self) -> defaultdict[int | str, list[tuple[int, str]]]:
+        """Return for each row and place the blocks and places whose requests take of it."""
+        found: defaultdict[int | str, list[tuple[int, str]]] = defaultdict(list)
+        for nth, (block, at) in enumerate(zip(self._model.blocks, self.served, strict=True)):
+            for place in at:
+                found[place].append((nth, place))
+                own = {number for number, _ in block.takes.get(place, ())}
+                for number in own.union(self._model.rows_of[place]):
+                    found[number].append((nth, place))
+        return found
+
     def _fill(self) -> None:
         """Serve who is left although nothing stops it, which rounding has left room for."""
         order = sorted(range(len(self.left)), key=lambda nth: self._model.blocks[nth].rank)
-        for nth in order:
+        for nth in filter(lambda nth: self._is_due(self._model.blocks[nth]), order):
             block, left = self._model.blocks[nth], self.left[nth]
             while left:
                 place = self._open_place(block)
@@ -565,6 +598,28 @@ class Answer:
                     break
                 self.served[nth].setdefault(place, []).append(left[0])
                 self._count(block, place, [left.pop(0)], 1)
+
+    def _is_due(self, block: Block) -> bool:
+        return self._last is None or block.rank <= self._last
+
+    def counts(self) -> list[dict[str, int]]:
+        """Return how many requests of each block are served at each place."""
+        return [{place: len(own) for place, own in at.items()} for at in self.served]
+
+    def without_later(self) -> "Answer":
+        """Return it so that who waits fits nowhere, were nobody of a later rank served.
+
+        Where somebody does, who of a later rank is in the way waits, or goes elsewhere.
+        """
+        answer, ranks, blocks = self, self._model.every_rank, self._model.blocks
+        for nth, rank in enumerate(ranks):
+            if answer.lacking()[nth]:
+                alone = Answer(self._model, answer.counts(), last=rank)
+                if alone.lacking()[nth] < answer.lacking()[nth]:
+                    both = zip(blocks, alone.counts(), answer.counts(), strict=True)
+                    counts = [own if block.rank <= rank else at for block, own, at in both]
+                    answer = Answer(self._model, counts)
+        return answer
 
     def _open_place(self, block: Block) -> str | None:
         """Return the place that can serve one request more of a block at the least cost."""
@@ -650,17 +705,6 @@ class Answer:
             for number in self._model.rows_of[place]:
                 each = self._model.rows[number].machines[place]
                 self.taken[number] += each * (self.machines[place] - before)
-
-    def _last_in(self, rows: Collection[int]) -> tuple[int, str] | None:
-        """Return the block and place of the last request that takes of one of these rows."""
-        found: list[tuple[Rank, int, str]] = []
-        for nth, (block, at) in enumerate(zip(self._model.blocks, self.served, strict=True)):
-            for place, requests in at.items():
-                if requests:
-                    own = {number for number, _ in block.takes.get(place, ())}
-                    if not own.union(self._model.rows_of[place]).isdisjoint(rows):
-                        found.append((requests[-1][0], nth, place))
-        return max(found)[1:] if found else None
 
     def values(self) -> dict[int, float]:
         """Return it as columns of the programme; all others are 0."""

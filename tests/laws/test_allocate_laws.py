@@ -397,6 +397,29 @@ def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem)
         assert 0 < ours[rank] - best[rank] <= dict(large.proof.longer).get(rank, 0)
 
 
+@given(
+    st.one_of(problems(), st.builds(a_middling_problem, st.integers(0, 10**9))),
+    st.sampled_from((EXACT, _LARGE)),
+)
+def test_who_waits_fits_nowhere_even_if_nobody_of_a_later_rank_were_served(
+    problem: Problem, exact: int
+) -> None:
+    allocation = problem.solved(exact)
+    ours = _given(problem, allocation)
+
+    for group in problem.groups:
+        if all(request.key not in allocation.unserved for request in group.requests):
+            continue
+        kept = {g.id for g in problem.groups if g.rank <= group.rank}
+        alone = {at: count if at[0] in kept else 0 for at, count in ours.items()}
+        for place in group.fits:
+            one_more = alone | {(group.id, place): alone[group.id, place] + 1}
+            machines = _machines(problem, one_more)
+            assert machines is None or not all(
+                _holds(row, machines, one_more) for row in problem.rows
+            )
+
+
 @given(problems(), st.randoms(use_true_random=False), st.sampled_from((EXACT, _LARGE)))
 def test_the_order_of_what_is_chosen_among_never_matters(
     problem: Problem, dice: object, exact: int
