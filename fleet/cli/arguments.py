@@ -119,12 +119,16 @@ def duration(text: str) -> int:
 def add_span(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a time of the past; `moment_of` says when it was."""
     parser.add_argument(
-        "--since", type=_time, metavar="TIME", help="from this time on, as 2h, 7d or 2026-11-21"
+        "--since",
+        type=past_time,
+        metavar="TIME",
+        help="from this time on, as 2h, 7d or 2026-11-21",
     )
-    parser.add_argument("--until", type=_time, metavar="TIME", help="up to this time")
+    parser.add_argument("--until", type=past_time, metavar="TIME", help="up to this time")
 
 
-def _time(text: str) -> timedelta | datetime:
+def past_time(text: str) -> timedelta | datetime:
+    """Return how long ago, or when; without a zone it is UTC. `moment_of` makes it a moment."""
     from fleet.model.values import in_utc
     from fleet.schema.units import read_duration
 
@@ -141,7 +145,7 @@ def _time(text: str) -> timedelta | datetime:
 
 
 def moment_of(asked: timedelta | datetime | None, now: datetime) -> datetime | None:
-    """Return the moment that an option of `add_span` names; None: it was left out."""
+    """Return the moment that `past_time` told; None: the option was left out."""
     return now - asked if isinstance(asked, timedelta) else asked
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from fleet.apply.config import load_config
 from fleet.apply.decide import load_base
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_file
+from fleet.cli.arguments import Parser, add_file, moment_of, past_time
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.simulation.policies import POLICIES
 from fleet.explain.simulation.replay import Task, simulate
@@ -29,17 +29,6 @@ from fleet.state.store import DatabaseStore
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def moment(text: str) -> datetime:
-    """Return a time of the command line; a day begins at midnight, without a zone it is UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no date or time, as 2026-11-01 or 2026-11-01T08:00"
-        ) from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def arguments(parser: Parser) -> None:
     """Declare what `fleet simulate` takes."""
     add_file(parser)
@@ -52,16 +41,16 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--from",
         dest="since",
-        type=moment,
-        metavar="DATE",
-        help="begin at this date or time (default: the first recorded moment)",
+        type=past_time,
+        metavar="TIME",
+        help="begin then, as 14d or 2026-11-01 (default: at the first recorded moment)",
     )
     parser.add_argument(
         "--to",
         dest="until",
-        type=moment,
-        metavar="DATE",
-        help="end at this date or time (default: the last recorded moment)",
+        type=past_time,
+        metavar="TIME",
+        help="end then (default: at the last recorded moment)",
     )
     compared = parser.add_mutually_exclusive_group()
     compared.add_argument(
@@ -144,7 +133,9 @@ def _worlds(args: argparse.Namespace, fleet: Fleet) -> Iterator[World]:
 
 def _moments(args: argparse.Namespace, fleet: Fleet) -> Iterator[bytes]:
     """Yield the recorded moments as JSON, the oldest first."""
+    now = SystemClock().now()
+    since, until = moment_of(args.since, now), moment_of(args.until, now)
     if args.world:
-        return read_moments(args.world, args.since, args.until)
+        return read_moments(args.world, since, until)
     store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
-    return store.moments(args.since or _FIRST, args.until or SystemClock().now())
+    return store.moments(since or _FIRST, until or now)
