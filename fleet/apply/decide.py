@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe
@@ -129,7 +130,7 @@ def _load_past(decision: Decision, console: Console) -> list[World]:
         if name:
             earlier = RecordedFiles(console.note).earlier(name, world.time)
         else:
-            earlier = _recent(decision.store, world)
+            earlier = _recent(decision)
         worlds = [world_of(name or "the store", content) for content in earlier]
     except (FileUnreadable, StoreFailed) as error:
         console.note(f"fleet: warning: earlier moments are left out: {error}")
@@ -137,11 +138,13 @@ def _load_past(decision: Decision, console: Console) -> list[World]:
     return [each for each in worlds if each.fleet == world.fleet]
 
 
-def _recent(store: Store | None, world: World) -> list[bytes]:
-    """Return some of what the store keeps of the month before a world."""
+def _recent(decision: Decision) -> list[bytes]:
+    """Return some of what the store keeps of the month before, up to a run before this world."""
+    store, now = decision.store, decision.world.time
+    until = now - timedelta(seconds=decision.config.fleet.cadence)
     with suppress(StoreMissing):  # a new fleet has no past
         if store is not None:
-            return [*store.some_moments(world.time - EARLIER, world.time, MOST_EARLIER)]
+            return [*store.some_moments(now - EARLIER, until, MOST_EARLIER)]
     return []
 
 
