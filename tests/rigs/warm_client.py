@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PATIENCE = 600.0
+PATIENCE = 3600.0
 PROGRAM = "fleet.__main__"
 
 
