@@ -37,7 +37,8 @@ def components(
     """Yield what shares demand or a limit that can be reached, in canonical order."""
     joined = _Joined()
     most = _join_alike(joined, groups, places)
-    binding = [row for row in rows if _can_bind(row, groups, most)]
+    sizes = {group.id: len(group.requests) for group in groups}
+    binding = [row for row in rows if _can_bind(row, sizes, most)]
     for number, row in enumerate(binding):
         for name in _members(row, most):
             joined.join(("row", str(number)), name)
@@ -80,20 +81,19 @@ class _Part:
 
 
 def _members(row: Row, most: Mapping[str, int]) -> Iterator[_Name]:
-    yield from (("place", place) for place in row.machines if place in most)
-    for group, place in row.requests:
-        if place in most:
-            yield from (("group", group), ("place", place))
+    open_pairs = [pair for pair in row.requests if pair[1] in most]
+    yield from (("group", group) for group in dict.fromkeys(group for group, _ in open_pairs))
+    places = dict.fromkeys((*row.machines, *(place for _, place in open_pairs)))
+    yield from (("place", place) for place in places if place in most)
 
 
-def _can_bind(row: Row, groups: Sequence[Group], most: Mapping[str, int]) -> bool:
+def _can_bind(row: Row, sizes: Mapping[str, int], most: Mapping[str, int]) -> bool:
     """Say whether serving everybody in the costliest way could reach a limit."""
     taken = sum(
         (factor * most[place] for place, factor in row.machines.items() if place in most),
         Decimal(0),
     )
     if row.requests:
-        sizes = {group.id: len(group.requests) for group in groups}
         dearest: defaultdict[str, Decimal] = defaultdict(Decimal)
         for (group, _), factor in row.requests.items():
             dearest[group] = max(dearest[group], factor)
