@@ -19,7 +19,7 @@ from fleet.migrate.starting import (
     PAID,
     QUEUES,
     SIZES,
-    URL,
+    URLS,
     Choice,
     fleet_yaml,
     readme,
@@ -55,7 +55,9 @@ def arguments(parser: Parser) -> None:
         "--fleet", default="builds", metavar="NAME", help="name of the fleet (default: builds)"
     )
     parser.add_argument(
-        "--url", metavar="URL", help=f"address of the Debusine server (default: {URL})"
+        "--url",
+        metavar="URL",
+        help=f"address of the Debusine or Copr server (default: {URLS['debusine']})",
     )
     parser.add_argument(
         "--scope", metavar="SCOPE", help="scope at the Debusine server (default: debian)"
@@ -105,8 +107,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _refuse_together(args: argparse.Namespace) -> None:
     if args.source is None:
-        if args.queue not in {None, "debusine"} and (args.url or args.scope):
-            raise WrongUsage(f"--url and --scope are about a Debusine server, not {args.queue}")
+        if args.queue not in {None, *URLS} and args.url:
+            raise WrongUsage(f"--url is about a server of {' or '.join(URLS)}, not {args.queue}")
+        if args.queue not in {None, "debusine"} and args.scope:
+            raise WrongUsage(f"--scope is about a Debusine server, not {args.queue}")
         return
     if args.source[0] not in _SYSTEMS:
         raise WrongUsage(

@@ -1,13 +1,14 @@
 """Write the files that a fleet begins with: as few keys as plan, and what each of them does."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 QUEUES = {
     "recorded": "a recording of three builds, to try fleet without a server",
     "debusine": "a Debusine server",
+    "copr": "a Copr, whose backend gets machines by tickets (fleet serve)",
     "tickets": "tickets that clients of Resalloc ask for (fleet serve)",
 }
 CLOUDS = {
@@ -21,13 +22,14 @@ SIZES = {
     "medium": "8 cores",
     "big": "32 cores",
 }
-Queue = Literal["recorded", "debusine", "tickets"]
+Queue = Literal["recorded", "debusine", "copr", "tickets"]
 Cloud = Literal["sim", "local", "hcloud", "aws"]
 Size = Literal["small", "medium", "big"]
 
 PAID = frozenset({"hcloud", "aws"})
 """Clouds whose machines nobody buys for a recording, where no worker could register."""
-URL = "https://debusine.example.org"
+URLS = {"debusine": "https://debusine.example.org", "copr": "https://copr.example.org"}
+"""The servers that are written down where none is named, by the kind of queue."""
 _HETZNER = {"small": "ccx13", "medium": "ccx33", "big": "ccx53"}
 _AMAZON = {
     "small": "{type: c7a.large, disk: 40GiB}",
@@ -45,6 +47,8 @@ _TAGS = (
     "worker:cap:sbuild",
     "worker:task:worker:sbuild:version:1",
 )
+_COPR_TAGS = ("copr_builder", "arch_x86_64", "arch_noarch")
+_EXISTING = {"hcloud": '"12345678"', "aws": "ami-0123456789abcdef0"}
 _MOMENT = "2026-11-21T08:00:00Z"
 
 
@@ -56,8 +60,13 @@ class Choice:
     queue: Queue = "recorded"
     cloud: Cloud = "sim"
     size: Size = "medium"
-    url: str = URL
+    url: str = ""
     scope: str = "debian"
+
+    @property
+    def address(self) -> str:
+        """Return the server at which work waits; an example where none is named."""
+        return self.url or URLS.get(self.queue, "")
 
 
 def fleet_yaml(choice: Choice) -> str:
@@ -81,19 +90,14 @@ state:
     yield _PROVIDERS[choice.cloud](choice)
     yield "queues:  # where work waits, and workers register\n  work:"
     yield _QUEUES[choice.queue](choice)
-    yield f"""\
-images:  # what machines boot
-  trixie:
-    suite: trixie  # the Debian release in it
-    architecture: amd64  # what it builds for\
-{_provides(choice)}
-"""
+    name, image = _image(choice)
+    yield f"images:  # what machines boot\n  {name}:\n{image}"
     yield f"""\
 pools:  # machines of one kind
   builders:
     provider: cloud
     machine: {_MACHINES[choice.cloud][choice.size]}  # {SIZES[choice.size]}
-    image: trixie
+    image: {name}
     workers: {{max: 4}}  # never more machines than this"""
 
 
@@ -137,7 +141,7 @@ def _recorded(_: Choice) -> str:
 def _debusine(choice: Choice) -> str:
     return f"""\
     kind: debusine  # a Debusine server
-    url: {json.dumps(choice.url)}
+    url: {json.dumps(choice.address)}
     scopes: [{json.dumps(choice.scope)}]  # whose work these machines do
     token: {{env: DEBUSINE_TOKEN}}  # the variable that holds a token with the role viewer
 """
@@ -147,14 +151,37 @@ def _tickets(_: Choice) -> str:
     return "    kind: tickets  # fleet serve takes them from clients of Resalloc\n"
 
 
-_QUEUES = {"recorded": _recorded, "debusine": _debusine, "tickets": _tickets}
+def _copr(choice: Choice) -> str:
+    return f"""\
+    kind: copr  # builds that wait in a Copr; what it buys for
+    url: {json.dumps(choice.address)}  # its frontend
+    tickets: backend  # a build that has a ticket there counts once
+  backend:
+    kind: tickets  # fleet serve takes them from Copr's backend, as Resalloc would
+"""
 
 
-def _provides(choice: Choice) -> str:
-    if choice.queue == "tickets":
-        return ""
-    tags = "".join(f'\n      - "{tag}"' for tag in _TAGS)
-    return f"\n    provides:  # what its workers offer; requests ask for it{tags}"
+_QUEUES = {"recorded": _recorded, "debusine": _debusine, "copr": _copr, "tickets": _tickets}
+
+
+def _image(choice: Choice) -> tuple[str, str]:
+    """Return the name of what machines boot, and what is said of it."""
+    if choice.queue == "copr":
+        own = _EXISTING.get(choice.cloud, "copr-builder")
+        made = (
+            f"    existing: {{cloud: {own}}}  # an image of Copr's builders, by the cloud's id\n"
+        )
+        return "builder", made + _provides(_COPR_TAGS)
+    made = """\
+    suite: trixie  # the Debian release in it
+    architecture: amd64  # what it builds for
+"""
+    return "trixie", made + (_provides(_TAGS) if choice.queue != "tickets" else "")
+
+
+def _provides(tags: Iterable[str]) -> str:
+    listed = "".join(f'      - "{tag}"\n' for tag in tags)
+    return f"    provides:  # what its workers offer; requests ask for it\n{listed}"
 
 
 def recording(fleet: str) -> str:
@@ -209,9 +236,10 @@ A merge request on `fleet.yaml` shows what the change does. No secret belongs in
 
 def steps(choice: Choice) -> Iterator[str]:
     """Yield what is to be done before machines come, in order: each a command or an edit."""
+    if choice.queue in URLS and choice.address == URLS[choice.queue]:
+        more = " and scopes" if choice.queue == "debusine" else ""
+        yield f"edit queues.work.url{more} in fleet.yaml: name your server"
     if choice.queue == "debusine":
-        if choice.url == URL:
-            yield "edit queues.work.url and scopes in fleet.yaml: those of your server"
         yield "export DEBUSINE_TOKEN=…  (docs/how-to/connect-debusine.md)"
     if choice.cloud == "hcloud":
         yield "export HCLOUD_TOKEN=…"
@@ -219,5 +247,10 @@ def steps(choice: Choice) -> Iterator[str]:
         yield "export AWS_PROFILE=…  (docs/how-to/run-on-aws.md)"
     if choice.cloud in PAID:
         yield "export FLEET_PASSPHRASE=…"
+    if choice.cloud in PAID and choice.queue == "copr":
+        yield "edit images.builder.existing in fleet.yaml: the id of an image of your builders"
+    elif choice.cloud in PAID:
         yield "fleet image build trixie  (docs/how-to/bake-an-image.md)"
     yield "fleet plan"
+    if choice.queue == "copr":
+        yield "fleet serve, for Copr's backend  (docs/how-to/serve-tickets.md)"

@@ -1,5 +1,6 @@
 """`fleet init`: a repository of a fleet begins, whole or not at all, and nothing is replaced."""
 
+import json
 import os
 import pty
 import re
@@ -15,6 +16,8 @@ from fleet.errors import FileUnreadable
 from fleet.migrate.starting import CLOUDS, PAID, QUEUES, SIZES
 from fleet.state.files import create_files
 from tests.builders.sentences import tells
+from tests.queues.test_copr import BUILD_42, SOURCE, serving
+from tests.rigs.loopback import Loopback
 from tests.rigs.process import ROOT, RunFleet, clean_environment, fleet_command
 from tests.rigs.trial import Trial
 
@@ -50,10 +53,12 @@ def test_with_nothing_at_hand_the_first_plan_makes_machines(
 def test_each_choice_validates_and_its_plan_names_what_is_to_be_set(
     run_fleet: RunFleet, queue: str, cloud: str, size: str
 ) -> None:
-    begun = run_fleet("init", "--queue", queue, "--cloud", cloud, "--size", size)
-    validated = run_fleet("validate")
-    # Credentials of AWS may lie anywhere: of this process, too.
-    ran = run_fleet("plan", env={"AWS_EC2_METADATA_DISABLED": "true"})
+    with Loopback(serving()) as server:
+        url = ("--url", server.url) if queue == "copr" else ()
+        begun = run_fleet("init", "--queue", queue, "--cloud", cloud, "--size", size, *url)
+        validated = run_fleet("validate")
+        # Credentials of AWS may lie anywhere: of this process, too.
+        ran = run_fleet("plan", env={"AWS_EC2_METADATA_DISABLED": "true"})
 
     planned = ran.stdout + ran.stderr
     wanted = {VARIABLES[each] for each in (queue, cloud) if each in VARIABLES}
@@ -63,6 +68,23 @@ def test_each_choice_validates_and_its_plan_names_what_is_to_be_set(
     assert all(f"export {each}=" in begun.stdout for each in wanted)
     assert ran.returncode == bool(wanted)
     assert ("fleet state init" in planned) is False
+
+
+def test_builds_of_a_copr_get_machines_and_those_with_a_ticket_count_once(
+    run_fleet: RunFleet,
+) -> None:
+    jobs = [{**SOURCE}, {**BUILD_42, "tags": []}]
+    with Loopback(serving(*jobs)) as server:
+        begun = run_fleet("init", "--queue", "copr", "--url", server.url)
+        alone = run_fleet("plan", "--json")
+        tags = ("--tag", "copr_builder", "--tag", "arch_x86_64")
+        run_fleet("ticket", "open", *tags, "--sandbox", "@asahi/kernel--ada")
+        both = run_fleet("plan", "--json")
+
+    assert (begun.returncode, alone.returncode, both.returncode) == (0, 0, 0), begun.stderr
+    for done in (alone, both):
+        actions = json.loads(done.stdout)["actions"]
+        assert [each["action"] for each in actions] == ["create", "create"]
 
 
 def test_every_key_that_is_written_is_said_to_do_something(project: Path) -> None:
@@ -178,7 +200,7 @@ def test_a_file_that_somebody_made_meanwhile_is_not_replaced(project: Path) -> N
     "options",
     [
         ("--fleet", "No Name"),
-        ("--queue", "copr"),
+        ("--queue", "copr", "--scope", "debian"),
         ("--queue", "recorded", "--cloud", "aws"),
         ("--queue", "tickets", "--url", "https://d.example"),
         ("--from", "elsewhere", "x.yaml"),
