@@ -110,6 +110,58 @@ def test_a_run_of_the_future_does_not_count_as_alive(trial: Trial, run_at: RunAt
     assert trial.do("status", "--heartbeat")[0] == 1
 
 
+@pytest.mark.parametrize("days", [1, -1, 400])
+def test_a_clock_that_leaps_undoes_nothing_and_the_right_one_does(
+    trial: Trial, run_at: RunAt, days: int
+) -> None:
+    trial.wait_for()
+
+    shown = run_at("undo", "--since", "1h", days=days)
+    left = [run_at("undo", "--since", "1h", "--apply", days=days) for _ in range(2)]
+
+    assert shown.returncode == 0, shown.stderr
+    assert [each.returncode for each in left] == [0, 0]
+    assert len(trial.machines()) == 1
+    for _ in range(2):
+        assert trial.do("undo", "--since", "1h", "--apply")[0] == 0
+    assert trial.machines() == []
+
+
+def test_what_a_run_of_a_clock_ahead_made_is_undone_and_in_the_log(
+    trial: Trial, run_at: RunAt
+) -> None:
+    trial.wait_for("r1", "r2")
+    assert run_at("apply", days=1).returncode == 0
+    assert len(trial.machines()) == 2
+    trial.wait_for()
+    run = json.loads(trial.told("state", "show", "--json"))["runs"][0]["started"]
+
+    hidden = json.loads(trial.told("log", "--since", "1h", "--json"))["entries"]
+    every = json.loads(trial.told("log", "--last", "0", "--json"))["entries"]
+    for _ in range(2):
+        assert trial.do("undo", "--run", run, "--apply")[0] == 0
+
+    made = {each["machine"] for each in every if each["kind"] == "create"}
+    assert made == {"trial-builders-0001", "trial-builders-0002"}
+    assert len(hidden) <= len(every)
+    assert trial.machines() == ["trial-builders-0001"]
+    assert trial.do("log", "--verify")[0] == 0
+
+
+@pytest.mark.parametrize(("days", "code"), [(400, 0), (-400, 2)])
+def test_the_report_of_a_month_adds_up_whatever_the_clock_says(
+    trial: Trial, run_at: RunAt, days: int, code: int
+) -> None:
+    month = f"{datetime.now(UTC):%Y-%m}"
+    right = json.loads(trial.told("report", "--month", month, "--json"))
+
+    said = run_at("report", "--month", month, "--json", days=days)
+    again = json.loads(trial.told("report", "--month", month, "--json"))
+
+    assert said.returncode == code, said.stderr
+    assert again["money"] == right["money"]
+
+
 @pytest.mark.parametrize("ahead", slow_but([1], [1, -1]), ids=["ahead", "behind"])
 def test_a_clock_that_differs_from_the_server_s_changes_nothing(
     project: Path, postgres_url: str, run_at: RunAt, ahead: int
