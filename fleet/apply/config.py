@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from posixpath import dirname
@@ -22,6 +22,7 @@ from fleet.state.files import LocalFiles
 from fleet.state.places import find_places
 
 if TYPE_CHECKING:
+    from fleet.model.facts import World
     from fleet.model.plan import Warning_
     from fleet.ports import Console
     from fleet.tagrules.names import Recorded
@@ -41,9 +42,17 @@ def check_file(
     today: date,
     files: Files | None = None,
     recorded: "Recorded | None" = None,
+    world: "World | None" = None,
 ) -> Checked:
-    """Return everything that is to be said about a file, and a recorded queue if one is given."""
+    """Return everything that is to be said about a file, and what was recorded if it is given.
+
+    `recorded` are the names in a recorded queue; the price lists of `world` count as in its plan.
+    """
     loaded = load(name, files or LocalFiles(within=dirname(name)))
+    if loaded.rest is not None and world is not None and world.prices:
+        from fleet.model.price_lists import with_price_lists
+
+        loaded = replace(loaded, rest=with_price_lists(loaded.rest, world))
     found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today, recorded))]
     findings = in_order(found, name)
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)

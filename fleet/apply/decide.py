@@ -11,7 +11,7 @@ from fleet.apply.observe import Sources, observe
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.checks import rule_of
-from fleet.checks.machines import missing_price, unknown_machine_type
+from fleet.checks.machines import missing_price, old_prices, unknown_machine_type
 from fleet.errors import FileUnreadable, StoreFailed, StoreMissing, WrongUsage
 from fleet.explain.changes import (
     Comparison,
@@ -174,7 +174,9 @@ def plan_for(
     config = priced(config, world)
     plan = guard(config.fleet, reconcile(config.fleet, world, inventories))
     included = dict(_included(config, {path[:2] for path in plan.cited if path}))
-    more = {"warnings": (*config.warnings, *plan.warnings), "included": included}
+    # A notice of the plan says it, of the prices that count there.
+    warnings = (each for each in config.warnings if each.rule != rule_of(old_prices))
+    more = {"warnings": (*warnings, *plan.warnings), "included": included}
     return plan.model_copy(update=more)
 
 

@@ -18,6 +18,7 @@ from fleet.checks.machines import (
     disk_above_type,
     market_not_sold,
     missing_price,
+    old_prices,
     source_without_key,
     unknown_currency,
     unknown_image,
@@ -121,7 +122,7 @@ CHECKS = (
     wrong_number,
     wrong_source,
 )
-DATED_CHECKS = (expired, expires_soon)
+DATED_CHECKS = (expired, expires_soon, old_prices)
 """The checks that look at a date."""
 RECORDED_CHECKS = (pattern_matches_much, pattern_matches_nothing)
 """The checks that look at what waited in a recorded queue, where one is given."""

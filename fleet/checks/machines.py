@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 
 from fleet.model.apt_sources import problems
 from fleet.model.prices import (
     LOCATIONS,
+    OLD_AFTER,
     MachineType,
     find_types,
     known_types,
     listed_type,
     markets_of,
+    own_list,
     shipped_types,
     source_of,
     table_of,
@@ -166,6 +169,36 @@ def _describe_unpriced(provider: Provider, unpriced: list[MachineType], *, named
     as_of = table_of(provider).as_of
     dated = f" of {as_of}" if as_of else ""
     return f"the catalogue{dated} has no price for {types}{place}"
+
+
+def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:
+    """Warn of providers whose prices, as pools count with them, are more than 90 days old."""
+    for name, provider in fleet.providers.items():
+        as_of = table_of(provider).as_of
+        if not source_of(provider.kind) or not as_of:
+            continue
+        if today - date.fromisoformat(as_of) > OLD_AFTER and _counts_with_table(fleet, name):
+            of = "its own list" if own_list(provider) else "the catalogue"
+            yield Finding(
+                "old-prices",
+                f"prices of provider '{name}' are of {as_of} ({of}), more than "
+                f"{OLD_AFTER.days} days ago",
+                ("providers", name),
+                severity="warning",
+                hint="run `fleet prices check`, or install a newer fleet",
+            )
+
+
+def _counts_with_table(fleet: Fleet, provider: str) -> bool:
+    """Say whether a pool of a provider buys a machine type at the price of its table."""
+    return any(
+        pool.provider == provider
+        and pool.mode != "observe"
+        and (isinstance(pool.machine, str) or pool.machine.price is None)
+        and any(listed_type(fleet, provider, each) for each in type_names(pool))
+        for pool in fleet.pools.values()
+        if isinstance(pool, Pool)
+    )
 
 
 def market_not_sold(fleet: Fleet) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from fleet.schema.source import Document
 from fleet.state.files import LocalFiles
 
 if TYPE_CHECKING:
+    from fleet.model.facts import World
     from fleet.ports import Console
     from fleet.tagrules.names import Recorded
 from fleet.cli.arguments import Parser, add_file, add_world
@@ -44,8 +45,10 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     """Print findings and return 1 when any is an error."""
     from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
 
-    recorded = _recorded(args.world, console) if args.world else None
-    checked = check_file(args.file, datetime.now(tz=UTC).date(), recorded=recorded)
+    world = _world(args.world, console) if args.world else None
+    recorded = _recorded(args.world, world, console) if world else None
+    today = datetime.now(tz=UTC).date()
+    checked = check_file(args.file, today, recorded=recorded, world=world)
     absent = map(checked.document.locate, _absent(checked.fleet, Path(args.file).parent))
     findings = in_order([*checked.findings, *absent], args.file)
     if args.gitlab_code_quality:
@@ -80,15 +83,20 @@ def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - see above
 
 
-def _recorded(world: str, console: "Console") -> "Recorded":
-    """Return the names of what waited in a recorded world, saying so where there are none."""
+def _world(path: str, console: "Console") -> "World":
     from fleet.queues.recorded import read_world
     from fleet.state.history import RecordedFiles
+
+    return read_world(path, RecordedFiles(console.note))
+
+
+def _recorded(path: str, world: "World", console: "Console") -> "Recorded":
+    """Return the names of what waited in a recorded world, saying so where there are none."""
     from fleet.tagrules.names import recorded_names
 
-    recorded = recorded_names(read_world(world, RecordedFiles(console.note)))
+    recorded = recorded_names(world)
     if not recorded.names:
-        console.note(f"{world}: no request has a name, so no rule of the allow-list was checked")
+        console.note(f"{path}: no request has a name, so no rule of the allow-list was checked")
     return recorded
 
 

@@ -109,6 +109,10 @@ _KINDS = {
 }
 
 
+OLD_AFTER = timedelta(days=90)
+"""How long the prices of a shipped table, or of a recorded list, count as true."""
+
+
 def source_of(kind: str) -> str:
     """Return where a person compares the shipped prices of a kind; empty: it has none."""
     return _KINDS[kind].source if kind in _KINDS else ""

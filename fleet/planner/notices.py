@@ -1,8 +1,7 @@
 """What expires within 30 and 7 days, and what is overdue: notices for whoever runs the fleet.
 
-A rule of the allow-list is announced twice. So are the prices that are shipped with fleet, which
-last for a year; an approval, which is meant to be short, and a provider's own price list, which is
-read every day, only in their last week.
+A rule of the allow-list is announced twice; an approval, which is meant to be short, and prices,
+of which a provider's own list is read every day, only in their last week.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,14 +12,15 @@ from fleet.model.images import BOOTABLE, ImageVersion
 from fleet.model.notices import Notice
 from fleet.model.plan import ApprovalVerdict
 from fleet.model.price_lists import find_price_sources
+from fleet.model.prices import OLD_AFTER
 from fleet.model.values import digest
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.schema.units import write_duration
 
 SOON, VERY_SOON = 30, 7
 """Days before its end that a notice is given."""
-TABLE_LASTS, LIST_LASTS = timedelta(days=365), timedelta(days=30)
-"""How long prices count as true: those shipped with fleet, and a provider's own."""
+LIST_LASTS = timedelta(days=30)
+"""How long a provider's own prices count as true, which each run may read."""
 LATE = timedelta(days=1)
 """How long after `rebuild.every` a new version of an image may come."""
 _LONGEST = 100
@@ -78,8 +78,8 @@ def _prices(fleet: Fleet, world: World) -> Iterator[Notice]:
         if source.age_seconds is None:
             continue
         since = (world.time - timedelta(seconds=source.age_seconds)).date()
-        until = since + (LIST_LASTS if source.own else TABLE_LASTS)
-        days = _days(until, today, VERY_SOON if source.own else SOON)
+        until = since + (LIST_LASTS if source.own else OLD_AFTER)
+        days = _days(until, today, VERY_SOON)
         if days is None:
             continue
         which = "its own list" if source.own else "the table shipped with fleet"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -221,3 +221,22 @@ def test_a_check_of_prices_says_what_counts_and_keeps_what_it_read(asked: Asked)
     assert first["prices"][0]["differences"][0] == "0.5 EUR/h"
     assert second["prices"][0]["differences"] == []
     assert asked.plan()["cost_after"] == "0.5008"
+
+
+def test_a_recorded_list_that_is_old_is_a_finding_and_a_new_one_answers_it(asked: Asked) -> None:
+    asked.run("observe", "--out", "new.json")
+    world = json.loads(Path("new.json").read_text(encoding="utf-8"))
+    read_at = datetime.fromisoformat(world["prices"]["hetzner"]["read_at"])
+    world["prices"]["hetzner"]["read_at"] = (read_at - timedelta(days=91)).isoformat()
+    Path("old.json").write_text(json.dumps(world), encoding="utf-8")
+
+    found = {
+        file: json.loads(asked.run("validate", "--json", "--world", file))["findings"]
+        for file in ("new.json", "old.json")
+    }
+
+    old = [each for each in found["old.json"] if each["rule"] == "old-prices"]
+    assert [each["path"] for each in old] == [["providers", "hetzner"]]
+    assert str((read_at - timedelta(days=91)).date()) in old[0]["message"]
+    assert "old-prices" not in {each["rule"] for each in found["new.json"]}
+    assert "old-prices" not in {each["rule"] for each in asked.plan()["warnings"]}

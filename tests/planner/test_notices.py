@@ -91,21 +91,21 @@ def price_notices(fleet: Fleet, world: World) -> list[tuple[date, str]]:
     return [(each.until, each.key) for each in found]
 
 
-def test_shipped_prices_last_a_year_and_say_so_a_month_before() -> None:
+def test_shipped_prices_last_90_days_and_say_so_a_week_before() -> None:
     fleet = a_fleet()
     (source,) = planned(fleet, a_world()).prices
     shipped = date.fromisoformat(source.as_of)
     keys = set()
     first = None
-    for day in range(400):
+    for day in range(120):
         moment = NOW + timedelta(days=day - (TODAY - shipped).days)
         for until, key in price_notices(fleet, a_world(time=moment)):
             first = first or moment.date()
             keys.add(key)
-            assert until == shipped + timedelta(days=365)
+            assert until == shipped + timedelta(days=90)
 
-    assert first == shipped + timedelta(days=335)
-    assert len(keys) == 3  # in a month, in a week, over
+    assert first == shipped + timedelta(days=83)
+    assert len(keys) == 2  # in a week, over
 
 
 @pytest.mark.parametrize(("age", "given"), [(1, False), (22, False), (23, True), (31, True)])
