@@ -38,7 +38,7 @@ from fleet.reconcile import reconcile
 from fleet.report import words
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
-from fleet.schema.source import Document
+from fleet.schema.source import Document, Files
 from fleet.state.history import EARLIER, MOST_EARLIER, RecordedFiles
 
 
@@ -57,9 +57,9 @@ class Decision:
     """What keeps earlier worlds, where this one was observed."""
 
 
-def load_base(name: str, fleet: str) -> Config | Unknown:
+def load_base(name: str, fleet: str, files: Files | None = None) -> Config | Unknown:
     """Return the fleet.yaml that another of this fleet is compared with, or why it cannot be."""
-    checked = check_file(name, SystemClock().now().date())
+    checked = check_file(name, SystemClock().now().date(), files)
     if checked.fleet is None:
         errors = [finding for finding in checked.findings if finding.severity == "error"]
         is_read = errors[0].rule != "unreadable-file"

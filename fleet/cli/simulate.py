@@ -1,7 +1,9 @@
 """Replay recorded demand under this fleet.yaml, and compare it with another."""
 
 import argparse
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from fleet.apply.config import load_config
@@ -24,6 +26,7 @@ from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from fleet.state.history import read_moments
 from fleet.state.places import find_places
+from fleet.state.revision import read_revision
 from fleet.state.store import DatabaseStore
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,8 +59,9 @@ def arguments(parser: Parser) -> None:
     compared.add_argument(
         "--against",
         dest="base",
-        metavar="FILE",
-        help="compare with this fleet.yaml, as of the target branch: it is what was before",
+        metavar="REF",
+        help="compare with fleet.yaml as of this revision of git, as origin/main, or with a "
+        "file: what was before",
     )
     compared.add_argument(
         "--policy",
@@ -79,14 +83,29 @@ def arguments(parser: Parser) -> None:
     form.add_argument("--markdown", action="store_true", help="print Markdown")
 
 
+@contextmanager
+def beside(args: argparse.Namespace) -> Iterator[None]:
+    """Have git read a revision, before this process may start no program any more."""
+    args.revision = None
+    # A file of that name wins; a broken link is one that cannot be read.
+    if args.base and not os.path.lexists(args.base):
+        try:
+            args.revision = read_revision(args.base, args.file)
+        except FileUnreadable as error:
+            raise FileUnreadable(f"cannot compare with --against: {error}") from error
+    yield
+
+
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print what recorded demand comes to; exit 1 where no moment of it can be used."""
     config = load_config(args, console)
     base = None
     if args.base:
-        loaded = load_base(args.base, config.fleet.fleet)
+        name = args.file if args.revision else args.base
+        loaded = load_base(name, config.fleet.fleet, args.revision)
         if isinstance(loaded, Unknown):
-            raise FileUnreadable(f"cannot compare with --against: {loaded.unknown}")
+            named = f" {args.base}" if args.revision else ""
+            raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
         base = loaded
     worlds = _worlds(args, config.fleet)
     before = config if args.policy else base

@@ -1,13 +1,17 @@
 """`fleet simulate`: recorded demand under this fleet.yaml, and under another."""
 
 import json
+import shutil
+import subprocess
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 from tests.builders.recording import a_job, record_fixed, write
+from tests.builders.sentences import tells
 from tests.rigs.process import ROOT
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -147,3 +151,103 @@ def test_a_policy_of_others_is_what_was_before(recorded: Trial) -> None:
 
     assert (found["before"]["policy"], found["after"]["policy"]) == ("fixed", "fleet")
     assert float(found["before"]["money"]) > float(found["after"]["money"])
+
+
+def git(folder: Path, *words: str) -> None:
+    """Run git as somebody."""
+    who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+    command = ("git", "-C", str(folder), *who, *words)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture
+def checkout(recorded: Trial) -> Trial:
+    """Return a checkout whose branch `main` keeps a spare machine, and includes its pools."""
+    folder = recorded.folder
+    ours = (folder / "fleet.yaml").read_text(encoding="utf-8")
+    (folder / "main.yaml").unlink()
+    (folder / "pools.d").mkdir()
+    pool = BUILDERS.replace("max: 4", "max: 4, spare: 1")
+    (folder / "pools.d/builders.yaml").write_text(f"pools: {{builders: {pool}}}\n", "utf-8")
+    before = fleet_yaml(pools={}).replace("pools: {}\n", "")
+    recorded.write(f"{before}include: [pools.d/*.yaml]\n")
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", "fleet.yaml", "pools.d")
+    git(folder, "commit", "--quiet", "-m", "before")
+    git(folder, "branch", "origin/main")
+    git(folder, "rm", "--quiet", "--cached", "-r", "fleet.yaml", "pools.d")
+    git(folder, "commit", "--quiet", "-m", "without")
+    git(folder, "branch", "without")
+    (folder / "pools.d/builders.yaml").unlink()
+    recorded.write(ours)
+    return recorded
+
+
+@pytest.mark.parametrize("ref", ["origin/main", "HEAD~1"])
+def test_a_revision_is_read_with_what_it_includes(checkout: Trial, ref: str) -> None:
+    found = simulated(checkout, "--against", ref)
+
+    assert (found["against"], found["requests"]) == (ref, 13)
+    assert float(found["after"]["money"]) < float(found["before"]["money"])
+
+
+def test_a_file_wins_over_a_revision_of_its_name(checkout: Trial) -> None:
+    shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "main")
+
+    found = simulated(checkout, "--against", "main")
+
+    assert found["after"]["config"] == found["before"]["config"]
+
+
+def test_fleet_yaml_of_a_folder_is_read_from_that_folder(checkout: Trial) -> None:
+    above = checkout.folder.parent
+    name = f"{checkout.folder.name}/fleet.yaml"
+    said = Trial(above).told(
+        *("simulate", "--file", name, "--history", f"{checkout.folder}/{HISTORY}"),
+        *("--against", "origin/main", "--json"),
+    )
+
+    found = json.loads(said[said.index("{") :])
+    assert float(found["after"]["money"]) < float(found["before"]["money"])
+
+
+@pytest.mark.parametrize(
+    ("args", "tells"),
+    [
+        (("--against", "nowhere"), "nowhere"),
+        (("--against", "without"), "fleet.yaml: "),
+        (("--against=--output=x",), "--output=x"),
+    ],
+)
+def test_what_no_revision_has_is_told(checkout: Trial, args: tuple[str, ...], tells: str) -> None:
+    before = sorted(path.name for path in checkout.folder.rglob("*"))
+
+    ended, said = checkout.do("simulate", "--history", HISTORY, *args)
+
+    assert (ended, tells in said, "Traceback" in said) == (1, True, False), said
+    assert sorted(path.name for path in checkout.folder.rglob("*")) == before
+
+
+def test_a_mistake_in_a_revision_is_told_with_its_place(checkout: Trial) -> None:
+    (checkout.folder / "fleet.yaml").rename(checkout.folder / "ours")
+    checkout.write("fleet: trial\nnope: 1\n")
+    git(checkout.folder, "add", "fleet.yaml")
+    git(checkout.folder, "commit", "--quiet", "-m", "wrong")
+    (checkout.folder / "ours").replace(checkout.folder / "fleet.yaml")
+
+    ended, said = checkout.do("simulate", "--history", HISTORY, "--against", "HEAD")
+
+    assert ended == 1
+    assert "--against HEAD: fleet.yaml:2:1" in said
+
+
+def test_without_a_checkout_or_git_a_file_is_asked_for(
+    recorded: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(recorded.folder.parent))
+    outside = recorded.told("simulate", "--history", HISTORY, "--against", "main", code=1)
+    monkeypatch.setenv("PATH", "/nowhere")
+    missing = recorded.told("simulate", "--history", HISTORY, "--against", "main", code=1)
+
+    assert tells(outside, "main", "checkout")
+    assert tells(missing, "main", "installed")

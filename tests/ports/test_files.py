@@ -1,4 +1,4 @@
-"""The port `Files`: the written fake and the real files of this computer behave alike."""
+"""The port `Files`: the written fake, the files of this computer and those of git behave alike."""
 
 import os
 import re
@@ -13,12 +13,13 @@ import pytest
 from fleet.errors import FileUnreadable
 from fleet.schema.source import Files
 from fleet.state.files import LocalFiles, replace_file
+from fleet.state.revision import Revision
 from tests.fakes.files import FakeFiles
 
 Make = Callable[[dict[str, str]], Files]
 
 
-@pytest.fixture(params=["fake", "local"])
+@pytest.fixture(params=["fake", "local", "revision"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     def fake(files: dict[str, str]) -> Files:
         return FakeFiles(files)
@@ -30,7 +31,18 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
             Path(name).write_text(text, encoding="utf-8")
         return LocalFiles(within="")
 
-    return fake if request.param == "fake" else local
+    def revision(files: dict[str, str]) -> Files:
+        local(files)
+        who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+        for words in (("init",), ("add", "."), ("commit", "--allow-empty", "-m", "all")):
+            command = ("git", *who, *words)
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+        for name in files:
+            Path(name).unlink()
+        return Revision("HEAD", "")
+
+    makes: dict[str, Make] = {"fake": fake, "local": local, "revision": revision}
+    return makes[request.param]
 
 
 def test_a_file_is_read_whole(make: Make) -> None:

@@ -1,0 +1,124 @@
+"""Read fleet.yaml and its included files as a revision of git has them.
+
+Git runs once, before anything is read of that revision: a process that is confined starts none.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from posixpath import dirname, join, relpath
+
+from fleet.errors import FileUnreadable
+from fleet.schema.source import LIMIT, read_document
+
+_BLOB, _LINK = "blob", "120000"
+_QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+_LONGEST = 60
+"""Seconds that a call of git may take."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A file of the revision."""
+
+    mode: str
+    digest: str
+    size: int
+
+
+class Revision:
+    """The files of a folder as a revision of git has them; what was read once needs no git."""
+
+    def __init__(self, revision: str, folder: str) -> None:
+        self._revision = revision
+        self._folder = folder or "."
+        self._read: dict[str, bytes] = {}
+        self._entries: Mapping[str, _Entry] = self._listed()
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
+        entry = self._entries.get(self._within(name))
+        if entry is None:
+            raise FileUnreadable(f"{name}: revision {self._revision} has no such file")
+        if entry.mode == _LINK:
+            raise FileUnreadable(f"{name}: this is a link in revision {self._revision}")
+        if entry.size > limit:
+            raise FileUnreadable(f"{name}: larger than {limit} bytes")
+        if entry.digest not in self._read:
+            self._read[entry.digest] = self._git("cat-file", _BLOB, entry.digest)
+        return self._read[entry.digest]
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Return the names that match, sorted."""
+        wanted = PurePosixPath(self._within(pattern)).parts
+        names = (name for name in self._entries if _matches(PurePosixPath(name).parts, wanted))
+        folder = "" if self._folder == "." else self._folder
+        return tuple(sorted(join(folder, name) for name in names))
+
+    def _within(self, name: str) -> str:
+        return relpath(name, self._folder)
+
+    def _listed(self) -> dict[str, _Entry]:
+        commit = self._git("rev-parse", "--verify", f"{self._revision}^{{commit}}").decode()
+        listed = self._git("ls-tree", "-r", "-z", "-l", commit.strip()).decode(errors="replace")
+        return dict(_entries(listed))
+
+    def _git(self, *words: str) -> bytes:
+        """Return what git prints; raises FileUnreadable with what it says."""
+        asked = f"{self._revision} is no file, and"
+        try:
+            done = subprocess.run(  # noqa: S603 - git, in the folder of fleet.yaml
+                ("git", "-C", self._folder, *words),  # noqa: S607 - as it is on PATH
+                check=False,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | _QUIET,
+                timeout=_LONGEST,
+            )
+        except FileNotFoundError as error:
+            raise FileUnreadable(
+                f"{asked} git, which knows revisions, is not installed; name a file"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise FileUnreadable(f"{asked} git did not end within {_LONGEST} s") from error
+        if done.returncode == 0:
+            return done.stdout
+        said = done.stderr.decode(errors="replace").strip().split("\n")[0]
+        raise FileUnreadable(f"{asked} {self._why(said)}")
+
+    def _why(self, said: str) -> str:
+        if "not a git repository" in said:
+            return f"{self._folder} is in no checkout of git that would know it as a revision"
+        if "Needed a single revision" in said:
+            return "git knows no such revision; `git fetch` gets those of the server"
+        return f"git cannot read it as a revision: {said.removeprefix('fatal: ')}"
+
+
+def read_revision(revision: str, name: str) -> Revision:
+    """Return the files of a revision, of which those are read that a fleet.yaml consists of.
+
+    Raises FileUnreadable where git or the revision is missing.
+    """
+    files = Revision(revision, dirname(name))
+    files.read(name, LIMIT)
+    read_document(name, files)
+    return files
+
+
+def _entries(listed: str) -> Iterator[tuple[str, _Entry]]:
+    for each in filter(None, listed.split("\0")):
+        about, _, name = each.partition("\t")
+        mode, kind, digest, size = about.split()
+        if kind == _BLOB:
+            yield name, _Entry(mode, digest, int(size))
+
+
+def _matches(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Say whether each part of a name matches; as in a shell, a star takes no hidden one."""
+    return len(parts) == len(wanted) and all(
+        fnmatchcase(part, each) and (each.startswith(".") or not part.startswith("."))
+        for part, each in zip(parts, wanted, strict=True)
+    )
