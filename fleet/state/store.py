@@ -9,7 +9,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -503,13 +503,19 @@ class DatabaseStore(Database):
                 make_private(Path(path))
             except OSError as error:
                 raise StoreFailed(f"cannot create {path}: {error.strerror}") from error
-        with self._transaction() as connection:
-            METADATA.create_all(connection)
-            connection.execute(
-                sa.insert(ABOUT),
-                [*about_format(), {"key": "fleet", "value": self._fleet}],
-            )
-            write_rows(connection, rows)
+        try:
+            with self._transaction() as connection:
+                METADATA.create_all(connection)
+                connection.execute(
+                    sa.insert(ABOUT),
+                    [*about_format(), {"key": "fleet", "value": self._fleet}],
+                )
+                write_rows(connection, rows)
+        except StoreFailed:
+            # Somebody who began at the same time may have created it.
+            with suppress(StoreMissing), self._checked():
+                return False
+            raise
         return True
 
     def migration(self) -> tuple[str, ...]:

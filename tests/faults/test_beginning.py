@@ -8,12 +8,17 @@ from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from fleet.cli.main import main
 from tests.cli.test_init import FILES, names
+from tests.ports.stores import postgres_url
 from tests.rigs.process import RunFleet, clean_environment
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
+
+__all__ = ["postgres_url"]
 
 CHANGES = ("os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "sqlite3.connect")
 
@@ -94,3 +99,40 @@ def test_of_two_who_begin_at_once_one_has_all_and_the_other_is_told(
     assert names(project) == [each for each in FILES if is_recorded or each != "world.json"]
     assert run_fleet("validate").returncode == 0
     assert run_fleet("plan").returncode == 0
+
+
+@pytest.mark.slow
+def test_two_who_begin_at_once_share_one_store_at_a_server(
+    tmp_path: Path, postgres_url: str, warm: Warm
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS trial CASCADE; CREATE SCHEMA trial")
+    url = f"{postgres_url}&options=-csearch_path%3Dtrial"
+    trials = []
+    for name in ("ada", "bob"):
+        (tmp_path / name).mkdir()
+        trials.append(Trial(tmp_path / name))
+        trials[-1].write(
+            fleet_yaml(pools={"builders": BUILDERS}, more=f"state: {{store: '{url}'}}\n")
+        )
+        trials[-1].wait_for("1")
+    environment = clean_environment(tmp_path)
+
+    def together(*words: str) -> list[int]:
+        with ExitStack() as stack:
+            begun = [
+                stack.enter_context(warm.started(*words, cwd=each.folder, env=environment))
+                for each in trials
+                for _ in range(2)
+            ]
+            said = [each.stderr.read() for each in begun]
+            assert "Traceback" not in "".join(said)
+            return sorted(each.wait() for each in begun)
+
+    # One creates it, the others find it there.
+    assert together("state", "init") == [0] * 4
+    trials[0].apply()
+    assert together("log", "--verify") == [0] * 4
+    logs = [each.told("log", "--last", "0", "--json") for each in trials]
+    assert logs[0] == logs[1]
+    assert "trial-builders-0001" in logs[0]
