@@ -76,35 +76,48 @@ from fleet.schema.model import Fleet, Pool, Workers
 from fleet.schema.units import write_count, write_duration
 from fleet.tagrules.export import describe_rule_at, judge_rules
 
-_ATTENTION = {
-    State.MISSING: "in its stack, but not listed by its provider",
-    State.UNRECORDED: "listed by its provider and billed, but in no stack",
-    State.DEAF: f"billed, but {DEAF_SAID}",
-    State.STOPPED: f"may be billed, but {STOPPED_SAID}",
-    State.FAILED: f"billed, but {FAILED_SAID}",
-    State.NEVER_REGISTERED: "billed, but its worker did not register in time",
+ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
+ATTENTION = {
+    State.MISSING: ("in its stack, but not listed by its provider", "not-listed"),
+    State.UNRECORDED: ("listed by its provider and billed, but in no stack", "in-no-stack"),
+    State.DEAF: (f"billed, but {DEAF_SAID}", "no-tags"),
+    State.STOPPED: (f"may be billed, but {STOPPED_SAID}", "stopped"),
+    State.FAILED: (f"billed, but {FAILED_SAID}", "failed"),
+    State.NEVER_REGISTERED: ("billed, but its worker did not register in time", "not-registered"),
 }
+"""What is said of a machine, and the section of the page on it."""
+_IMAGE, _STILL_THERE, _NOT_CONNECTED = "image-not-booted", "still-there", "not-connected"
+ATTENTION_SECTIONS = (
+    *(section for _, section in ATTENTION.values()),
+    *(_IMAGE, _STILL_THERE, _NOT_CONNECTED),
+)
 
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield what nothing here mends by itself."""
+    """Yield what nothing here mends by itself, each with the section of the page on it."""
+    for said, section in _find_attention(world, pool_plans):
+        yield f"{said}; see {ATTENTION_PAGE}#{section}"
+
+
+def _find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
     for pool_plan in pool_plans.values():
         if pool_plan.choice.said:
-            yield f"pool {pool_plan.name}: {pool_plan.choice.said}"
+            yield f"pool {pool_plan.name}: {pool_plan.choice.said}", _IMAGE
         leaving = pool_plan.leaving
-        for unit in pool_plan.inventory.having(*_ATTENTION):
+        for unit in pool_plan.inventory.having(*ATTENTION):
             is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD
             if unit.name in leaving or is_held or pool_plan.goes_by_itself(unit):
                 continue
-            yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
+            said, section = ATTENTION[unit.state]
+            yield f"{unit.name}: {said}; `fleet explain worker {unit.name}`", section
         for unit in pool_plan.inventory.units:
             if unit.machine and unit.machine.trouble:
-                yield f"{unit.name}: {unit.machine.trouble}"
+                yield f"{unit.name}: {unit.machine.trouble}", _STILL_THERE
         for unit in pool_plan.inventory.having(State.BUSY, State.DISCONNECTED):
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
             if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
-                yield _describe_absence(unit, write_duration(away))
+                yield _describe_absence(unit, write_duration(away)), _NOT_CONNECTED
 
 
 def _describe_absence(unit: Unit, away: str) -> str:

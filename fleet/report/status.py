@@ -403,8 +403,6 @@ def _orders(status: Status) -> Iterator[Line]:
 def _attention(found: Sequence[str]) -> Iterator[Line]:
     for sentence in found:
         yield line(Span("action required: ", Style.YELLOW), sentence)
-    if found:
-        yield line(f"  see {words.ATTENTION_PAGE}")
 
 
 def _unknown(status: Status) -> Iterator[Line]:

@@ -1,5 +1,6 @@
 """Each refusal names its page, and the page has it."""
 
+import json
 import re
 
 import pytest
@@ -7,10 +8,9 @@ import pytest
 import fleet.errors
 from fleet.errors import FleetError
 from fleet.model.outcome import Outcome, StackOutcome
+from fleet.planner.assembly import ATTENTION_PAGE, ATTENTION_SECTIONS
 from fleet.report.outcome import outcome_to_text
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
-from fleet.report.words import ATTENTION_PAGE, OUTDATED_PAGE, REFUSED_PAGE, page_of_guard
+from fleet.report.words import OUTDATED_PAGE, REFUSED_PAGE, page_of_guard
 from tests.builders import a_plan
 from tests.rigs.process import ROOT
 
@@ -40,7 +40,7 @@ def test_each_guard_that_refuses_has_its_section(guard: str) -> None:
     assert has(page_of_guard(guard))
 
 
-@pytest.mark.parametrize("page", [ATTENTION_PAGE, REFUSED_PAGE, OUTDATED_PAGE])
+@pytest.mark.parametrize("page", [REFUSED_PAGE, OUTDATED_PAGE])
 def test_what_a_report_sends_a_person_to_is_there(page: str) -> None:
     assert has(page)
 
@@ -59,8 +59,19 @@ def test_a_saved_plan_that_is_outdated_names_its_page() -> None:
     assert OUTDATED_PAGE in outcome_to_text(outdated, a_plan(), colour=False)
 
 
-def test_what_needs_a_person_names_its_page() -> None:
-    plan = a_plan(attention=("m-1: not connected",))
+@pytest.mark.parametrize("section", ATTENTION_SECTIONS)
+def test_what_needs_a_person_has_its_section(section: str) -> None:
+    assert has(f"{ATTENTION_PAGE}#{section}")
 
-    assert ATTENTION_PAGE in plan_to_text(plan, colour=False)
-    assert ATTENTION_PAGE in plan_to_markdown(plan)
+
+def test_each_line_of_what_needs_a_person_names_its_section() -> None:
+    lines = [
+        line
+        for plan in (ROOT / "tests" / "plans").glob("*/plan.json")
+        for line in json.loads(plan.read_text(encoding="utf-8")).get("attention", ())
+    ]
+    named = [re.findall(rf"{ATTENTION_PAGE}#([a-z-]+)\Z", line) for line in lines]
+
+    assert all(named)
+    assert {section for (section,) in named} <= {*ATTENTION_SECTIONS}
+    assert len(lines) > 5
