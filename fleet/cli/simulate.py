@@ -4,57 +4,30 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from fleet.apply.config import load_config
 from fleet.apply.decide import load_base
-from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_file, moment_of, past_time
-from fleet.errors import FileUnreadable, WrongUsage
+from fleet.cli.arguments import Parser, add_file
+from fleet.cli.recorded import add_history, recorded
+from fleet.errors import FileUnreadable
 from fleet.explain.simulation.policies import POLICIES
 from fleet.explain.simulation.replay import Task, simulate
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import Unknown
 from fleet.ports import Console
-from fleet.queues.recorded import world_of
 from fleet.report.json import value_to_json
 from fleet.report.simulation import (
     simulation_to_html,
     simulation_to_markdown,
     simulation_to_text,
 )
-from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
-from fleet.state.history import read_moments
-from fleet.state.places import find_places
 from fleet.state.revision import read_revision
-from fleet.state.store import DatabaseStore
-
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet simulate` takes."""
     add_file(parser)
-    parser.add_argument(
-        "--history",
-        dest="world",
-        metavar="FILE",
-        help="a history of `fleet observe --append` (default: what runs kept in the store)",
-    )
-    parser.add_argument(
-        "--from",
-        dest="since",
-        type=past_time,
-        metavar="TIME",
-        help="begin then, as 14d or 2026-11-01 (default: at the first recorded moment)",
-    )
-    parser.add_argument(
-        "--to",
-        dest="until",
-        type=past_time,
-        metavar="TIME",
-        help="end then (default: at the last recorded moment)",
-    )
+    add_history(parser)
     compared = parser.add_mutually_exclusive_group()
     compared.add_argument(
         "--against",
@@ -107,7 +80,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             named = f" {args.base}" if args.revision else ""
             raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
         base = loaded
-    worlds = _worlds(args, config.fleet)
+    history = recorded(args, config.fleet)
     before = config if args.policy else base
     task = Task(
         fleet=config.fleet,
@@ -116,10 +89,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
         policy=args.policy or "fleet",
         seed=args.seed,
     )
-    console.progress(f"replaying {_name(args)}")
-    found = simulate(task, worlds)
+    console.progress(f"replaying {history.name}")
+    found = simulate(task, history.worlds())
     if isinstance(found, Unknown):
-        raise FileUnreadable(f"{_name(args)}: {found.unknown}")
+        raise FileUnreadable(f"{history.name}: {found.unknown}")
     if args.html:
         LocalFiles().write_text(args.html, simulation_to_html(found))
     if args.json:
@@ -129,32 +102,3 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         console.out(simulation_to_text(found, colour=console.colour))
     return 0
-
-
-def _name(args: argparse.Namespace) -> str:
-    return args.world or "the store"
-
-
-def _worlds(args: argparse.Namespace, fleet: Fleet) -> Iterator[World]:
-    """Yield the recorded worlds of this fleet in order of time."""
-    latest: datetime | None = None
-    for content in _moments(args, fleet):
-        world = world_of(_name(args), content)
-        if world.fleet != fleet.fleet:
-            raise WrongUsage(
-                f"{_name(args)} was recorded by fleet {world.fleet}, and {args.file} is fleet "
-                f"{fleet.fleet}"
-            )
-        if latest is None or world.time > latest:
-            latest = world.time
-            yield world
-
-
-def _moments(args: argparse.Namespace, fleet: Fleet) -> Iterator[bytes]:
-    """Yield the recorded moments as JSON, the oldest first."""
-    now = SystemClock().now()
-    since, until = moment_of(args.since, now), moment_of(args.until, now)
-    if args.world:
-        return read_moments(args.world, since, until)
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
-    return store.moments(since or _FIRST, until or now)

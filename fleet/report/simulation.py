@@ -50,12 +50,12 @@ def headline(simulation: Simulation) -> Iterator[str]:
     before, after, currency = simulation.before, simulation.after, simulation.currency
     length = words.duration(simulation.end - simulation.start)
     if before is None:
-        yield f"{simulation.fleet}: {_money(after.money)} {currency} in {length}"
+        yield f"{simulation.fleet}: {format_money(after.money)} {currency} in {length}"
     else:
         yield (
-            f"Over {length} this change would have cost {_money(before.money)} -> "
-            f"{_money(after.money)} {currency}{_share(before.money, after.money)}; p95 of waits "
-            f"{_wait(before.waits.most)} -> {_wait(after.waits.most)}"
+            f"Over {length} this change would have cost {format_money(before.money)} -> "
+            f"{format_money(after.money)} {currency}{_share(before.money, after.money)}; p95 of "
+            f"waits {format_wait(before.waits.most)} -> {format_wait(after.waits.most)}"
         )
     yield (
         f"{words.many(simulation.requests, 'request')} from {words.time(simulation.start)} to "
@@ -157,31 +157,33 @@ def _span(simulation: Simulation, side: Side) -> Span:
 def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
     """Return the plot of what each share of the requests waits at most."""
     minutes = [seconds / 60 for seconds in shares]
-    span = Span(_ANY, timedelta(hours=1), len(minutes), timedelta(hours=1))
+    span = Span(ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
     ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
     plot = stepped(name, "minutes", span, minutes)._replace(days=ticks)
-    told = ", ".join(f"{share} % wait at most {_wait(shares[share - 1])}" for share in _QUANTILES)
+    told = ", ".join(
+        f"{share} % wait at most {format_wait(shares[share - 1])}" for share in _QUANTILES
+    )
     return Panel(
         key, name, (Key("", "minutes that a share of the requests waits at most"),), plot, told
     )
 
 
-_ANY = datetime(2000, 1, 1, tzinfo=UTC)
+ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 """The axis of shares has no time; its ticks are its own."""
 
 
 def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
     currency = simulation.currency
     rows: list[tuple[str, Callable[[Side], str]]] = [
-        (f"cost, {currency}", lambda side: _money(side.money)),
+        (f"cost, {currency}", lambda side: format_money(side.money)),
         ("machine hours", lambda side: _hours(side.seconds)),
         ("of them boot and idle", lambda side: _percent(side.idle_share)),
         ("machines at once, at most", lambda side: str(side.most)),
         ("requests that started", lambda side: str(side.waits.requests)),
         ("requests never served", lambda side: str(side.waits.never)),
-        ("wait, p50", lambda side: _wait(side.waits.half)),
-        ("wait, p95", lambda side: _wait(side.waits.most)),
-        ("wait, longest", lambda side: _wait(side.waits.longest)),
+        ("wait, p50", lambda side: format_wait(side.waits.half)),
+        ("wait, p95", lambda side: format_wait(side.waits.most)),
+        ("wait, longest", lambda side: format_wait(side.waits.longest)),
     ]
     return Section(
         "figures",
@@ -202,9 +204,9 @@ def _waits(key: str, heading: str, noun: str, sides: Sequence[Sequence[WaitFigur
     by_name = [{row.name: row for row in side} for side in sides]
     figures: list[tuple[str, Callable[[WaitFigures], str]]] = [
         ("requests", lambda row: str(row.requests)),
-        ("p50", lambda row: _wait(row.half)),
-        ("p95", lambda row: _wait(row.most)),
-        ("longest", lambda row: _wait(row.longest)),
+        ("p50", lambda row: format_wait(row.half)),
+        ("p95", lambda row: format_wait(row.most)),
+        ("longest", lambda row: format_wait(row.longest)),
         ("never", lambda row: str(row.never)),
     ]
     return _side_by_side(key, heading, noun, (list(rows), by_name), figures)
@@ -214,7 +216,7 @@ def _pools(simulation: Simulation, sides: Sequence[Side]) -> Section:
     rows = sorted({pool.pool for side in sides for pool in side.pools})
     by_name = [{pool.pool: pool for pool in side.pools} for side in sides]
     figures: list[tuple[str, Callable[[PoolFigures], str]]] = [
-        (simulation.currency, lambda pool: _money(pool.money)),
+        (simulation.currency, lambda pool: format_money(pool.money)),
         ("hours", lambda pool: _hours(pool.seconds)),
         ("idle", lambda pool: _percent(pool.idle_share)),
         ("most", lambda pool: str(pool.most)),
@@ -260,7 +262,11 @@ def _guards(sides: Sequence[Sequence[GuardFigures]]) -> Section:
 
 def _worse(simulation: Simulation) -> Section:
     rows = tuple(
-        (each.request, _wait(each.before, "never served"), _wait(each.after, "never served"))
+        (
+            each.request,
+            format_wait(each.before, "never served"),
+            format_wait(each.after, "never served"),
+        )
         for each in simulation.worse
     )
     longer, shorter = simulation.worse_count, simulation.better_count
@@ -271,7 +277,8 @@ def _worse(simulation: Simulation) -> Section:
     return Section("worse", heading, ("Request", "before", "after"), rows, note)
 
 
-def _money(amount: Decimal | None) -> str:
+def format_money(amount: Decimal | None) -> str:
+    """Return an amount in cents."""
     return words.UNKNOWN if amount is None else f"{amount:,.2f}"
 
 
@@ -289,5 +296,6 @@ def _percent(share: float | None) -> str:
     return _NOTHING if share is None else f"{share:.1f} %"
 
 
-def _wait(seconds: int | None, none: str = _NOTHING) -> str:
+def format_wait(seconds: int | None, none: str = _NOTHING) -> str:
+    """Return a wait in two units."""
     return none if seconds is None else words.duration(timedelta(seconds=seconds))

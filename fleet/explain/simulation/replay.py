@@ -62,7 +62,7 @@ def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
     """Return what recorded demand comes to; the worlds are in order of time."""
     pairs = Pairs()
     counting = _Counting(worlds)
-    first = next((each for each in counting if _is_readable(each)), None)
+    first = next((each for each in counting if is_readable(each)), None)
     if first is None and not counting.count:
         return Unknown(unknown="nothing was recorded in this time")
     if first is None:
@@ -125,7 +125,7 @@ class _Counting:
         return world
 
 
-def _is_readable(world: World) -> bool:
+def is_readable(world: World) -> bool:
     """Say whether a simulation can begin with a world."""
     if isinstance(world.stacks, Unknown):
         return False
@@ -133,6 +133,11 @@ def _is_readable(world: World) -> bool:
     parts += [reading.demand for reading in world.queues.values()]
     parts += [reading.workers for reading in world.queues.values() if reading.workers is not None]
     return not any(isinstance(part, Unknown) for part in parts)
+
+
+def powerful_tags(fleet: Fleet) -> set[str]:
+    """Return the tags that make a request one of the class `powerful`."""
+    return {tag for rule in fleet.powerful for tag in rule.ask}
 
 
 class Replay:
@@ -352,7 +357,7 @@ class _Sums:
 
     def __init__(self, fleet: Fleet, start: datetime) -> None:
         self._fleet, self._start = fleet, start
-        self._powerful = {tag for rule in fleet.powerful for tag in rule.ask}
+        self._powerful = powerful_tags(fleet)
         self._all = WaitCounter()
         self._classes = {POWERFUL: WaitCounter(), ORDINARY: WaitCounter()}
         self._owners = by_name()

@@ -1,0 +1,89 @@
+"""Read the worlds that runs recorded, from a history or from the store."""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from fleet.apply.timer import SystemClock
+from fleet.cli.arguments import moment_of, past_time
+from fleet.errors import WrongUsage
+from fleet.model.facts import World
+from fleet.queues.recorded import world_of
+from fleet.schema.model import Fleet
+from fleet.state.history import read_moments
+from fleet.state.places import find_places
+from fleet.state.store import DatabaseStore
+
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def add_history(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose recorded moments."""
+    parser.add_argument(
+        "--history",
+        dest="world",
+        metavar="FILE",
+        help="a history of `fleet observe --append` (default: what runs kept in the store)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="since",
+        type=past_time,
+        metavar="TIME",
+        help="begin then, as 14d or 2026-11-01 (default: at the first recorded moment)",
+    )
+    parser.add_argument(
+        "--to",
+        dest="until",
+        type=past_time,
+        metavar="TIME",
+        help="end then (default: at the last recorded moment)",
+    )
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Recorded moments of a fleet; they can be read more than once, and stay the same."""
+
+    fleet: Fleet
+    config: str
+    """What its fleet.yaml is called."""
+    file: str
+    """The history; empty: the store."""
+    since: datetime | None
+    until: datetime | None
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in messages."""
+        return self.file or "the store"
+
+    def worlds(self) -> Iterator[World]:
+        """Yield the worlds in order of time; raises WrongUsage for one of another fleet."""
+        latest: datetime | None = None
+        for content in self.contents():
+            world = world_of(self.name, content)
+            if world.fleet != self.fleet.fleet:
+                raise WrongUsage(
+                    f"{self.name} was recorded by fleet {world.fleet}, and {self.config} is fleet "
+                    f"{self.fleet.fleet}"
+                )
+            if latest is None or world.time > latest:
+                latest = world.time
+                yield world
+
+    def contents(self) -> Iterator[bytes]:
+        """Yield the moments as JSON, the oldest first."""
+        if self.file:
+            return read_moments(self.file, self.since, self.until)
+        store = DatabaseStore(find_places(self.fleet, self.config).store, self.fleet.fleet)
+        return store.moments(self.since or _FIRST, self.until or _LAST)
+
+
+def recorded(args: argparse.Namespace, fleet: Fleet) -> Recorded:
+    """Return what the options of `add_history` choose."""
+    now = SystemClock().now()
+    # A run that ends meanwhile adds to the store.
+    until = moment_of(args.until, now) or (None if args.world else now)
+    return Recorded(fleet, args.file, args.world or "", moment_of(args.since, now), until)
