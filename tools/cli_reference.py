@@ -39,7 +39,9 @@ def _sentence(parser: argparse.ArgumentParser) -> str:
 
 def _synopsis(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield how a command is written and what each of its arguments means."""
-    rows = [(_written(action), action.help or "") for action in _arguments(parser)]
+    rows = [
+        (_written(action), (action.help or "").replace("%%", "%")) for action in _arguments(parser)
+    ]
     if rows:
         words = " ".join(_in_usage(parser, action) for action in _arguments(parser))
         yield f"    {parser.prog} {words}"

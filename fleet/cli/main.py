@@ -23,6 +23,7 @@ VERBS = {
     "observe": "record all facts that a plan is made from, without secrets",
     "plan": "show which machines should exist, at what cost and why",
     "simulate": "replay recorded demand, and show what a change would have cost and saved",
+    "tune": "propose settings of pools for a target or a budget, from recorded demand",
     "check": "run the policies beside fleet.yaml over the plan and the configuration",
     "report": "report a month, or a saved plan as a comment of a merge request",
     "apply": "plan and apply the changes",

@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
         "document",
         nargs="?",
         default="fleet",
-        choices=["fleet", "world", "plan", "findings", "simulation"],
+        choices=["fleet", "world", "plan", "findings", "simulation", "tuning"],
         help="the document (default: fleet)",
     )
     parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
@@ -59,6 +59,10 @@ def _document(name: str) -> tuple[Any, str, Direction]:
             from fleet.explain.simulation.figures import Simulation
 
             return Simulation, "What recorded demand comes to: fleet simulate --json", "written"
+        case "tuning":
+            from fleet.explain.simulation.tuning import Tuning
+
+            return Tuning, "What to change for a goal: fleet tune --json", "written"
         case _:
             from fleet.schema.model import Fleet
 
