@@ -38,7 +38,7 @@ def _marks(name: str) -> Collection[pytest.MarkDecorator]:
 
 DOCUMENTS = [
     pytest.param(name, marks=_marks(name))
-    for name in ("README.md", "docs/tutorial.md", *HOW_TO, *REFERENCE)
+    for name in ("README.md", "docs/tour.md", "docs/tutorial.md", *HOW_TO, *REFERENCE)
     if name not in (*NEED_LIVE, *NEED_BAKING)
     and "```console\n" in (ROOT / name).read_text(encoding="utf-8")
 ]
@@ -51,6 +51,7 @@ BLOCK = re.compile(
 VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?"), "TIME"),
     (re.compile(r"\b[0-9a-f]{12}\b|\b[0-9a-f]{64}\b"), "DIGEST"),
+    (re.compile(r"\b\dm \d+s\b"), "N s"),
     (re.compile(r"\b\d+ s\b|\b(\d+ (?:seconds?|minutes?)|now) ago\b|\bnow(?=\s+\d)"), "N s"),
     (re.compile(r"\bserial \d+"), "serial N"),
     (re.compile(r"\b\d+ d old\b"), "N d old"),

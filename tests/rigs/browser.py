@@ -1,5 +1,6 @@
 """Headless Chromium, spoken to over a pipe with its own protocol (DevTools)."""
 
+import base64
 import json
 import os
 import subprocess
@@ -97,6 +98,12 @@ class Tab:
         if "exceptionDetails" in answer:
             raise AssertionError(answer["exceptionDetails"])
         return answer["result"].get("value")
+
+    def picture(self, *, width: int, height: int) -> bytes:
+        """Return the upper left part of the page as PNG."""
+        part = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        answer = self._call("Page.captureScreenshot", format="png", clip=part)
+        return base64.b64decode(answer["data"])
 
     def _call(self, method: str, **params: object) -> dict[str, Any]:
         number = next(self._numbers)
