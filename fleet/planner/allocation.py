@@ -23,8 +23,9 @@ more with whole machines, among few enough ways that this takes no time: those t
 parts uses, and for each block those that are the least dearer. What that divides is rounded, and
 an answer in whole requests is looked for near both. How many of a rank an answer in parts can
 serve, those before it having theirs, is a bound; where an answer serves fewer, more are sought
-once, near both, at the expense of later ranks. At last nobody waits who would fit anywhere if
-nobody of a later rank were served.
+once, near both, at the expense of later ranks. Nobody waits who would fit anywhere if nobody of a
+later rank were served. Where there are few enough ways, the same requests are placed once more
+among all of them, in whole numbers, and the bound is what that proves.
 """
 
 from collections import Counter, defaultdict
@@ -45,7 +46,16 @@ from fleet.planner.formulation import (
     Stop,
     components,
 )
-from fleet.planner.programme import NODES, NODES_FROM, Bounds, Relaxed, Solution, Sum, can_solve
+from fleet.planner.programme import (
+    GAP,
+    NODES,
+    NODES_FROM,
+    Bounds,
+    Relaxed,
+    Solution,
+    Sum,
+    can_solve,
+)
 
 _WAYS = 3
 """How many places each block may use that the answer in parts does not, of either kind."""
@@ -118,6 +128,8 @@ def _around(value: float, fewer: int, more: int) -> tuple[float, float]:
     return max(0.0, floor(value + EPSILON) - fewer), float(ceil(value - EPSILON) + more)
 
 
+_WHOLE = 10_000
+"""Up to so many pairs of block and place the answer is looked for once more among all of them."""
 _PAIRS = 200
 """Blocks of so many pairs of block and place may use any place: those of who is left first, then
 those that share most with them."""
@@ -309,9 +321,21 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     if answer is None or any(answer.left):
         model = Model(component, by_rank=True, exact=0)
         answer, longer = serve_in_turn(model, serve_most(model))
-    relaxed, cost = model.programme.relax(answer.sums(), seeming=False), answer.cost()
-    bound = _bound(model, relaxed.cost if relaxed else 0.0, cost)
-    return model, answer, Proof(cost, bound, bound, rounded=cost > bound, longer=longer)
+    sums = answer.sums()
+    relaxed = model.programme.relax(sums, seeming=False)
+    least = relaxed.cost if relaxed else 0.0
+    bound, columns = model.money(least), sum(len(each) for each, served in sums if served)
+    if answer.cost() > (1 + GAP) * bound and columns <= _WHOLE:
+        whole = model.programme.solve_from(answer.values(), sums)
+        if whole is not None:
+            found = Answer(model, model.in_whole_requests(whole.values)).without_later()
+            answer = min(answer, found, key=Answer.badness)
+            bound = max(bound, model.money(whole.bound))
+    cost = answer.cost()
+    proven = _bound(bound, cost)
+    rounded = cost > (1 + GAP) * proven
+    bounds = proven, min(proven, model.money(least))
+    return model, answer, Proof(cost, *bounds, rounded=rounded, longer=longer)
 
 
 def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
@@ -333,11 +357,10 @@ def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:
         return Proof(cost, 0.0, 0.0, unfinished=True)
     relaxed = model.programme.relax(solution.sums)
     least = relaxed.cost if relaxed else 0.0
-    bound = _bound(model, max(solution.bound, least), cost)
+    bound = _bound(model.money(max(solution.bound, least)), cost)
     return Proof(cost, bound, min(bound, model.money(least)), unfinished=solution.nodes >= NODES)
 
 
-def _bound(model: Model, least: float, cost: float) -> float:
-    """Return what is proven of a cost as money; what rounding is off is no gap."""
-    bound = min(cost, model.money(least))
+def _bound(bound: float, cost: float) -> float:
+    """Return what is proven of a cost; what rounding is off is no gap."""
     return cost if cost - bound <= 2 * BY_NAME * cost else bound

@@ -209,6 +209,25 @@ class Programme:
         values[kept] = solver.getSolution().col_value[: len(kept)]
         return list(values.tolist())
 
+    def solve_from(self, start: Mapping[int, float], sums: Sequence[Sum]) -> Solution | None:
+        """Return the cheapest answer in whole numbers with these sums that one node finds.
+
+        Its bound is of costs alone: 0 where columns seem dearer than they are.
+        """
+        solver = self._load(sums)
+        if self.seeming:
+            self._price(solver, self.costs + self._dense(self.seeming))
+        size = len(self.costs)
+        solver.changeColsIntegrality(size, self._all_columns, self._numpy.ones(size, "uint8"))
+        solver.setOptionValue("mip_max_nodes", NODES_FROM)
+        solver.setSolution(size, self._all_columns, self._dense(start))
+        cost = _run(solver)
+        if cost is None:
+            return None
+        info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
+        bound = 0.0 if self.seeming else min(cost, float(info.mip_dual_bound))
+        return Solution(values, cost, bound, sums, int(info.mip_node_count))
+
     def most(self, columns: Sequence[int], kept: Sequence[Sum]) -> Sequence[float] | None:
         """Return an answer in parts in which these columns sum to the most, and others to theirs.
 
