@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import os
 import re
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -17,14 +18,18 @@ from fleet.cli import report_month
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
+from fleet.explain.simulation.figures import Simulation
+from fleet.model.values import Value
 from fleet.ports import Console
 from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
 from fleet.report import words
 from fleet.report.markdown import cut
 from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.simulation import simulation_to_block, simulation_to_markdown
 from fleet.state.files import LocalFiles
 
 _TOKEN = "FLEET_GITLAB_TOKEN"  # noqa: S105 - the name of a variable
+_Saved = TypeVar("_Saved", bound=Value)
 _LEAST = 1000
 _LIMIT_BYTES = 64 * 1024 * 1024
 _WHOLE = (
@@ -60,6 +65,12 @@ def arguments(parser: Parser) -> None:
         metavar="YYYY-MM",
         help="report what this month has cost, by whom, and what bound: from the store, FILE is "
         "not needed",
+    )
+    parser.add_argument(
+        "--simulation",
+        metavar="JSON",
+        help="add what the change would have cost: what `fleet simulate --json --against REF` "
+        "printed; without FILE only its Markdown is printed",
     )
     add_file(parser)
     parser.add_argument(
@@ -100,20 +111,36 @@ def run(args: argparse.Namespace, console: Console) -> int:
         for number in _gitlab(args).open_merge_requests():
             console.out(str(number))
         return 0
-    if args.plan is None:
-        raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
-    plan = _read(args.plan)
-    now, cadence = SystemClock().now(), plan.cadence
-    age = "" if cadence is None else words.age(plan.time, now, cadence)
-    text = plan_to_markdown(plan, plan.change, age)
+    text, fleet = _text(args)
     if args.merge_request is None:
         console.out(cut(text, args.most, _WHOLE))
         return 0
-    marker = f"<!-- fleet report {hashlib.sha256(plan.fleet.encode()).hexdigest()[:16]} -->"
+    marker = f"<!-- fleet report {hashlib.sha256(fleet.encode()).hexdigest()[:16]} -->"
     room = min(args.most, MOST_CHARACTERS) - len(marker) - 1
     done = keep_comment(_gitlab(args), args.merge_request, marker, cut(text, room, _WHOLE))
     console.out(f"merge request !{args.merge_request}: comment {done}")
     return 0
+
+
+def _text(args: argparse.Namespace) -> tuple[str, str]:
+    """Return what was saved as Markdown, and the fleet that it is of."""
+    simulation = None
+    if args.simulation:
+        by = "fleet simulate --json --against REF"
+        simulation = _read(args.simulation, Simulation, "simulation", by)
+        if args.plan is None and args.merge_request is None:
+            return simulation_to_markdown(simulation), simulation.fleet
+    if args.plan is None:
+        raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
+    plan = _read(args.plan, ComparedPlan, "plan", "fleet plan --json --base FILE")
+    now, cadence = SystemClock().now(), plan.cadence
+    age = "" if cadence is None else words.age(plan.time, now, cadence)
+    text = plan_to_markdown(plan, plan.change, age)
+    if simulation and simulation.fleet != plan.fleet:
+        raise WrongUsage(
+            f"{args.simulation} is of fleet {simulation.fleet}, {args.plan} of {plan.fleet}"
+        )
+    return text + (f"\n{simulation_to_block(simulation)}" if simulation else ""), plan.fleet
 
 
 def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> str:
@@ -157,17 +184,17 @@ def _characters(text: str) -> int:
     return int(text)
 
 
-def _read(name: str) -> ComparedPlan:
-    """Return the plan that a merge request's pipeline saved."""
+def _read(name: str, kind: type[_Saved], noun: str, command: str) -> _Saved:
+    """Return what a merge request's pipeline saved."""
     content = LocalFiles().read(name, _LIMIT_BYTES)
     try:
-        return ComparedPlan.model_validate_json(content)
+        return kind.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(("$", *map(str, first["loc"])))
         raise FileUnreadable(
-            f"{name}: no plan of this version of fleet: {place}: {first['msg']}; save one with "
-            "`fleet plan --json --base FILE`"
+            f"{name}: no {noun} of this version of fleet: {place}: {first['msg']}; save one with "
+            f"`{command}`"
         ) from error
 
 

@@ -93,12 +93,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     found = simulate(task, history.worlds())
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{history.name}: {found.unknown}")
+    latest = args.until is None
     if args.html:
-        LocalFiles().write_text(args.html, simulation_to_html(found))
+        LocalFiles().write_text(args.html, simulation_to_html(found, latest=latest))
     if args.json:
         console.out(value_to_json(found))
     elif args.markdown:
-        console.out(simulation_to_markdown(found))
+        console.out(simulation_to_markdown(found, latest=latest))
     else:
-        console.out(simulation_to_text(found, colour=console.colour))
+        console.out(simulation_to_text(found, colour=console.colour, latest=latest))
     return 0

@@ -79,7 +79,8 @@ def sections_to_markdown(headline: Iterable[str], sections: Iterable[Section]) -
     for section in sections:
         parts.append(f"## {section.title}")
         if section.rows:
-            headings = [section.headings[0], *(f"{each} >" for each in section.headings[1:])]
+            first, *more = map(markdown.sentence, section.headings)
+            headings = [first, *(f"{each} >" for each in more)]
             rows = [[markdown.code(row[0]), *row[1:]] for row in section.rows]
             parts.append(markdown.table(headings, rows))
         if section.note:

@@ -15,6 +15,7 @@ from fleet.explain.simulation.figures import (
     WaitFigures,
 )
 from fleet.report import words
+from fleet.report.markdown import details, sentence
 from fleet.report.month import (
     Section,
     sections_to_html,
@@ -28,32 +29,45 @@ from fleet.schema.units import write_duration
 Row = TypeVar("Row")
 _HOUR = 3600
 _NOTHING = "-"
+_WHOLE = "What it would have cost, for whom, and what that rests on"
 
 
-def simulation_to_text(simulation: Simulation, *, colour: bool) -> str:
-    """Return a simulation as text."""
-    return sections_to_text(headline(simulation), sections(simulation), colour=colour)
+def simulation_to_text(simulation: Simulation, *, colour: bool, latest: bool = True) -> str:
+    """Return a simulation as text; `latest`: it ends where the history does."""
+    said = headline(simulation, latest=latest)
+    return sections_to_text(said, sections(simulation), colour=colour)
 
 
-def simulation_to_markdown(simulation: Simulation) -> str:
+def simulation_to_markdown(simulation: Simulation, *, latest: bool = True) -> str:
     """Return a simulation as Markdown, for a merge request."""
-    return sections_to_markdown(headline(simulation), sections(simulation))
+    return sections_to_markdown(headline(simulation, latest=latest), sections(simulation))
 
 
-def simulation_to_html(simulation: Simulation) -> str:
+def simulation_to_html(simulation: Simulation, *, latest: bool = True) -> str:
     """Return a simulation as one page, with plots."""
-    return sections_to_html(headline(simulation), sections(simulation), _panels(simulation))
+    said = headline(simulation, latest=latest)
+    return sections_to_html(said, sections(simulation), _panels(simulation))
 
 
-def headline(simulation: Simulation) -> Iterator[str]:
+def simulation_to_block(simulation: Simulation) -> str:
+    """Return a simulation as Markdown below a plan: one line, and all else folded."""
+    first = next(headline(simulation))
+    return f"**{sentence(first)}**\n\n{details(_WHOLE, simulation_to_markdown(simulation))}\n"
+
+
+def headline(simulation: Simulation, *, latest: bool = True) -> Iterator[str]:
     """Yield what a change would have done, or what a fleet would have cost."""
     before, after, currency = simulation.before, simulation.after, simulation.currency
-    length = words.duration(simulation.end - simulation.start)
+    length = _length(simulation.end - simulation.start)
+    over = f"the last {length}" if latest else length
     if before is None:
         yield f"{simulation.fleet}: {format_money(after.money)} {currency} in {length}"
     else:
+        what = "this change"
+        if before.policy != after.policy:
+            what = f"fleet instead of policy {before.policy}"
         yield (
-            f"Over {length} this change would have cost {format_money(before.money)} -> "
+            f"Over {over} {what} would have cost {format_money(before.money)} -> "
             f"{format_money(after.money)} {currency}{_share(before.money, after.money)}; p95 of "
             f"waits {format_wait(before.waits.most)} -> {format_wait(after.waits.most)}"
         )
@@ -275,6 +289,12 @@ def _worse(simulation: Simulation) -> Section:
     note += f"; {more:,} more are not shown." if more else "."
     heading = "Requests that wait longer"
     return Section("worse", heading, ("Request", "before", "after"), rows, note)
+
+
+def _length(span: timedelta) -> str:
+    """Return a length of time, in days where it is some and no more."""
+    days, rest = divmod(span, timedelta(days=1))
+    return words.many(days, "day") if days and not rest else words.duration(span)
 
 
 def format_money(amount: Decimal | None) -> str:

@@ -1,13 +1,16 @@
 """`fleet report`: a saved comparison as Markdown, and as the one comment of a merge request."""
 
 import json
+import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.builders.recording import a_job, record_fixed, write
 from tests.docs.test_documents import BLOCK, Shell
 from tests.fakes.gitlab import ADA, JOB_TOKEN, TOKEN, FakeGitlab
 from tests.rigs.loopback import Answer
@@ -239,13 +242,57 @@ def test_a_file_that_is_no_plan_is_named(
     assert done.stderr.startswith("fleet: error: plan.json: ")
 
 
+def a_simulation(trial: Trial) -> dict[str, Any]:
+    """Return what the job of a merge request saves of an hour with three builds."""
+    start, history = datetime(2026, 11, 2, 6, tzinfo=UTC), "history.jsonl.zst"
+    jobs = [a_job(nth, start + nth * timedelta(minutes=15), 1200) for nth in range(1, 4)]
+    worlds = record_fixed(jobs, start, start + timedelta(hours=1), every=timedelta(minutes=10))
+    write(trial.folder / history, worlds)
+    words = ("--history", history, "--against", "base/fleet.yaml", "--json")
+    said = trial.told("simulate", *words)
+    found: dict[str, Any] = json.loads(said[said.index("{") :])
+    return found
+
+
+def test_what_it_would_have_cost_is_added_to_the_plan(trial: Trial, run_fleet: RunFleet) -> None:
+    hostile = {"against": "@all | <b>", "currency": "<b>|@all"}
+    found = a_simulation(trial) | hostile
+    (trial.folder / "simulation.json").write_text(json.dumps(found), encoding="utf-8")
+
+    alone = run_fleet("report", "--simulation", "simulation.json")
+    both = run_fleet("report", "--simulation", "simulation.json", "plan.json")
+    plan = run_fleet("report", "plan.json")
+
+    assert (alone.returncode, both.returncode, both.stderr) == (0, 0, "")
+    assert both.stdout.startswith(plan.stdout.rstrip())
+    assert alone.stdout.rstrip() in both.stdout
+    outside = re.sub(r"`[^`]*`", "", both.stdout)
+    assert ("@all" in outside, "<b>" in outside, "@all" in both.stdout) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"), [({"format": "fleet-simulation-9"}, 1), ({"fleet": "other"}, 2)]
+)
+def test_a_simulation_that_does_not_belong_to_the_plan_is_refused(
+    trial: Trial, run_fleet: RunFleet, wrong: dict[str, str], code: int
+) -> None:
+    (trial.folder / "simulation.json").write_text(json.dumps(a_simulation(trial) | wrong))
+
+    done = run_fleet("report", "--simulation", "simulation.json", "plan.json")
+
+    assert (done.returncode, done.stdout) == (code, "")
+    assert "simulation.json" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_job_of_the_page_comments_on_each_merge_request_that_has_a_plan(
     trial: Trial, gitlab: FakeGitlab, tmp_path: Path
 ) -> None:
     page = (ROOT / "docs/how-to/comment-on-merge-requests.md").read_text(encoding="utf-8")
     (job,) = (yaml.safe_load(m["body"]) for m in BLOCK.finditer(page) if m["file"])
-    gitlab.saved[5] = (trial.folder / "plan.json").read_bytes()
+    gitlab.open[7] = []
+    gitlab.saved[5] = gitlab.saved[7] = (trial.folder / "plan.json").read_bytes()
+    gitlab.simulated[7] = json.dumps(a_simulation(trial)).encode()
     (tmp_path / "job").mkdir()
     shell = Shell(tmp_path / "job", fleet_command())
     shell.environment |= gitlab.environment | {"CI_JOB_TOKEN": JOB_TOKEN}
@@ -253,8 +300,10 @@ def test_the_job_of_the_page_comments_on_each_merge_request_that_has_a_plan(
 
     printed = shell.run(job["fleet report"]["script"][0])
 
-    assert printed == "merge request !5: comment added\n"
-    assert [len(gitlab.comments(iid)) for iid in (3, 5)] == [0, 1]
+    assert printed == "".join(f"merge request !{iid}: comment added\n" for iid in (5, 7))
+    assert gitlab.comments(3) == []
+    said = [gitlab.comments(iid)[0] for iid in (5, 7)]
+    assert ["this change would have cost" in each for each in said] == [False, True]
 
 
 @pytest.mark.parametrize("number", ["0", "-3", "x", "3/notes", "03"])

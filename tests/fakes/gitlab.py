@@ -18,7 +18,8 @@ VALUE = "canary-value-of-a-variable"
 _PROJECT = "/api/v4/projects/debian%2Ffleet"
 _NOTES = re.compile(r"/api/v4/projects/debian%2Ffleet/merge_requests/(\d+)/notes(?:/(\d+))?")
 _ARTIFACT = re.compile(
-    r"/api/v4/projects/debian/fleet/jobs/artifacts/refs%2Fmerge-requests%2F(\d+)%2Fhead/raw/plan.json"
+    r"/api/v4/projects/debian/fleet/jobs/artifacts/refs%2Fmerge-requests%2F(\d+)%2Fhead/raw/"
+    r"(plan|simulation)\.json"
 )
 _MOST = 1_000_000
 JOB_TOKEN = "made-up-job-token"
@@ -31,6 +32,8 @@ class FakeGitlab:
     open: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     saved: dict[int, bytes] = field(default_factory=dict)
     """The artifact plan.json of a merge request's pipeline."""
+    simulated: dict[int, bytes] = field(default_factory=dict)
+    """Its artifact simulation.json, where it has one."""
     variables: list[dict[str, Any]] = field(default_factory=list)
     protected: list[str] = field(default_factory=lambda: ["main"])
     settings: dict[str, Any] = field(default_factory=dict)
@@ -104,9 +107,14 @@ class FakeGitlab:
 
     def _artifact(self, asked: Received) -> Answer:
         found = _ARTIFACT.fullmatch(asked.path)
-        if found is None or asked.query != {"job": "fleet plan"}:
+        kept = {
+            "plan": ("fleet plan", self.saved),
+            "simulation": ("fleet simulate", self.simulated),
+        }
+        job, artifacts = kept[found[2]] if found else ("", {})
+        if found is None or asked.query != {"job": job}:
             return _json(404, {"message": "404 Not Found"})
-        saved = self.saved.get(int(found[1]))
+        saved = artifacts.get(int(found[1]))
         return Answer(404 if saved is None else 200, saved or b"{}")
 
     def _project(self, asked: Received, user: int) -> Answer:
