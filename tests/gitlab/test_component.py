@@ -40,8 +40,8 @@ def test_pools_are_small(fleet):
 """
 BASE = "https://gitlab.example.org"
 SERVED = f"{BASE}:443"
-JUDGING = {"fleet validate", "fleet plan"}
-HOLDING = {"fleet observe", "fleet apply", "fleet images due", "pages"}
+JUDGING = {"fleet validate", "fleet plan", "fleet simulate"}
+HOLDING = {"fleet observe", "fleet history", "fleet apply", "fleet images due", "pages"}
 
 
 def files_of_the_page() -> dict[str, str]:
@@ -134,7 +134,7 @@ def test_a_repository_takes_few_lines_to_have_its_jobs(machines: Machines) -> No
     assert len(lines) <= 5
     assert jobs(machines.run("--list-csv", *MERGE_REQUEST)) == JUDGING
     assert jobs(machines.run("--list-csv", *push)) == {
-        *{"fleet validate", "fleet observe", "fleet apply", "pages"}
+        *{"fleet validate", "fleet observe", "fleet history", "fleet apply", "pages"}
     }
     assert jobs(machines.run("--list-csv", *SCHEDULE, *images)) == HOLDING | {"fleet images"}
 
@@ -194,6 +194,57 @@ def test_a_merge_request_is_planned_with_no_more_than_its_job_token(
     assert "<failure" not in policies
 
 
+def test_a_merge_request_says_what_it_would_have_cost(machines: Machines) -> None:
+    for _ in range(2):
+        machines.fleet("apply")
+    kept = machines.run("fleet history", *SCHEDULE)
+    assert kept.returncode == 0, kept.stdout + kept.stderr
+    history = machines.folder / "history.jsonl.zst"
+    text = (machines.folder / "fleet.yaml").read_text(encoding="utf-8")
+    changed = text.replace("max: 2, min: 1", "max: 2, min: 2")
+    (machines.folder / "fleet.yaml").write_text(changed, encoding="utf-8")
+    target = machines.target_branch(f"file://{machines.folder}")
+
+    with Gitlab(history.read_bytes()) as gitlab:
+        history.unlink()
+        ran = machines.run("fleet simulate", *MERGE_REQUEST, *gitlab.variables, *target)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ((address, token),) = gitlab.asked
+    asked = urlsplit(address)
+    assert (asked.path, parse_qs(asked.query), token) == (
+        *(ARTIFACT.replace("world.json.zst", history.name), {"job": ["fleet history"]}),
+        TOKEN,
+    )
+    found = json.loads((machines.folder / "simulation.json").read_text(encoding="utf-8"))
+    assert (found["against"], found["worlds"]) == ("origin/main", 2)
+    assert found["before"]["most"] < found["after"]["most"]
+    said = (machines.folder / "simulation.md").read_text(encoding="utf-8").splitlines()[0]
+    assert "this change would have cost" in said
+    assert said.replace("→", "") in ran.stdout.replace("→", "")
+
+
+def test_a_merge_request_without_a_history_is_not_simulated(own_lines: Machines) -> None:
+    kept = own_lines.run("fleet history", *SCHEDULE)
+    assert kept.returncode == 0, kept.stdout + kept.stderr
+    assert not (own_lines.folder / "history.jsonl.zst").exists()
+
+    with Gitlab(None) as gitlab:
+        ran = own_lines.run("fleet simulate", *MERGE_REQUEST, *gitlab.variables)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "not simulated" in ran.stdout
+    assert not (own_lines.folder / "simulation.json").exists()
+
+
+def test_who_wants_no_simulation_has_no_job_of_it(own_lines: Machines) -> None:
+    with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
+        file.write("      simulate: ''\n")
+
+    assert jobs(own_lines.run("--list-csv", *MERGE_REQUEST)) == JUDGING - {"fleet simulate"}
+    assert "fleet history" not in jobs(own_lines.run("--list-csv", *SCHEDULE))
+
+
 def test_a_person_can_press_the_button_instead(own_lines: Machines) -> None:
     path = own_lines.folder / ".gitlab-ci.yml"
     with path.open("a", encoding="utf-8") as file:
@@ -249,12 +300,19 @@ def test_artifacts_say_who_reads_them_and_no_variable_changes_a_job(
     assert set(re.findall(r"\$FLEET_\w+", str(found))) == {"$FLEET_WORLD", "$FLEET_IMAGES"}
     image = {"name": "registry.example.org/debian/fleet@sha256:DIGEST"}
     assert [n for n, job in found.items() if "script" in job and job["image"] != image] == []
-    named = ("fleet plan", "fleet observe", "fleet images due", "pages")
+    named = (JUDGING | HOLDING) - {"fleet validate", "fleet apply"}
     assert access == {"fleet validate": "all"} | dict.fromkeys(named, "developer")
 
 
 @pytest.mark.parametrize(
-    "wrong", ["file: $(touch x)", "prefix: 'a;b'", "read-environment: ''", "image-tags: root"]
+    "wrong",
+    [
+        "file: $(touch x)",
+        "prefix: 'a;b'",
+        "read-environment: ''",
+        "image-tags: root",
+        "simulate: a b",
+    ],
 )
 def test_an_input_that_is_no_name_makes_no_pipeline(own_lines: Machines, wrong: str) -> None:
     with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
