@@ -57,6 +57,10 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
             kept, told = read_price_list(name, reader, store, SystemClock().now())
             counted = fleet if kept is None else with_price_list(fleet, name, kept)
             return compare_prices(counted, name, told, told.read_at.date())
+        asker = cloud.todays_prices(used_types(fleet, name), used_types(fleet, name, "spot"))
+        if asker is not None:
+            told = asker.read(SystemClock().now())
+            return compare_prices(fleet, name, told, told.read_at.date())
     except FleetError as error:
         return _unchecked(fleet, name, str(error), failed=True)
     source = source_of(cloud.declared.kind)

@@ -3,7 +3,7 @@
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -99,6 +99,13 @@ class Cloud(ABC, Generic[P]):
 
     def prices(self) -> PriceReader | None:
         """Return what asks the provider for its prices; None where it cannot be asked."""
+        return None
+
+    def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader | None:  # noqa: ARG002 - for kinds that can be asked
+        """Return what asks for these types, some on spot, to compare; plans do not count with it.
+
+        None where it cannot be asked, or where `prices` does.
+        """
         return None
 
     def publisher(self) -> Publisher | None:

@@ -119,6 +119,13 @@ class Quote(Value):
     memory: int = Field(ge=1, le=2**30, description="MiB.")
     disk: int = Field(ge=0, le=2**40, description="MiB.")
     architecture: str
+    spot: Cents | None = Field(
+        None,
+        gt=0,
+        le=10_000,
+        description="Net, per hour on the spot market, in the dearest zone; null: not asked.",
+        exclude_if=lambda price: price is None,
+    )
 
 
 class PriceList(Value):

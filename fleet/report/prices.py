@@ -16,6 +16,7 @@ from fleet.model.prices import (
     MachineType,
     billing_of,
     listed_type,
+    markets_of,
     own_list,
     table_of,
     type_names,
@@ -24,9 +25,14 @@ from fleet.model.values import Value
 from fleet.report.terminal import Line, Span, Style, line, lines_to_text
 from fleet.report.words import many
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.pools import Market
 
 _SLACK = Decimal("0.02")
 """Monthly prices are rounded, and a multiple of the hourly one only nearly."""
+
+
+_HOURS = 730
+"""Of a month, where a provider bills every hour and names a price per month."""
 
 
 class ComparedPrice(Value):
@@ -35,6 +41,7 @@ class ComparedPrice(Value):
     what: str
     catalogue: str
     differences: tuple[str, ...] = Field((), description="What the provider says instead.")
+    today: str = Field("", description="What it costs, where plans count with a bound of that.")
 
 
 class PriceCheck(Value):
@@ -86,15 +93,26 @@ def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) 
                 for name in used_types(fleet, provider)
                 if (known := listed_type(fleet, provider, name))
             ),
+            *(
+                _compared_spot(known, prices)
+                for name in used_types(fleet, provider, "spot")
+                if (known := listed_type(fleet, provider, name))
+            ),
             *_compared_extras(billing, prices),
         ),
     )
 
 
-def used_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
-    """Return the machine types that the pools of a provider name, sorted."""
-    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
-    return tuple(sorted({t for p in pools if p.provider == provider for t in type_names(p)}))
+def used_types(fleet: Fleet, provider: str, market: Market | None = None) -> tuple[str, ...]:
+    """Return the machine types that the pools of a provider name, sorted; those of one market."""
+    pools = [
+        pool
+        for pool in fleet.pools.values()
+        if isinstance(pool, Pool)
+        and pool.provider == provider
+        and (market is None or market in markets_of(pool))
+    ]
+    return tuple(sorted({name for pool in pools for name in type_names(pool)}))
 
 
 def _compared(
@@ -104,6 +122,25 @@ def _compared(
         what=known.name,
         catalogue="no price" if known.price is None else f"{known.price} {known.currency}/h",
         differences=tuple(_differences(known, quote, currency, billing)),
+    )
+
+
+def _compared_spot(known: MachineType, prices: PriceList) -> ComparedPrice:
+    """Return the spot price beside that of a plan, which counts with a bound: it varies."""
+    quote = prices.quotes.get(known.name)
+    today = _format_price(quote.spot if quote else None, prices, "h")
+    is_within = (
+        known.spot is not None
+        and quote is not None
+        and quote.spot is not None
+        and quote.spot <= known.spot.amount
+        and prices.currency == known.spot.currency
+    )
+    return ComparedPrice(
+        what=f"{known.name} on spot",
+        catalogue="no price" if known.spot is None else f"at most {known.spot}/h",
+        differences=() if is_within else (today,),
+        today=today if is_within else "",
     )
 
 
@@ -136,10 +173,9 @@ def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPr
             if (prices.address, prices.currency) == ours
             else (_format_price(prices.address, prices, "h"),),
         )
-    if billing.disk is not None and billing.month:
-        hourly = (
-            None if prices.disk is None else (prices.disk / billing.month).quantize(GIB_DIGITS)
-        )
+    if billing.disk is not None:
+        hours = billing.month or _HOURS
+        hourly = None if prices.disk is None else (prices.disk / hours).quantize(GIB_DIGITS)
         ours = (billing.disk.amount, billing.disk.currency)
         yield ComparedPrice(
             what="GiB of disk",
@@ -180,4 +216,5 @@ def _check(check: PriceCheck) -> Iterator[Line]:
             provider = "; ".join(price.differences)
             yield line("  ", Span("! differs", Style.RED), f"{known}; at the provider: {provider}")
         else:
-            yield line("  ", Span("same", Style.GREEN), known)
+            today = f"; today: {price.today}" if price.today else ""
+            yield line("  ", Span("within" if today else "same", Style.GREEN), f"{known}{today}")

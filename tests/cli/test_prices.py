@@ -12,6 +12,8 @@ from fleet.cli.main import main
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells
+from tests.fakes.aws import aws_environment
+from tests.fakes.aws_prices import SimulatedPrices
 
 FLEET = """\
 fleet: trial
@@ -27,18 +29,38 @@ images:
 pools:
   builders: {provider: hetzner, machine: ccx33, image: trixie, workers: {max: 4}}
   big: {provider: hetzner, machine: ccx63, image: trixie, workers: {max: 4}}
-  far: {provider: aws, machine: c7a.8xlarge, image: trixie, workers: {max: 4}}
+  far:
+    machine: {type: c7a.8xlarge, market: [spot, on-demand]}
+    provider: aws
+    image: trixie
+    workers: {max: 4}
   desk: {provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}
 """
 TODAY = datetime.now(UTC).date()
 AGE = {"aws": (TODAY - date(2025, 3, 2)).days, "hcloud": (TODAY - date(2026, 9, 29)).days}
 SAME = f"""\
+aws (aws, catalogue of 2025-03-02, {AGE["aws"]} days old)
+  same  c7a.8xlarge  1.87408 USD/h
+  within  c7a.8xlarge on spot  at most 1.8553392 USD/h; today: 0.7001 USD/h
+  same  IPv4 address  0.005 USD/h
+  same  GiB of disk  0.0001304 USD/h
+desk (sim)
+  not checked: its prices are those of fleet.yaml
 hetzner (hcloud, catalogue of 2026-09-29, {AGE["hcloud"]} days old)
   same  ccx33  0.2219 EUR/h
   same  ccx63  1.3678 EUR/h
   same  IPv4 address  0.0008 EUR/h
   same  GiB of disk  0.0000917 EUR/h
 """
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedPrices]:
+    """Return AWS's prices, which every fleet here asks too."""
+    with SimulatedPrices() as aws:
+        for name, value in aws_environment(aws.url).items():
+            monkeypatch.setenv(name, value)
+        yield aws
 
 
 @pytest.fixture
@@ -64,19 +86,52 @@ def test_prices_that_are_those_of_the_catalogue_are_the_same(
 
     assert api.endpoint
     assert code == 0
-    assert text.endswith(SAME)
+    assert text == SAME
 
 
-def test_what_nobody_can_ask_is_said_plainly(
-    api: SimulatedHetzner, capsys: pytest.CaptureFixture[str]
+def test_a_price_of_aws_that_differs_is_told_and_fails(
+    api: SimulatedHetzner, aws: SimulatedPrices, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, text = said(capsys)
+    for sold in aws.market.products:
+        sold.price = f"{Decimal(sold.price) * 2:f}"
+    aws.market.spot = [("c7a.8xlarge", "eu-central-1a", "2.5")]
+
+    code, text = said(capsys, "--json")
+
+    checks = {each["provider"]: each for each in json.loads(text)["checks"]}
+    told = {each["what"]: each["differences"] for each in checks["aws"]["prices"]}
+    assert api.endpoint
+    assert code == 1
+    assert told == {
+        "c7a.8xlarge": ["3.74816 USD/h"],
+        "c7a.8xlarge on spot": ["2.5 USD/h"],
+        "IPv4 address": ["0.01 USD/h"],
+        "GiB of disk": ["0.1904 USD/month"],
+    }
+
+
+def test_a_machine_type_that_aws_sells_no_more_is_told(
+    api: SimulatedHetzner, aws: SimulatedPrices, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.market.products = [each for each in aws.market.products if each.service != "AmazonEC2"]
+
+    code, text = said(capsys)
 
     assert api.endpoint
-    head, first, *lines = text.splitlines()
-    assert tells(head, "aws (aws", "2025-03-02", f"{AGE['aws']} days")
-    assert tells(first, "not checked", "https://aws.amazon.com/")
-    assert tells(lines[lines.index("desk (sim)") + 1], "not checked", "fleet.yaml")
+    assert code == 1
+    assert tells(text, "c7a.8xlarge", "not sold there")
+
+
+def test_credentials_without_the_right_fail_and_name_the_policy(
+    api: SimulatedHetzner, aws: SimulatedPrices, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.market.refused = "AccessDeniedException"
+
+    code, text = said(capsys)
+
+    assert api.endpoint
+    assert code == 1
+    assert tells(text, "not checked", "docs/how-to/run-on-aws.md")
 
 
 def test_a_price_that_differs_is_told_and_fails(

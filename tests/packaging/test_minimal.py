@@ -104,6 +104,15 @@ def test_a_real_engine_that_is_not_installed_is_unknown_and_named(stranger: Stra
         assert "fleet-reconciler[hcloud]" in found[about]["fix"]
 
 
+def test_prices_of_aws_name_their_extra(stranger: Stranger) -> None:
+    stranger.does("init", "--cloud", "aws", "--queue", "debusine")
+
+    checked = stranger.does("prices", "check")
+
+    assert checked.returncode == 1
+    assert "'fleet-reconciler[aws]'" in checked.stdout
+
+
 def test_baking_names_its_extra(stranger: Stranger) -> None:
     stranger.does("init", "--cloud", "local", "--queue", "debusine")
 

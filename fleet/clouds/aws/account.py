@@ -26,6 +26,8 @@ _ADVICE = {
     "again",
     "UnauthorizedOperation": "the credentials may not do this; see the policy in "
     "docs/how-to/run-on-aws.md",
+    "AccessDeniedException": "the credentials may not do this; see the policy in "
+    "docs/how-to/run-on-aws.md",
     "RequestLimitExceeded": "too many requests at once; the next run tries again",
     "Throttling": "too many requests at once; the next run tries again",
     "OptInRequired": "this account has not subscribed to EC2 in this region",

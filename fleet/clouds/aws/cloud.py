@@ -1,11 +1,11 @@
 """Amazon EC2."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from fleet.clouds.aws.machines import AwsMachines, AwsShared
 from fleet.clouds.cloud import Cloud
 from fleet.engines.projects import Account
-from fleet.ports import Publisher
+from fleet.ports import PriceReader, Publisher
 from fleet.schema.model import AwsProvider
 
 
@@ -27,6 +27,12 @@ class Aws(Cloud[AwsProvider]):
             inputs={"notes": labels},
             clear=AwsShared(self.declared.region).clear,
         )
+
+    def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader:
+        """Return what asks AWS's price list and the spot market."""
+        from fleet.clouds.aws.prices import AwsPrices
+
+        return AwsPrices(self.declared.region, types, spot)
 
     def publisher(self) -> Publisher:
         """Return what makes AMIs of images."""

@@ -1,0 +1,148 @@
+"""Ask AWS what machine types cost today: its price list, and the spot market.
+
+Every filter below narrows the price list to what fleet buys: Linux, shared tenancy, nothing
+preinstalled, on demand. AWS answers with one JSON text per product.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+
+from pydantic import BaseModel, Field
+
+from fleet.clouds.aws.account import AwsAccount
+from fleet.errors import SourceUnreachable
+from fleet.model.facts import PriceList, Quote
+
+_HOURS = 744
+"""Of the longest month: EC2 bills every one."""
+_BOUGHT = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+}
+_IPV4 = {"group": "VPCPublicIPv4Address"}
+_GP3 = {"productFamily": "Storage", "volumeApiName": "gp3"}
+
+
+class _Dimension(BaseModel):
+    price: dict[str, Decimal] = Field(alias="pricePerUnit")
+
+
+class _Term(BaseModel):
+    dimensions: dict[str, _Dimension] = Field(alias="priceDimensions")
+
+
+class _Terms(BaseModel):
+    on_demand: dict[str, _Term] = Field({}, alias="OnDemand")
+
+
+class _Product(BaseModel):
+    attributes: dict[str, str]
+
+
+class _Offer(BaseModel):
+    product: _Product
+    terms: _Terms
+
+    def prices(self) -> Iterator[tuple[str, Decimal]]:
+        """Yield the currency and amount of what is not free."""
+        for term in self.terms.on_demand.values():
+            for dimension in term.dimensions.values():
+                yield from (each for each in dimension.price.items() if each[1])
+
+
+class _SpotPrice(BaseModel):
+    name: str = Field(alias="InstanceType")
+    price: Decimal = Field(alias="SpotPrice")
+
+
+class AwsPrices:
+    """What AWS charges for some machine types in one region: a PriceReader."""
+
+    def __init__(self, region: str, types: Collection[str], spot: Collection[str]) -> None:
+        """Take the types to ask for, and those of them to ask for on the spot market."""
+        self.location = region
+        self._types = sorted(types)
+        self._spot = sorted(spot)
+        # Only a few regions answer for all; China's prices are known in China alone.
+        self._list = AwsAccount("cn-northwest-1" if region.startswith("cn-") else "us-east-1")
+
+    def read(self, now: datetime) -> PriceList:
+        """Return the prices, net; SourceUnreachable where not all of them can be told."""
+        spot = self._spot_prices(now)
+        currency, quotes = "USD", {}
+        try:
+            for name in self._types:
+                for offer in self._offers("AmazonEC2", {"instanceType": name} | _BOUGHT):
+                    for currency, price in offer.prices():  # noqa: B007 - all are in one
+                        quotes[name] = _quote(offer.product.attributes, price, spot.get(name))
+            return PriceList(
+                read_at=now,
+                location=self.location,
+                currency=currency,
+                quotes=quotes,
+                address=self._price("AmazonVPC", _IPV4, "PublicIPv4:InUseAddress"),
+                disk=self._price("AmazonEC2", _GP3, "EBS:VolumeUsage.gp3"),
+            )
+        except (ArithmeticError, ValueError) as error:
+            said = str(error).splitlines()[-1].strip()
+            raise SourceUnreachable(f"AWS returned impossible prices: {said}") from error
+
+    def _price(self, service: str, asked: Mapping[str, str], usage: str) -> Decimal | None:
+        """Return the price of a usage, whose name a region may begin with its own short one."""
+        found = (
+            _trimmed(price)
+            for offer in self._offers(service, asked)
+            if offer.product.attributes.get("usagetype", "").endswith(usage)
+            for _, price in offer.prices()
+        )
+        return next(found, None)
+
+    def _offers(self, service: str, asked: Mapping[str, str]) -> list[_Offer]:
+        chosen = {"regionCode": self.location, **asked}
+        filters = [
+            {"Type": "TERM_MATCH", "Field": field, "Value": value}
+            for field, value in chosen.items()
+        ]
+        with self._list.asked("pricing", "GetProducts") as pricing:
+            pages = pricing.get_paginator("get_products").paginate(
+                ServiceCode=service, Filters=filters
+            )
+            texts = [text for page in pages for text in page["PriceList"]]
+            return [_Offer.model_validate_json(text) for text in texts]
+
+    def _spot_prices(self, now: datetime) -> Mapping[str, Decimal]:
+        """Return what each type costs now in the dearest zone of the region."""
+        if not self._spot:
+            return {}
+        dearest: dict[str, Decimal] = {}
+        account = AwsAccount(self.location)
+        with account.asked("ec2", "DescribeSpotPriceHistory") as ec2:
+            pages = ec2.get_paginator("describe_spot_price_history").paginate(
+                InstanceTypes=self._spot, ProductDescriptions=["Linux/UNIX"], StartTime=now
+            )
+            for page in pages:
+                for each in page["SpotPriceHistory"]:
+                    told = _SpotPrice.model_validate(each)
+                    dearest[told.name] = max(told.price, dearest.get(told.name, told.price))
+        return {name: _trimmed(price) for name, price in dearest.items()}
+
+
+def _quote(attributes: Mapping[str, str], price: Decimal, spot: Decimal | None) -> Quote:
+    graviton = "Graviton" in attributes.get("physicalProcessor", "")
+    return Quote(
+        price=_trimmed(price),
+        month=_trimmed(price * _HOURS),
+        cores=int(attributes.get("vcpu", "")),
+        memory=int(float(attributes.get("memory", "").split(" ")[0].replace(",", "")) * 1024),
+        disk=0,  # a machine boots from a volume of its own; local disks are not used
+        architecture="arm64" if graviton else "amd64",
+        spot=spot,
+    )
+
+
+def _trimmed(amount: Decimal) -> Decimal:
+    """Return a price without the noughts at its end."""
+    return Decimal(format(amount.normalize(), "f"))
