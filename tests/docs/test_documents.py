@@ -51,6 +51,7 @@ BLOCK = re.compile(
 VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?"), "TIME"),
     (re.compile(r"\b[0-9a-f]{12}\b|\b[0-9a-f]{64}\b"), "DIGEST"),
+    (re.compile(r"(?<=\bp50 )\S.*?(, p95) [\d hms]*\d[hms]\b"), r"N s\1 N s"),
     (re.compile(r"\b\dm \d+s\b"), "N s"),
     (re.compile(r"\b\d+ s\b|\b(\d+ (?:seconds?|minutes?)|now) ago\b|\bnow(?=\s+\d)"), "N s"),
     (re.compile(r"\bserial \d+"), "serial N"),
