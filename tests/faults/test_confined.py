@@ -6,6 +6,7 @@ import re
 import socket
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from fleet.errors import Confined
 from fleet.state.confined import confined
-from tests.rigs.process import clean_environment, fleet_command, run_process
+from tests.rigs.process import ROOT, clean_environment, fleet_command, run_process
 from tests.rigs.repeats import slow_but
 
 HOSTILE = """\
@@ -202,3 +203,36 @@ def test_what_is_confined_reads_its_folder_and_what_a_person_named(
         report.write_text("{}", encoding="utf-8")
 
     assert report.read_text(encoding="utf-8") == "{}"
+
+
+LINKED = """\
+import sys
+from fleet.state.confined import confined
+sys.prefix, folder, path = sys.argv[1:]
+with confined([folder], []):
+    open(path).close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "code"),
+    [("project", "link", 0), ("project", "x/../link/../passwd", 1), ("home", "link", 1)],
+)
+def test_only_packages_that_no_change_could_bring_may_be_links(
+    tmp_path: Path, folder: str, path: str, code: int
+) -> None:
+    home = tmp_path / "home"
+    for each in (home / "x", tmp_path / "project", tmp_path / "elsewhere"):
+        each.mkdir(parents=True)
+    (tmp_path / "elsewhere" / "module").write_text("", encoding="utf-8")
+    (home / "link").symlink_to(tmp_path / "elsewhere" / "module")
+    environment = clean_environment(tmp_path) | {"PYTHONPATH": str(ROOT)}
+
+    read = run_process(
+        *(sys.executable, "-c", LINKED, home, tmp_path / folder, home / path),
+        cwd=tmp_path / "project",
+        env=environment,
+    )
+
+    assert read.returncode == code, read.stderr
+    assert ("Confined" in read.stderr) is bool(code)
