@@ -1,5 +1,6 @@
 """Pages with commands, followed literally by the program of the wheel."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,46 @@ from tests.rigs.process import ROOT
 
 pytestmark = pytest.mark.slow
 
+LISTED = sorted(
+    set(re.findall(r"\]\(how-to/([\w-]+)\.md\)", (ROOT / "docs/index.md").read_text("utf-8")))
+)
+_FORGE, _SERVER, _TEXT = (
+    "an account at a forge",
+    "a Debusine server",
+    "it shows no command's output",
+)
+NOT_FOLLOWED = {
+    "ask-the-doctor": _TEXT,
+    "bake-an-image": "root, and an archive of Debian; tests/images bakes",
+    "bake-at-debusine": _SERVER,
+    "check-prices": _TEXT,
+    "comment-on-merge-requests": _FORGE,
+    "connect-debusine": f"{_SERVER}; tests/live follows it",
+    "get-notices": _TEXT,
+    "install": "a package index; the other tests here install",
+    "keep-a-history": _FORGE,
+    "monitor-with-prometheus": "Prometheus; tests/contrib has one",
+    "promote-an-image": _TEXT,
+    "release": "a clone, and the right to publish",
+    "run-as-a-service": "root",
+    "run-in-forgejo": _FORGE,
+    "run-in-github": _FORGE,
+    "run-in-gitlab": f"{_FORGE}; tests/gitlab runs its pipeline",
+    "see-what-it-cost": _TEXT,
+    "serve-tickets": _TEXT,
+    "simulate-a-change": _TEXT,
+    "try-hetzner-without-an-account": "a clone, whose stand-in plays Hetzner",
+    "tune-a-fleet": _TEXT,
+    "try-the-real-engine": "the Pulumi CLI; the engine session follows it",
+}
+"""Each how-to that nobody can follow with the wheel alone, and what it needs."""
 FOLLOWED = (
     "README.md",
-    *(f"docs/how-to/{name}.md" for name in ("begin", "add-a-pool", "stop-changes")),
+    "docs/tour.md",
+    "docs/tutorial.md",
+    *(f"docs/how-to/{name}.md" for name in LISTED if name not in NOT_FOLLOWED),
 )
-"""What a stranger reads first; each command is a process of its own, which takes its time."""
+"""Each command is a process of its own, which takes its time."""
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +75,12 @@ def test_the_wheel_says_what_a_page_shows(
         end_machines(tmp_path)
 
     assert steady(now) == steady(text)
+
+
+def test_what_is_not_followed_is_a_how_to_of_the_index() -> None:
+    assert NOT_FOLLOWED.keys() <= set(LISTED)
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_page_that_is_followed_has_commands(name: str) -> None:
+    assert "```console\n" in (ROOT / name).read_text(encoding="utf-8")
