@@ -87,18 +87,30 @@ def add_base(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_order(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every order has: for how long, and why."""
+def add_order(
+    parser: argparse.ArgumentParser, *, seconds: str | None = None, reason: str | None = None
+) -> None:
+    """Add the options that every order has: for how long, and why; what has a default may lack."""
+
+    def has(default: str | None) -> str:
+        return "" if default is None else "; default: %(default)s"
+
     parser.add_argument(
         "--for",
         dest="seconds",
-        required=True,
+        required=seconds is None,
+        default=seconds,
         type=duration,
         metavar="TIME",
-        help="ends by itself after this time, as 2h or 1d 12h; at most 30d",
+        help=f"ends by itself after this time, as 2h or 1d 12h; at most 30d{has(seconds)}",
     )
     parser.add_argument(
-        "--reason", required=True, type=_reason, metavar="TEXT", help="why, for the others"
+        "--reason",
+        required=reason is None,
+        default=reason,
+        type=_reason,
+        metavar="TEXT",
+        help=f"why, for the others{has(reason)}",
     )
 
 

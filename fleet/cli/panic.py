@@ -24,7 +24,7 @@ def arguments(parser: Parser) -> None:
         metavar="NAME",
         help="the pool's name once more, where nobody can be asked",
     )
-    add_order(parser)
+    add_order(parser, seconds="4h", reason="panic")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

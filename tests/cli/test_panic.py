@@ -8,10 +8,11 @@ from tests.rigs.trial import Trial
 def test_a_pool_is_emptied_but_for_what_is_busy(idle: Trial) -> None:
     idle.cloud.assign(ONE, "1")
 
-    idle.do("panic", "--pool", "builders", "--confirm", "builders", *WHY)
+    idle.do("panic", "--pool", "builders", "--confirm", "builders")
 
     assert idle.machines() == [ONE]
-    assert [each["stops"] for each in idle.plan()["orders"]] == [["creates"]]
+    [freeze] = idle.plan()["orders"]
+    assert (freeze["stops"], freeze["reason"]) == (["creates"], "panic")
     idle.wait_for("2", "3")
     idle.apply()
     assert idle.machines() == [ONE]
