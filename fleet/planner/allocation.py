@@ -130,6 +130,8 @@ def _around(value: float, fewer: int, more: int) -> tuple[float, float]:
 
 _WHOLE = 10_000
 """Up to so many pairs of block and place the answer is looked for once more among all of them."""
+_TURNS = 1
+"""How often more that is done where others are served afterwards."""
 _PAIRS = 200
 """Blocks of so many pairs of block and place may use any place: those of who is left first, then
 those that share most with them."""
@@ -321,21 +323,36 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     if answer is None or any(answer.left):
         model = Model(component, by_rank=True, exact=0)
         answer, longer = serve_in_turn(model, serve_most(model))
+    answer, least, bound = _among_all(model, answer, _TURNS)
+    cost, proven = answer.cost(), _bound(bound, answer.cost())
+    bounds = proven, min(proven, model.money(least))
+    rounded = cost > (1 + GAP) * proven
+    return model, answer, Proof(cost, *bounds, rounded=rounded, longer=longer)
+
+
+def _among_all(model: Model, answer: Answer, turns: int) -> tuple[Answer, float, float]:
+    """Return an answer as good or better, what it costs in parts at least, and as money.
+
+    A bound is about who is served: where the better one serves others, it is taken only if turns
+    are left to prove it in.
+    """
     sums = answer.sums()
     relaxed = model.programme.relax(sums, seeming=False)
     least = relaxed.cost if relaxed else 0.0
     bound, columns = model.money(least), sum(len(each) for each, served in sums if served)
-    if answer.cost() > (1 + GAP) * bound and columns <= _WHOLE:
-        whole = model.programme.solve_from(answer.values(), sums)
-        if whole is not None:
-            found = Answer(model, model.in_whole_requests(whole.values)).without_later()
-            answer = min(answer, found, key=Answer.badness)
-            bound = max(bound, model.money(whole.bound))
-    cost = answer.cost()
-    proven = _bound(bound, cost)
-    rounded = cost > (1 + GAP) * proven
-    bounds = proven, min(proven, model.money(least))
-    return model, answer, Proof(cost, *bounds, rounded=rounded, longer=longer)
+    if columns > _WHOLE or answer.cost() <= (1 + GAP) * bound:
+        return answer, least, bound
+    whole = model.programme.solve_from(answer.values(), sums)
+    if whole is None:
+        return answer, least, bound
+    found = Answer(model, model.in_whole_requests(whole.values)).without_later()
+    better = min(answer, found, key=Answer.badness)
+    both = zip(better.sums(), sums, strict=True)
+    if any(now < before for (_, now), (_, before) in both):
+        if turns:
+            return _among_all(model, better, turns - 1)
+        better = answer
+    return better, least, max(bound, model.money(whole.bound))
 
 
 def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
