@@ -5,7 +5,7 @@ equal answers.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
@@ -140,15 +140,15 @@ class Programme:
         cost = self._run_whole(solver)
         if cost is None:
             return None
-        info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
-        bound, nodes = min(cost, float(info.mip_dual_bound)), int(info.mip_node_count)
+        found = _solution(solver, cost, sums)
         if self.after:
             self._hold(solver, self._numpy.array(self.costs), cost * (1 + _OFF) + _OFF)
             self._price(solver, self._dense(self.after))
-            solver.setSolution(len(values), self._all_columns, self._numpy.array(values))
+            values = self._numpy.array(found.values)
+            solver.setSolution(len(values), self._all_columns, values)
             if self._run_whole(solver) is not None:
-                values = tuple(solver.getSolution().col_value)
-        return Solution(values, cost, bound, sums, nodes)
+                return replace(found, values=tuple(solver.getSolution().col_value))
+        return found
 
     def relax(self, sums: Sequence[Sum], *, seeming: bool = True) -> Relaxed | None:
         """Return the cheapest answer in which these sums hold and no number need be whole.
@@ -224,9 +224,8 @@ class Programme:
         cost = _run(solver)
         if cost is None:
             return None
-        info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
-        bound = 0.0 if self.seeming else min(cost, float(info.mip_dual_bound))
-        return Solution(values, cost, bound, sums, int(info.mip_node_count))
+        found = _solution(solver, cost, sums)
+        return replace(found, bound=0.0) if self.seeming else found
 
     def most(self, columns: Sequence[int], kept: Sequence[Sum]) -> Sequence[float] | None:
         """Return an answer in parts in which these columns sum to the most, and others to theirs.
@@ -359,6 +358,13 @@ class Programme:
         model.a_matrix_.value_ = factors
         solver.passModel(model)
         return solver
+
+
+def _solution(solver: "highspy.Highs", cost: float, sums: Sequence[Sum]) -> Solution:
+    """Return what a solver found in whole numbers, and proved."""
+    info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
+    bound = min(cost, float(info.mip_dual_bound))
+    return Solution(values, cost, bound, sums, int(info.mip_node_count))
 
 
 def _run(solver: "highspy.Highs") -> float | None:
