@@ -6,7 +6,7 @@ returns is never worse than today. Among equals the smallest change wins. It is 
 of simulations, not by time; the same input gives the same result.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -24,8 +24,6 @@ from fleet.schema.model import Fleet
 
 _PATIENCE = 2
 """After so many equal steps in a row a search leaves a ladder."""
-
-
 _ANY_DAY = date(2000, 1, 1)
 """Of the checks the day only makes warnings."""
 
@@ -159,8 +157,7 @@ class Search:
         return best
 
     def _rank(self, places: Places) -> tuple[float | Decimal, ...]:
-        steps = [abs(a - b) for a, b in zip(places, self._today, strict=True)]
-        return (*self._worth(places), sum(map(bool, steps)), sum(steps), *places)
+        return (*self._worth(places), *_distance(places, self._today))
 
     def _worth(self, places: Places) -> tuple[float | Decimal, ...]:
         return self.goal.rank(self._tried[places])
@@ -202,6 +199,12 @@ def _is_valid(fleet: Fleet) -> bool:
     return not has_errors(check_all(fleet, _ANY_DAY))
 
 
+def _distance(places: Places, today: Places) -> tuple[int, ...]:
+    """Return what is the smaller the fewer keys change, then the less they do; then by place."""
+    steps = [abs(a - b) for a, b in zip(places, today, strict=True)]
+    return (sum(map(bool, steps)), sum(steps), *places)
+
+
 def _moved(places: Places, *steps: tuple[int, int]) -> Places:
     moved = list(places)
     for nth, place in steps:
@@ -219,7 +222,7 @@ def conclude(
         currency=fleet.money.currency,
         goal=found.goal,
         keys=tuple(ladder.key for ladder in found.ladders),
-        changes=_changes(found, found.best),
+        changes=tuple(_changes(found, found.best, judged=True)),
         learned=Sides(
             start=history.first.time,
             end=history.split,
@@ -239,29 +242,23 @@ def conclude(
     )
 
 
-def _changes(found: Found, places: Places) -> tuple[Change, ...]:
-    """Return what differs from today, and what the rest comes to without each."""
-    return tuple(
-        Change(
-            key=ladder.key,
-            before=write_place(found.fleet, ladder, ladder.today),
-            after=write_place(found.fleet, ladder, place),
-            without=found.tried.get(_moved(places, (nth, ladder.today))),
-        )
-        for nth, (ladder, place) in enumerate(zip(found.ladders, places, strict=True))
-        if place != ladder.today
-    )
+def _changes(found: Found, places: Places, *, judged: bool) -> Iterator[Change]:
+    """Yield what differs from today; `judged`: and what the rest comes to without each."""
+    for nth, (ladder, place) in enumerate(zip(found.ladders, places, strict=True)):
+        if place != ladder.today:
+            rest = _moved(places, (nth, ladder.today))
+            yield Change(
+                key=ladder.key,
+                before=write_place(found.fleet, ladder, ladder.today),
+                after=write_place(found.fleet, ladder, place),
+                without=found.tried.get(rest) if judged else None,
+            )
 
 
 def _frontier(found: Found) -> tuple[Option, ...]:
     """Return those tried that no other is below, in cost and wait, the cheapest first."""
-
-    def change(places: Places) -> Sequence[int]:
-        steps = [abs(a - b) for a, b in zip(places, found.today, strict=True)]
-        return (sum(map(bool, steps)), sum(steps), *places)
-
     known = [
-        (trial.per_day, trial.wait, change(places), places)
+        (trial.per_day, trial.wait, _distance(places, found.today), places)
         for places, trial in found.tried.items()
         if trial.per_day is not None and trial.wait is not None
     ]
@@ -270,7 +267,6 @@ def _frontier(found: Found) -> tuple[Option, ...]:
     for _, wait, _, places in sorted(known):
         if least is None or wait < least:
             least = wait
-            changes = _changes(found, places)
-            bare = tuple(each.model_copy(update={"without": None}) for each in changes)
-            options.append(Option(trial=found.tried[places], changes=bare))
+            changes = tuple(_changes(found, places, judged=False))
+            options.append(Option(trial=found.tried[places], changes=changes))
     return tuple(options)
