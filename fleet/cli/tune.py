@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from importlib.metadata import version
 from pathlib import Path
 from posixpath import dirname
 
@@ -108,7 +109,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     history = read_history(records.worlds(), span.split)
     if isinstance(history, Unknown):
         raise FileUnreadable(f"{records.name}: {history.unknown}")
-    kept = _Kept.open(args.resume, Resumable(history=span.digest, goal=goal, version=_version()))
+    kept = _Kept.open(
+        args.resume, Resumable(history=span.digest, goal=goal, version=version("fleet-reconciler"))
+    )
     first = kept.remembering(0, learned(history, goal), console)
     last = kept.remembering(1, held_back(history, goal, first), console)
     if first(config.fleet).per_day is None:
@@ -344,9 +347,3 @@ _PARTS_OF_RESUMABLE = {
 
 def _by_config(trials: tuple[Trial, ...]) -> dict[str, Trial]:
     return {trial.config: trial for trial in trials}
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("fleet-reconciler")

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
+from fleet.explain.changes import HOURS_PER_MONTH
 from fleet.model.facts import PriceList, Quote
 from fleet.model.prices import (
     GIB_DIGITS,
@@ -29,10 +30,6 @@ from fleet.schema.pools import Market
 
 _SLACK = Decimal("0.02")
 """Monthly prices are rounded, and a multiple of the hourly one only nearly."""
-
-
-_HOURS = 730
-"""Of a month, where a provider bills every hour and names a price per month."""
 
 
 class ComparedPrice(Value):
@@ -174,7 +171,7 @@ def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPr
             else (_format_price(prices.address, prices, "h"),),
         )
     if billing.disk is not None:
-        hours = billing.month or _HOURS
+        hours = billing.month or HOURS_PER_MONTH
         hourly = None if prices.disk is None else (prices.disk / hours).quantize(GIB_DIGITS)
         ours = (billing.disk.amount, billing.disk.currency)
         yield ComparedPrice(

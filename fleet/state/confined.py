@@ -8,7 +8,7 @@ for policies, `fleet.state.sandbox` is.
 import os
 import sys
 import zoneinfo
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -59,13 +59,13 @@ _REACHES = ("ctypes.", "gc.get_", "os.kill", "signal.pthread_kill", "socket.__ne
 class _Bounds:
     """Which files may be opened while a process is confined."""
 
-    def __init__(self, readable: Collection[str], named: Iterable[str]) -> None:
+    def __init__(self, readable: Iterable[str], named: Iterable[str]) -> None:
         self._named = {os.path.realpath(name) for name in named}
         below = _below(self._named)
-        self._readable = (*_below(map(os.path.realpath, (*readable, *_own()))), *below)
+        ours = _below(map(os.path.realpath, readable))
+        self._readable = (*ours, *_below(map(os.path.realpath, _own())), *below)
         self._writable = (*_below(map(os.path.dirname, self._named)), *below)
         # Packages may be installed as links; not where a change of fleet.yaml could bring one.
-        ours = _below(map(os.path.realpath, readable))
         homes = (sys.prefix, sys.base_prefix)
         self._installed = _below(
             home for home in homes if not f"{os.path.realpath(home)}/".startswith(ours)
@@ -88,7 +88,7 @@ class _Bounds:
                 raise Confined(f"refused: {path} would be {how}")
 
 
-def confine(folders: Collection[str], refused: Callable[[str], None]) -> None:
+def confine(folders: Iterable[str], refused: Callable[[str], None]) -> None:
     """Refuse, for as long as this process lives, all but reading these folders.
 
     `refused` is told of each attempt too, in case the code that tried swallows the error.
@@ -141,7 +141,7 @@ def _add_hook() -> None:
 
 
 @contextmanager
-def confined(folders: Collection[str], named: Iterable[str]) -> Iterator[None]:
+def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
     """Refuse what goes beyond reading these folders, and the files that a person named.
 
     Raises Confined from within what would have started, connected or opened something.
