@@ -1,4 +1,7 @@
-"""Run one measurement: a table for people, one JSON object with --json."""
+"""Run one measurement: a table for people, one JSON object with --json.
+
+`python -m bench public --help` tells of the one that writes a page.
+"""
 
 import argparse
 import importlib
@@ -16,6 +19,10 @@ NAMES = (
 
 def main() -> int:
     """Measure, print, and return 0: figures are to be looked at, not a verdict."""
+    if sys.argv[1:2] == ["public"]:
+        from bench.public import main as write_page
+
+        return write_page(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

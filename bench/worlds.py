@@ -95,8 +95,8 @@ class Scene:
 
 def scene_of(size: Size) -> Scene:
     """Return the invented fleet, queue and workers of this size."""
-    chance = random.Random(size.seed)  # noqa: S311 - the same world in every run
-    fleet = Fleet.model_validate(_fleet(chance, size))
+    chance, document = _begun(size)
+    fleet = Fleet.model_validate(document)
     architectures = _architectures(size.pools)
     signatures = [_signature(chance, architectures, n) for n in range(size.signatures)]
     shares = [1 / (1 + n % 97) for n in range(size.signatures)]
@@ -104,6 +104,16 @@ def scene_of(size: Size) -> Scene:
     waiting = [_request(chance, signature, n) for n, signature in enumerate(drawn)]
     boxes = _boxes(chance, fleet, signatures, size.workers)
     return Scene(fleet, NOW, tuple(waiting), boxes)
+
+
+def document_of(size: Size) -> dict[str, object]:
+    """Return the same fleet as fleet.yaml says it."""
+    return _begun(size)[1]
+
+
+def _begun(size: Size) -> tuple[random.Random, dict[str, object]]:
+    chance = random.Random(size.seed)  # noqa: S311 - the same world in every run
+    return chance, _fleet(chance, size)
 
 
 def with_target_wait(scene: Scene, seconds: int | None) -> Scene:
