@@ -1,5 +1,6 @@
 """Baking for real: `fleet image build` of the example fleet.yaml, what it leaves, how it fails.
 
+The program of the wheel bakes, with the extra `images` alone; that of the checkout fails and dies.
 The base is kept in this machine's cache folder, so that only the first session makes it.
 """
 
@@ -27,6 +28,7 @@ from fleet.model.images import Manifest
 from tests.builders.sentences import tells
 from tests.images.mirrors import mirror_options
 from tests.images.ordinary import as_user, somebody
+from tests.rigs.installed import build_wheel, install
 from tests.rigs.loopback import Answer, Loopback, html
 from tests.rigs.process import ROOT, Completed
 
@@ -50,6 +52,7 @@ class Site:
     folder: Path
     prefix: Sequence[str] = ()
     cache: Path | None = None
+    program: Path = FLEET
 
     def __post_init__(self) -> None:
         if not (self.folder / "fleet.yaml").exists():
@@ -85,7 +88,7 @@ class Site:
 
     def do(self, *words: str) -> Completed:
         return subprocess.run(
-            [*self.prefix, str(FLEET), *words],
+            [*self.prefix, str(self.program), *words],
             cwd=self.folder,
             env=self.environment(),
             capture_output=True,
@@ -100,7 +103,7 @@ class Site:
     def begin(self, until: str) -> "subprocess.Popen[str]":
         """Begin a build, and return when it says so."""
         build = subprocess.Popen(
-            [FLEET, "image", "build", IMAGE, *mirror_options()],
+            [self.program, "image", "build", IMAGE, *mirror_options()],
             cwd=self.folder,
             env=self.environment(),
             stderr=subprocess.PIPE,
@@ -147,7 +150,9 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    site = Site(tmp_path_factory.mktemp("site"))
+    folder = tmp_path_factory.mktemp("installed")
+    installed = install(build_wheel(folder), folder, ("images",))
+    site = Site(tmp_path_factory.mktemp("site"), program=installed.program)
     first = site.build("--raw")
     assert (first.returncode, first.stderr[-2000:]) == (0, first.stderr[-2000:])
     second = site.build("--json")

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_documents import Shell, replayed, steady
+from tests.docs.test_documents import NEED_ENGINE, Shell, replayed, steady
 from tests.rigs.installed import Installed, install
 from tests.rigs.local_machines import end_machines
 from tests.rigs.process import ROOT
-
-pytestmark = pytest.mark.slow
 
 LISTED = sorted(
     set(re.findall(r"\]\(how-to/([\w-]+)\.md\)", (ROOT / "docs/index.md").read_text("utf-8")))
@@ -42,7 +40,6 @@ NOT_FOLLOWED = {
     "simulate-a-change": _TEXT,
     "try-hetzner-without-an-account": "a clone, whose stand-in plays Hetzner",
     "tune-a-fleet": _TEXT,
-    "try-the-real-engine": "the Pulumi CLI; the engine session follows it",
 }
 """Each how-to that nobody can follow with the wheel alone, and what it needs."""
 FOLLOWED = (
@@ -61,7 +58,13 @@ def everything(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install
     return install(wheel, tmp_path_factory.mktemp("everything"), extras)
 
 
-@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.engine if name in NEED_ENGINE else pytest.mark.slow)
+        for name in FOLLOWED
+    ],
+)
 def test_the_wheel_says_what_a_page_shows(
     name: str, everything: Installed, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def install(wheel: Path, folder: Path, extras: Collection[str] = ()) -> Installe
     needed = _needed(PathDistribution(about), extras)
     for each in needed.values():
         _link(each, site)
+        _write_commands(each, folder / "venv" / "bin")
     return Installed(
         folder / "venv" / "bin" / "fleet", site, frozenset(needed) | {"fleet-reconciler"}
     )
@@ -98,7 +99,19 @@ def _requirements(each: Distribution, extras: Collection[str]) -> Iterator[Requi
 
 def _link(each: Distribution, site: Path) -> None:
     for file in each.files or ():
-        if ".." not in file.parts:  # its commands are not ours
+        if ".." not in file.parts:  # its commands run another Python
             place = site.joinpath(*file.parts)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(Path(str(file.locate())).resolve())
+
+
+def _write_commands(each: Distribution, folder: Path) -> None:
+    for point in each.entry_points.select(group="console_scripts"):
+        command = folder / point.name
+        if not command.exists():
+            command.write_text(
+                f"#!{folder / 'python'}\nimport sys\n"
+                f"from {point.module} import {point.attr}\nsys.exit({point.attr}())\n",
+                encoding="utf-8",
+            )
+            command.chmod(0o755)

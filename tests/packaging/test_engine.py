@@ -1,0 +1,39 @@
+"""The program of the wheel with the real engine: an extra brings all that it needs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.cloud_trial import BUSY, THREE, TWO, Beginning
+from tests.faults.clouds import Aws, Hetzner
+from tests.faults.conftest import at_aws, at_hetzner
+from tests.rigs.installed import install
+
+__all__ = ["at_aws", "at_hetzner"]
+
+pytestmark = pytest.mark.engine
+
+
+def applies(extra: str, wheel: Path, folder: Path, begun: Beginning[Any]) -> None:
+    """Apply with the program of the wheel, with this extra alone; what is there is busy."""
+    installed = install(wheel, folder, (extra, "postgres"))
+    with begun.trial(folder / "trial") as trial:
+        process = trial.begin("apply", by=(str(installed.program),))
+        said, noted = process.communicate(timeout=300)
+
+        assert process.returncode == 0, said + noted
+        assert trial.machines() == [BUSY, TWO, THREE]
+        assert trial.wrongs() == []
+
+
+def test_the_extra_of_hetzner_is_all_it_takes(
+    wheel: Path, tmp_path: Path, at_hetzner: Beginning[Hetzner]
+) -> None:
+    applies("hcloud", wheel, tmp_path, at_hetzner)
+
+
+def test_the_extra_of_aws_is_all_it_takes(
+    wheel: Path, tmp_path: Path, at_aws: Beginning[Aws]
+) -> None:
+    applies("aws", wheel, tmp_path, at_aws)
