@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Timer
@@ -162,7 +162,8 @@ def run_alone(
     timer = Timer(limit, _kill, (process.pid,))
     timer.start()
     try:
-        printed = process.stdout.read() if process.stdout else ""
+        with process.stdout or nullcontext() as told:
+            printed = told.read() if told else ""
         _, status, usage = os.wait4(process.pid, 0)
     finally:
         timer.cancel()

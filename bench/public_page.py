@@ -279,4 +279,4 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     )
 
 
-_PAGE = Path(__file__).with_name("public_page.md").read_text(encoding="utf-8")
+_PAGE = Path(__file__).with_name("public_page.txt").read_text(encoding="utf-8")

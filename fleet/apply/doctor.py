@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.apply.observe import Sources
-from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
+from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
 from fleet.model.doctor import (
@@ -37,6 +37,8 @@ class Asked:
     """What else can be looked at: what says how it is, or raises FleetError."""
     lock: Callable[[], tuple[str, str] | None] = lambda: None
     """Who holds the fleet's lock, and since when."""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Provider to what installs the extra that its engine needs and that is not there."""
     unchecked: Mapping[str, str] = field(default_factory=dict)
     """What fleet cannot check from here, and how a person can."""
 
@@ -203,12 +205,10 @@ def _providers(case: Case) -> Iterator[Finding]:
 def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
     for name in sorted(case.fleet.providers):
         about = f"provider {name}, engine"
-        try:
-            engine = asked.sources.engine_of(name)
-        except EngineAbsent as error:
-            yield wrong(about, str(error), f"see providers.{name}.kind in fleet.yaml")
-            continue
-        if engine.name == "pulumi" and case.fleet.state.passphrase is None:
+        engine = asked.sources.engine_of(name)
+        if engine.name == "pulumi" and name in asked.lacking:
+            yield wrong(about, "what it needs is not installed", asked.lacking[name])
+        elif engine.name == "pulumi" and case.fleet.state.passphrase is None:
             said = "no passphrase to encrypt the secrets in stack state"
             yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
         else:

@@ -34,7 +34,7 @@ def run(descriptor: int) -> None:
     """Do what is asked for through a pipe, and end."""
     # The apply that started it still observes: load now what takes long.
     with suppress(EngineAbsent, ModuleNotFoundError):  # asked, `engines_for` says what is missing
-        for module in ("fleet.engines.pulumi_automation", "fleet.engines.pulumi"):
+        for module in ("fleet.engines.pulumi_sdk", "fleet.engines.pulumi"):
             importlib.import_module(module)
         known_cli()
     serve(descriptor, engines_for)

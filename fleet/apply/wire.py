@@ -2,12 +2,12 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import NoReturn, assert_never
+from typing import assert_never
 
 from fleet.apply.observe import Concurrently, Sources, with_rules
 from fleet.apply.timer import SystemClock
@@ -15,18 +15,16 @@ from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.hcloud.machines import write_moment
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
-from fleet.engines.projects import extra_of
 from fleet.errors import (
     EngineAbsent,
     SecretMissing,
     StoreFailed,
     StoreMissing,
     WrongUsage,
-    needing,
 )
 from fleet.migrate.delivery import path_of
 from fleet.migrate.from_copr import CoprAllowList
-from fleet.model.facts import Attempt, HeldRules, Part, QueueReading, Unknown
+from fleet.model.facts import Attempt, HeldRules, QueueReading, Unknown
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended
 from fleet.ports import (
@@ -35,12 +33,10 @@ from fleet.ports import (
     MachineCleaner,
     Messenger,
     PriceReader,
-    Progress,
     Queue,
     Registry,
     RuleReader,
     SharedStackEngine,
-    StackRef,
     Store,
 )
 from fleet.queues.copr import CoprFrontend
@@ -184,8 +180,7 @@ def engines_of(
                 {key: each for key, each in made.items() if isinstance(each, LocalCloud)},
                 unreliable_listings={key for key, each in own.items() if not each.lists_all},
             )
-        with _needing_pulumi(own):
-            from fleet.engines.pulumi import PulumiEngine
+        from fleet.engines.pulumi import PulumiEngine
 
         labels = labels_of_new(fleet, now, os.environ)
         return PulumiEngine(
@@ -214,11 +209,7 @@ def _shared_stacks(
     sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
     if not sharing:
         return {}
-    try:
-        with _needing_pulumi(sharing):
-            from fleet.engines.pulumi import PulumiBase
-    except EngineAbsent as error:
-        return dict.fromkeys(sharing, _AbsentBase(str(error)))
+    from fleet.engines.pulumi import PulumiBase
 
     return {
         name: PulumiBase(
@@ -230,31 +221,6 @@ def _shared_stacks(
         )
         for name, each in sharing.items()
     }
-
-
-class _AbsentBase:
-    """What machines share where the engine that changes it is not installed."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def read(self, ref: StackRef) -> Unknown:  # noqa: ARG002 - the port's own argument
-        """Return that nothing is known."""
-        return Unknown(unknown=self._reason)
-
-    def preview(self, ref: StackRef, parts: Sequence[Part]) -> NoReturn:  # noqa: ARG002 - same
-        """Raise EngineAbsent."""
-        raise EngineAbsent(self._reason)
-
-    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> NoReturn:  # noqa: ARG002 - same
-        """Raise EngineAbsent."""
-        raise EngineAbsent(self._reason)
-
-
-def _needing_pulumi(clouds: Mapping[str, AnyCloud]) -> AbstractContextManager[None]:
-    """Return what says how to install Pulumi's SDK, with those of these providers."""
-    extras = sorted({extra_of(each.declared.kind) for each in clouds.values()} - {"pulumi"})
-    return needing(",".join(extras) or "pulumi", "the engine pulumi", EngineAbsent)
 
 
 def _passphrase(fleet: Fleet, secrets: HostSecrets) -> Callable[[], str] | None:

@@ -76,6 +76,7 @@ def _asked(config: Config, file: str) -> Asked:
         | dict(_tools(fleet))
         | {"GitLab, variables": partial(_gitlab, fleet, Path(file).resolve().parent)},
         lock=store.lock_holder,
+        lacking=dict(_lacking(fleet)),
         unchecked=dict(_unchecked(fleet, file)),
     )
 
@@ -99,6 +100,13 @@ EXTRAS = {
     "solver": "highspy",
 }
 """Extra of fleet to a module that it brings."""
+
+
+def _lacking(fleet: Fleet) -> Iterator[tuple[str, str]]:
+    for name, provider in fleet.providers.items():
+        extra = extra_of(provider.kind)
+        if find_spec(EXTRAS[extra]) is None:
+            yield name, add_extra(extra)
 
 
 def _installed(fleet: Fleet) -> Sequence[Finding]:

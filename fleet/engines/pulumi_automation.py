@@ -14,44 +14,43 @@ import json
 import logging
 import os
 import re
-import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
-import grpc  # type: ignore[import-untyped] # it ships no types
 import yaml
-from pulumi import automation
-from pulumi.automation import EngineEvent
-from pulumi.runtime.proto import language_pb2
-from semver import VersionInfo
 
 from fleet.engines.parallel import running
-from fleet.engines.projects import Account, load_project, project_name
+from fleet.engines.projects import Account, extra_of, load_project, project_name
 from fleet.engines.pulumi_backends import (
-    VERSION,
     cache_folder,
     drop_cut_notes,
     file_root,
     known_cli,
 )
 from fleet.engines.pulumi_state import Kept, drop_init_errors, drop_worker
-from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed, StoreFailed
+from fleet.errors import (
+    EngineAbsent,
+    Locked,
+    PlanRefused,
+    SecretMissing,
+    StackFailed,
+    StoreFailed,
+    needing,
+)
 from fleet.ports import Progress, StackRef, Step
-from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
-from fleet.state.processes import kill_marked, marked, mask
+from fleet.state.processes import mask
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from pulumi.automation import StepEventMetadata
+    from pulumi.automation import EngineEvent, LocalWorkspace, Stack, StepEventMetadata
 
 
 Operation = Literal["create", "delete", "update", "replace"]
@@ -252,159 +251,6 @@ class Gate(AbstractContextManager["Gate"]):
         self._thread.shutdown()
 
 
-_RUN = "/pulumirpc.LanguageRuntime/Run"
-_CLIENT = "--client="
-_OPTIONS = (
-    ("grpc.max_receive_message_length", 400 * 2**20),
-    ("grpc.server_max_unrequested_time_in_server", 1800),
-)
-"""As the SDK sets them: a run's answer may be long, and long in coming."""
-
-
-class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships no types
-    """Passes calls on to the SDK's server of a program, runs only when the gate lets them."""
-
-    def __init__(self, channel: grpc.Channel, gate: Gate) -> None:
-        self._channel = channel
-        self._gate = gate
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        """Return what answers one call, its messages as bytes."""
-        method, pass_on = details.method, self._channel.unary_unary(details.method)
-
-        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
-            if method == _RUN and not self._passes(request):
-                refused = language_pb2.RunResponse(error="cancelled after its preview", bail=True)
-                return bytes(refused.SerializeToString())
-            try:
-                return bytes(pass_on(request))
-            except grpc.RpcError as error:
-                context.abort(error.code(), error.details())
-                raise
-
-        return grpc.unary_unary_rpc_method_handler(answer)
-
-    def _passes(self, request: bytes) -> bool:
-        # Before that, not even the stack itself is declared, and its state is not written.
-        return self._gate.passes(is_preview=language_pb2.RunRequest.FromString(request).dryRun)
-
-
-@contextmanager
-def _gated(args: Sequence[str], gate: Gate) -> Iterator[list[str]]:
-    """Put the gate between the CLI and the program; keep the preview, which the SDK skips."""
-    client = next(word for word in args if word.startswith(_CLIENT))
-    server = grpc.server(ThreadPoolExecutor(4), options=_OPTIONS)
-    with grpc.insecure_channel(client.removeprefix(_CLIENT), options=_OPTIONS) as channel:
-        server.add_generic_rpc_handlers((_GatedServer(channel, gate),))
-        gated = f"{_CLIENT}127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        server.start()
-        try:
-            yield [gated if word == client else word for word in args if word != "--skip-preview"]
-        finally:
-            server.stop(0)
-
-
-_ENDED = {
-    "kind": "update",
-    "message": "",
-    "startTime": "2000-01-01T00:00:00.000Z",
-    "environment": {},
-    "config": {},
-    "result": "succeeded",
-}
-
-
-class Overdue(Exception):
-    """The CLI did not end in time, and was ended."""
-
-
-class Command(automation.PulumiCommand):
-    """The CLI under a folder, whose version is known to fit: it is not asked again.
-
-    What takes longer than `limit` seconds is interrupted, so that it records what it did, and
-    killed with all that it started where it has not ended `grace` seconds later.
-    """
-
-    def __init__(
-        self, root: str, limit: float = 3600, grace: float = 60, gate: Gate | None = None
-    ) -> None:
-        self.command = str(Path(root) / "bin" / "pulumi")
-        self.version = VersionInfo.parse(VERSION)
-        self._limit, self._grace, self._gate = limit, grace, gate
-
-    def run(
-        self,
-        args: list[str],
-        cwd: str,
-        additional_env: Mapping[str, str],
-        on_output: automation.OnOutput | None = None,
-        on_error: automation.OnOutput | None = None,
-    ) -> automation.CommandResult:
-        """Run a command of the CLI; Overdue where it was ended."""
-        if args[:2] == ["stack", "history"]:
-            # The SDK reads it after each update; that it ended is all that counts here.
-            return automation.CommandResult(json.dumps([_ENDED]), "", 0)
-        if args[0] == "up" and self._gate:
-            with _gated(args, self._gate) as gated:
-                return self._run(gated, cwd, additional_env, on_output, on_error)
-        return self._run(args, cwd, additional_env, on_output, on_error)
-
-    def _run(
-        self,
-        args: list[str],
-        cwd: str,
-        additional_env: Mapping[str, str],
-        on_output: automation.OnOutput | None,
-        on_error: automation.OnOutput | None,
-    ) -> automation.CommandResult:
-        mark = token_hex(8)
-        is_over, is_late = threading.Event(), threading.Event()
-
-        def watch() -> None:
-            if is_over.wait(self._limit):
-                return
-            is_late.set()
-            for pid in marked(mark):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGINT)
-            if not is_over.wait(self._grace):
-                kill_marked(mark)
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            environment = {**additional_env, "FLEET_OPERATION": mark}
-            return super().run(args, cwd, environment, on_output, on_error)
-        finally:
-            is_over.set()
-            watcher.join()
-            if is_late.is_set():
-                raise Overdue(write_duration(int(self._limit)))
-
-
-class Workspace(automation.LocalWorkspace):
-    """A folder that several runs may use at once."""
-
-    def select_stack(self, stack_name: str) -> None:
-        """Do nothing: a selection is a file for people who leave `--stack` out."""
-
-    def create_stack(self, stack_name: str) -> None:
-        """Make a stack without selecting it."""
-        words = ["stack", "init", stack_name, "--no-select"]
-        if self.secrets_provider:
-            words += ["--secrets-provider", self.secrets_provider]
-        self._run_pulumi_cmd_sync(words)
-
-    def stack_outputs(self, stack_name: str) -> automation.OutputMap:  # noqa: ARG002 - the SDK's own argument
-        """Return none: what was made is read from the state."""
-        return {}
-
-    def save_project_settings(self, settings: automation.ProjectSettings) -> None:
-        """Write the project's file whole, where it says something else."""
-        text = yaml.safe_dump(settings.to_dict(), sort_keys=True)
-        replace_file(Path(self.work_dir) / "Pulumi.yaml", text.encode(), mode=0o600)
-
-
 _LOGS_KEPT = 20
 
 
@@ -508,7 +354,7 @@ class Session(NamedTuple):
     """An open stack and the program that was given to it."""
 
     ref: StackRef
-    stack: automation.Stack
+    stack: "Stack"
     home: Home
     secrets: list[str]
     """What no message shows; more may be added before more is told."""
@@ -563,18 +409,18 @@ class Cli:
             program()
 
         workspace = self._workspace(ref, account, noted, gate)
+        from pulumi.automation import Stack
+
         hidden = [*secrets, *self.secrets(account)]
-        return Session(
-            ref, automation.Stack.select(ref.name, workspace), self._home, hidden, loops
-        )
+        return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
         """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
-        from pulumi.automation import StackNotFoundError
-
         try:
             exported: dict[str, Any] = json.loads(self._stack_command(ref, account, "export"))
         except StackFailed as error:
+            from pulumi.automation import StackNotFoundError
+
             if isinstance(error.__cause__, StackNotFoundError):
                 return None
             raise
@@ -666,12 +512,17 @@ class Cli:
         account: Account,
         program: Callable[[], None] | None,
         gate: Gate | None = None,
-    ) -> automation.LocalWorkspace:
+    ) -> "LocalWorkspace":
+        """Open the folder of a project; EngineAbsent where Pulumi's SDK is not installed."""
         if self._passphrase is None:
             raise SecretMissing(
                 "the real engine encrypts secrets in stack state: say where its passphrase is, "
                 "for instance state: {passphrase: {env: FLEET_PASSPHRASE}}"
             )
+        with needing(extra_of(ref.project), "the engine pulumi", EngineAbsent):
+            from pulumi.automation import ProjectSettings
+
+            from fleet.engines.pulumi_sdk import Command, Workspace
         # The SDK's server answers to a CLI that is gone after a failure; the traceback that grpc
         # would log of it says nothing that StackFailed does not.
         logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
@@ -690,7 +541,7 @@ class Cli:
                 **account.environment(),
             },
             secrets_provider="passphrase",
-            project_settings=automation.ProjectSettings(
+            project_settings=ProjectSettings(
                 name=name, runtime="python", main=str(project.folder)
             ),
             pulumi_command=Command(self._root, gate=gate),
@@ -725,6 +576,8 @@ def _run(
         InvalidVersionError,
         StackAlreadyExistsError,
     )
+
+    from fleet.engines.pulumi_sdk import Overdue
 
     try:
         with running.one():

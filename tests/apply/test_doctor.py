@@ -8,7 +8,7 @@ import pytest
 
 from fleet.apply.doctor import Asked, examine
 from fleet.apply.observe import Sources
-from fleet.errors import EngineAbsent, SourceUnreachable, StoreMissing
+from fleet.errors import SourceUnreachable, StoreMissing
 from fleet.explain.request import Case
 from fleet.model.doctor import (
     Diagnosis,
@@ -90,8 +90,6 @@ def check(  # noqa: PLR0913 - whatever a test is about
 
 
 def _engine_of(name: str) -> Engine:
-    if name == "attic":
-        raise EngineAbsent("providers of kind aws have no engine yet")
     return FakeEngine("pulumi" if name == "far" else "embedded")
 
 
@@ -333,12 +331,6 @@ def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
     finding = of(check(a_fleet(), world), "provider hetzner, machines")
 
     assert (finding.result, finding.said) == ("wrong", "the token is wrong")
-
-
-def test_a_provider_without_an_engine_is_wrong() -> None:
-    fleet = a_fleet(pools={}, providers={"attic": {"kind": "aws", "region": "eu-central-1"}})
-
-    assert of(check(fleet), "provider attic, engine").result == "wrong"
 
 
 def test_a_missing_store_is_wrong_where_there_are_pools_and_init_mends_it() -> None:

@@ -13,3 +13,11 @@ def test_a_real_engine_without_a_passphrase_is_wrong() -> None:
         "wrong",
         "state: {passphrase: {env: NAME}} in fleet.yaml",
     )
+
+
+def test_a_real_engine_that_is_not_installed_is_wrong() -> None:
+    fleet = a_fleet(providers={"far": {"kind": "sim", "engine": "pulumi"}}, pools={})
+
+    finding = of(check(fleet, asked={"lacking": {"far": "install it"}}), "provider far, engine")
+
+    assert (finding.result, finding.fix) == ("wrong", "install it")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.cli.doctor import EXTRAS
+from simulators.hetzner.server import SimulatedHetzner
 from tests.rigs.installed import Installed
 from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
@@ -30,6 +31,7 @@ class Stranger:
 
     def __init__(self, installed: Installed, folder: Path) -> None:
         self.folder = folder
+        self.said = {"HCLOUD_TOKEN": "x", "FLEET_PASSPHRASE": "x"}
         self._installed = installed
 
     def does(self, *arguments: str) -> Completed:
@@ -37,7 +39,7 @@ class Stranger:
             self._installed.program,
             *arguments,
             cwd=self.folder,
-            env=clean_environment(self.folder, {"HCLOUD_TOKEN": "x", "FLEET_PASSPHRASE": "x"}),
+            env=clean_environment(self.folder, self.said),
         )
 
 
@@ -89,6 +91,26 @@ def test_apply_names_the_extra_that_changes_machines(stranger: Stranger) -> None
 
     assert applied.returncode == 1
     assert "'fleet-reconciler[pulumi]'" in applied.stdout + applied.stderr
+
+
+def test_a_fleet_of_the_real_engine_is_planned_and_not_applied_without_its_extra(
+    stranger: Stranger,
+) -> None:
+    text = HETZNER.replace("kind: world, path: world.json", "kind: tickets")
+    (stranger.folder / "fleet.yaml").write_text(text, encoding="utf-8")
+    with SimulatedHetzner() as api:
+        stranger.said |= {"HCLOUD_ENDPOINT": api.endpoint, "HCLOUD_TOKEN": api.token}
+        for words in (("state", "init"), ("ticket", "open", "--tag", "worker:build-arch:amd64")):
+            assert stranger.does(*words).returncode == 0
+
+        planned = stranger.does("plan", "--json")
+        applied = stranger.does("apply")
+
+        assert api.state.servers == {}
+    assert planned.returncode == 0, planned.stderr
+    assert [each["action"] for each in json.loads(planned.stdout)["actions"]] == ["create"]
+    assert applied.returncode == 1
+    assert "'fleet-reconciler[hcloud]'" in applied.stdout + applied.stderr
 
 
 def test_a_real_engine_that_is_not_installed_is_unknown_and_named(stranger: Stranger) -> None:

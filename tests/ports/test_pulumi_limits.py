@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_automation import Command, Overdue
+from fleet.engines.pulumi_sdk import Command, Overdue
 from fleet.state.processes import marked
 
 LOOP = "trap 'echo cancelled > ended; exit {}' INT; while :; do sleep 0.01; done"
