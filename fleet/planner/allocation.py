@@ -50,6 +50,7 @@ from fleet.planner.programme import (
     GAP,
     NODES,
     NODES_FROM,
+    WIDE_GAP,
     Bounds,
     Relaxed,
     Solution,
@@ -340,7 +341,7 @@ def _among_all(model: Model, answer: Answer, turns: int) -> tuple[Answer, float,
     relaxed = model.programme.relax(sums, seeming=False)
     least = relaxed.cost if relaxed else 0.0
     bound, columns = model.money(least), sum(len(each) for each, served in sums if served)
-    if columns > _WHOLE or answer.cost() <= (1 + GAP) * bound:
+    if columns > _WHOLE or answer.cost() <= (1 + WIDE_GAP) * bound:
         return answer, least, bound
     whole = model.programme.solve_from(answer.values(), sums)
     if whole is None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 GAP = 1e-3
 """The search ends when the answer is proven to be this near the optimum, relatively."""
 WIDE_GAP = 5e-3
-"""The same, where what is found is only looked near to."""
+"""The same of an answer that is only looked near to, and of one in whole numbers among many pairs,
+where the rest would take as long as all else."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
 NODES_NEAR = 20
@@ -220,6 +221,7 @@ class Programme:
         size = len(self.costs)
         solver.changeColsIntegrality(size, self._all_columns, self._numpy.ones(size, "uint8"))
         solver.setOptionValue("mip_max_nodes", NODES_FROM)
+        solver.setOptionValue("mip_rel_gap", WIDE_GAP)
         solver.setSolution(size, self._all_columns, self._dense(start))
         cost = _run(solver)
         if cost is None:
