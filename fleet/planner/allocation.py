@@ -73,7 +73,8 @@ def serve_all(model: Model) -> Answer | None:
     relaxed = model.programme.relax(sums)
     if relaxed is None:
         return None
-    lack = [(model.dearest(), block.size) for block in model.blocks]
+    dearest = model.dearest()
+    lack = [(dearest, block.size) for block in model.blocks]
     parts = model.programme.solve_near(_near_answer(model, relaxed), sums, lack=lack)
     answer = Answer(model, model.in_whole_requests(parts) if parts else ())
     return improve(model, answer, answer.sums())
@@ -169,9 +170,9 @@ def serve_in_turn(model: Model, answer: Answer) -> tuple[Answer, Longer]:
 
 def _seek(model: Model, answer: Answer, nth: int, near: Bounds) -> Answer:
     """Return an answer that lacks fewer of a rank, and no more of those before it, or any."""
-    everybody, lack = model.everybody_by_rank, answer.lacking()
+    everybody, lack, dearest = model.everybody_by_rank, answer.lacking(), model.dearest()
     prices = [
-        (_DEARER * model.dearest(), lack[k]) if k <= nth else (model.dearest(), size)
+        (_DEARER * dearest, lack[k]) if k <= nth else (dearest, size)
         for k, (_, size) in enumerate(everybody)
     ]
     values = model.programme.solve_near(

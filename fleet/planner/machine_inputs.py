@@ -6,7 +6,7 @@ remembers it.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -69,16 +69,14 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """
     begins = beginning_of(fleet, pool)
     # A pool may be called like a machine of another one.
-    pools = remembered(fleet, "beginnings", (), lambda: [*_beginnings(fleet)])
+    pools = remembered(fleet, "beginnings", (), lambda: sorted(_beginnings(fleet)))
 
     def numbered(first: int, last: int | None) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
         return (f"{begins}{number:0{_DIGITS}}" for number in numbers)
 
     def is_free(name: str) -> bool:
-        after = bisect_left(known.in_order, name)
-        others = (*known.in_order[after : after + 1], *pools)
-        is_beginning = any(each.startswith(name) for each in others)
+        is_beginning = any(_begins(name, each) for each in (known.in_order, pools))
         ends = range(len(begins) + 1, len(name) + 1)
         return not (is_beginning or any(name[:end] in known.every for end in ends))
 
@@ -86,6 +84,12 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
     longer = (name for name in numbered(_MOST + 1, None) if name not in known.every)
     return chain(new, old, longer)
+
+
+def _begins(name: str, others: Sequence[str]) -> bool:
+    """Say whether one of these, sorted, begins with a name."""
+    after = bisect_left(others, name)
+    return after < len(others) and others[after].startswith(name)
 
 
 def _beginnings(fleet: Fleet) -> Iterator[str]:
