@@ -10,7 +10,7 @@ from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals
-from fleet.cli.arguments import Parser, add_file
+from fleet.cli.arguments import Parser, add_file, count
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.plan import Plan
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--jobs",
-        type=_count,
+        type=count(1, 1_000),
         metavar="N",
         help="change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
     )
@@ -76,12 +76,6 @@ def arguments(parser: Parser) -> None:
         action="store_true",
         help="apply once although the clock differs from the last run's or the server's",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, not {text}")
-    return int(text)
 
 
 def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:

@@ -4,7 +4,7 @@ import argparse
 from typing import get_args
 
 from fleet.apply.orders import Ordering
-from fleet.cli.arguments import Parser, add_file, add_order
+from fleet.cli.arguments import Parser, add_file, add_order, count
 from fleet.model.orders import GivenApproval
 from fleet.model.plan import GuardName
 from fleet.ports import Console
@@ -23,20 +23,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--count",
         required=True,
-        type=_count,
+        type=count(1, 10_000),
         metavar="N",
         help="how many machines may pass",
     )
     add_order(parser)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= _MOST):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {_MOST}")
-    return int(text)
-
-
-_MOST = 10_000
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

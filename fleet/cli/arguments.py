@@ -1,6 +1,8 @@
 """What the arguments of every command are made of: parsers, options that several have."""
 
 import argparse
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +128,17 @@ def duration(text: str) -> int:
     if not seconds or seconds > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is no time from 1s to 30d, as 90m, 2h or 1d")
     return seconds
+
+
+def count(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number within these limits."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+        return int(text)
+
+    return read
 
 
 def add_span(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fleet.apply.config import load_config
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_file, add_json, add_span, moment_of
+from fleet.cli.arguments import Parser, add_file, add_json, add_span, count, moment_of
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
 from fleet.ports import Console
@@ -38,7 +38,7 @@ def arguments(parser: Parser) -> None:
     add_span(parser)
     parser.add_argument(
         "--last",
-        type=_count,
+        type=count(0, 1_000_000),
         default=_LAST,
         metavar="N",
         help=f"at most the last N entries (default: {_LAST}; 0: all)",
@@ -125,9 +125,3 @@ def _find_lost(noted: str, chain: Chain) -> Iterator[str]:
         yield f"entry {mark.number} cannot be verified: it is older than {KEPT.days} days"
     elif not found:
         yield f"entry {mark.number} is not the one that was noted ({mark.digest})"
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number, not {text!r}")
-    return int(text)

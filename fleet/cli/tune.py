@@ -15,7 +15,7 @@ from posixpath import dirname
 from pydantic import BaseModel, ValidationError
 
 from fleet.apply.config import Config, load_config
-from fleet.cli.arguments import Parser, add_file, add_json, duration
+from fleet.cli.arguments import Parser, add_file, add_json, count, duration
 from fleet.cli.recorded import Recorded, add_history, recorded
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.simulation.knobs import Ladder, Places, find_ladders, fleet_at, write_place
@@ -81,7 +81,7 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--most",
-        type=_count,
+        type=count(1, 999_999),
         default=_MOST,
         metavar="N",
         help=f"end the search after so many simulations (default: {_MOST})",
@@ -145,12 +145,6 @@ def _money(text: str) -> tuple[Decimal, str]:
         raise argparse.ArgumentTypeError(f"{text!r} is no amount with its currency, as '20 EUR'")
     amount, currency = text.split(" ")
     return Decimal(amount), currency
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 999999")
-    return int(text)
 
 
 def _goal(args: argparse.Namespace, fleet: Fleet) -> Goal:
