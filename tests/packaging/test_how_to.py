@@ -35,6 +35,7 @@ NOT_FOLLOWED = {
     "run-in-forgejo": _FORGE,
     "run-in-github": _FORGE,
     "run-in-gitlab": f"{_FORGE}; tests/gitlab runs its pipeline",
+    "run-the-benchmark": "a clone, whose benchmark it runs",
     "see-what-it-cost": _TEXT,
     "serve-tickets": _TEXT,
     "simulate-a-change": _TEXT,
