@@ -7,10 +7,10 @@ import pytest
 
 from tests.faults.cloud_trial import BUSY, THREE, TWO, Beginning
 from tests.faults.clouds import Aws, Hetzner
-from tests.faults.conftest import at_aws, at_hetzner
+from tests.packaging.conftest import wheel
 from tests.rigs.installed import install
 
-__all__ = ["at_aws", "at_hetzner"]
+__all__ = ["wheel"]
 
 pytestmark = pytest.mark.engine
 
