@@ -7,8 +7,9 @@ each adds actions to the plans of pools.
 
 from collections.abc import Mapping
 
+from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import World
-from fleet.model.plan import Plan
+from fleet.model.plan import Digests, Plan
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.allocation import allocate
 from fleet.planner.assembly import Decided, assemble
@@ -31,6 +32,16 @@ def reconcile(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
 ) -> Plan:
     """Return what should be done about this world, and why; `inventories` are those of it."""
+    fleet = with_price_lists(fleet, world)
+    plan = decide(fleet, world, inventories)
+    digests = Digests(config=config_digest(fleet), world=world_digest(world))
+    return seal(plan.model_copy(update={"digests": digests}))
+
+
+def decide(
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
+) -> Plan:
+    """Return the same without digests, for a simulation, which saves no plan."""
     fleet = with_price_lists(fleet, world)
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)

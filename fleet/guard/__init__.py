@@ -47,7 +47,10 @@ _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
 
 
 def guard(fleet: Fleet, plan: Plan) -> Plan:
-    """Return the plan with every guard's result, and without the actions they withhold."""
+    """Return the plan with every guard's result, and without the actions they withhold.
+
+    It is sealed where it was.
+    """
     results: list[GuardResult] = []
     withheld: dict[str, GuardResult] = {}
     approved: dict[str, str] = {}
@@ -63,8 +66,8 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             results.append(held.result)
             approved |= held.approved
             withheld |= {action.worker: held.result for action in held.withheld}
-    if not results and plan.digests.plan:
-        return plan  # as it was sealed
+    if not results:
+        return plan
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
     releases = tuple(each for each in plan.releases if each.worker not in withheld)
     by_pool: defaultdict[str, list[Action]] = defaultdict(list)
@@ -93,7 +96,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             "cost_after": sum((pool.cost_after for pool in pools), Decimal(0)),
         }
     )
-    return seal(guarded)
+    return seal(guarded) if plan.digests.plan else guarded
 
 
 def _passing(

@@ -14,7 +14,6 @@ from statistics import median
 
 from fleet.errors import add_extra
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
-from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import (
     Action,
@@ -317,7 +316,7 @@ class Decided:
 def assemble(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], decided: Decided
 ) -> Plan:
-    """Return the plan that the drafts amount to."""
+    """Return the plan that the drafts amount to, without digests."""
     unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
     waiting, used = _waiting_for(unserved), used_of(decided.budgets)
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
@@ -371,9 +370,9 @@ def assemble(
         attention=tuple(find_attention(world, pool_plans)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
-        digests=Digests(config=config_digest(fleet), world=world_digest(world)),
+        digests=Digests(config="", world=""),
     )
-    return seal(plan.model_copy(update={"optimum": plan.optimum_of(actions)}))
+    return plan.model_copy(update={"optimum": plan.optimum_of(actions)})
 
 
 def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
