@@ -49,7 +49,7 @@ def replay(workload: Workload, name: str, policy: Policy) -> Side:
     empty = QueueReading(demand=Demand(read_at=START), workers=None)
     first = World(fleet=workload.fleet.fleet, time=START, queues={QUEUE: empty})
     task = Task(workload.fleet, policy=name)
-    replaying = Replay(task, workload.fleet, first, lambda _, __: None, policy)
+    replaying = Replay(task, first, lambda _, __: None, policy)
     for job in workload.jobs:
         replaying.feed(job)
     return replaying.finish(START + timedelta(days=DAYS + 2))

@@ -72,7 +72,7 @@ def _jobs(alike: Sequence[Request], per_day: int, *, days: int) -> Iterator[Job]
 
 def _days(fleet: Fleet, jobs: Sequence[Job]) -> tuple[float, float]:
     """Return the seconds of processor time that the first and the second day take."""
-    replay = Replay(Task(fleet), fleet, _first(fleet), lambda _, __: None)
+    replay = Replay(Task(fleet), _first(fleet), lambda _, __: None)
     took = []
     for day in range(2):
         begin = process_time()
@@ -91,7 +91,7 @@ def _recorded(fleet: Fleet, jobs: Sequence[Job]) -> list[World]:
         seen.append(world)
         return ours(fleet, world, inventories)
 
-    replay = Replay(Task(fleet), fleet, _first(fleet), lambda _, __: None, watched)
+    replay = Replay(Task(fleet), _first(fleet), lambda _, __: None, watched)
     for job in jobs:
         replay.feed(job)
     return seen

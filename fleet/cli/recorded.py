@@ -20,6 +20,7 @@ _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UT
 
 def add_history(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose recorded moments."""
+    parser.set_defaults(began=SystemClock().now())
     parser.add_argument(
         "--history",
         dest="world",
@@ -83,7 +84,7 @@ class Recorded:
 
 def recorded(args: argparse.Namespace, fleet: Fleet) -> Recorded:
     """Return what the options of `add_history` choose."""
-    now = SystemClock().now()
     # A run that ends meanwhile adds to the store.
-    until = moment_of(args.until, now) or (None if args.world else now)
-    return Recorded(fleet, args.file, args.world or "", moment_of(args.since, now), until)
+    until = moment_of(args.until, args.began) or (None if args.world else args.began)
+    since = moment_of(args.since, args.began)
+    return Recorded(fleet, args.file, args.world or "", since, until)

@@ -3,15 +3,16 @@
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from fleet.apply.config import load_config
 from fleet.apply.decide import load_base
 from fleet.cli.arguments import Parser, add_file
 from fleet.cli.recorded import add_history, recorded
+from fleet.cli.second import Sender, second_process
 from fleet.errors import FileUnreadable
 from fleet.explain.simulation.policies import POLICIES
-from fleet.explain.simulation.replay import Task, simulate
+from fleet.explain.simulation.replay import Task, compare, simulate
 from fleet.model.facts import Unknown
 from fleet.ports import Console
 from fleet.report.json import value_to_json
@@ -66,7 +67,8 @@ def beside(args: argparse.Namespace) -> Iterator[None]:
             args.revision = read_revision(args.base, args.file)
         except FileUnreadable as error:
             raise FileUnreadable(f"cannot compare with --against: {error}") from error
-    yield
+    with second_process() if args.base or args.policy else nullcontext() as args.other:
+        yield
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -81,16 +83,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
             raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
         base = loaded
     history = recorded(args, config.fleet)
-    before = config if args.policy else base
-    task = Task(
-        fleet=config.fleet,
-        base=None if before is None else before.fleet,
-        against=f"policy {args.policy}" if args.policy else args.base or "",
-        policy=args.policy or "fleet",
-        seed=args.seed,
-    )
+    if isinstance(args.other, Sender):
+        task = Task((base or config).fleet, args.policy or "fleet", args.seed)
+        args.other.end(simulate(task, history.worlds(), args.other.waited))
+        return 0
     console.progress(f"replaying {history.name}")
-    found = simulate(task, history.worlds())
+    task = Task(config.fleet, seed=args.seed)
+    if args.other is None:
+        found = simulate(task, history.worlds())
+    else:
+        against = f"policy {args.policy}" if args.policy else args.base
+        after = simulate(task, history.worlds(), args.other.waited)
+        found = compare(args.other.found(), after, against, args.other.pairs)
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{history.name}: {found.unknown}")
     latest = args.until is None

@@ -71,7 +71,7 @@ def record(fleet: Fleet, jobs: Iterable[Job], start: datetime, end: datetime) ->
     empty = QueueReading(demand=Demand(read_at=start), workers=None)
     first = World(fleet=fleet.fleet, time=start, queues=dict.fromkeys(fleet.queues, empty))
     task = Task(fleet, skips=False)
-    replay = Replay(task, fleet, first, lambda _, __: None, watched)
+    replay = Replay(task, first, lambda _, __: None, watched)
     for job in jobs:
         replay.feed(job)
         yield from seen

@@ -105,4 +105,4 @@ def test_each_serves_what_waits_and_stays_below_the_maximum(name: str) -> None:
 def a_replay(fleet: Fleet, name: str, start: datetime = NOW) -> Replay:
     empty = QueueReading(demand=Demand(read_at=start), workers=None)
     first = World(fleet=fleet.fleet, time=start, queues={QUEUE: empty})
-    return Replay(Task(fleet, policy=name), fleet, first, lambda _, __: None)
+    return Replay(Task(fleet, policy=name), first, lambda _, __: None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused, events
 from fleet.explain.simulation.farm import Farm
-from fleet.explain.simulation.figures import Simulation, WaitCounter
+from fleet.explain.simulation.figures import Pairs, Simulation, WaitCounter
 from fleet.explain.simulation.policies.policy import ours
-from fleet.explain.simulation.replay import Task, simulate
+from fleet.explain.simulation.replay import Task, compare, simulate
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
@@ -267,7 +268,7 @@ def test_a_year_of_nothing_costs_nothing() -> None:
 def test_equal_input_gives_equal_bytes() -> None:
     jobs = [a_job(n, NOW + n * 9 * MINUTE, 60 * (20 + n % 9)) for n in range(1, 16)]
     worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=3), every=EVERY))
-    task = Task(a_trial(workers={"max": 4}), base=a_trial(workers={"max": 2}))
+    task = Task(a_trial(workers={"max": 4}))
 
     first, second = (told(task, worlds).model_dump_json() for _ in range(2))
 
@@ -277,10 +278,15 @@ def test_equal_input_gives_equal_bytes() -> None:
 def test_fewer_machines_make_requests_wait_longer() -> None:
     jobs = [a_job(n, NOW + MINUTE, 3000) for n in range(1, 7)]
     worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=6), every=EVERY, machines=6))
-    task = Task(a_trial(workers={"max": 1}), base=a_trial(workers={"max": 6}))
+    pairs = Pairs()
+    before, after = (
+        simulate(Task(a_trial(workers={"max": most})), worlds, partial(pairs.add, side))
+        for side, most in enumerate((6, 1))
+    )
 
-    found = told(task, worlds)
+    found = compare(before, after, "", pairs)
 
+    assert isinstance(found, Simulation)
     assert found.before is not None
     assert found.before.waits.most is not None
     assert found.after.waits.most is not None

@@ -6,10 +6,9 @@ that did nothing (`_Rest`): then its plan would be the same.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from itertools import chain
 
 from fleet.explain.simulation.demand import Booted, Event, Facts, Job, Lost, Past, Refused
@@ -46,33 +45,27 @@ class Task:
     """What is simulated."""
 
     fleet: Fleet
-    """The fleet.yaml in question."""
-    base: Fleet | None = None
-    """What it is compared with."""
-    against: str = ""
-    """What that is called."""
     policy: str = "fleet"
-    """What decided before; this fleet.yaml is always carried out by fleet itself."""
     seed: int = 0
     skips: bool = True
     """Leave out runs that would do nothing; the result is the same."""
 
 
-def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
-    """Return what recorded demand comes to; the worlds are in order of time."""
-    pairs = Pairs()
+Waited = Callable[[str, int | None], None]
+"""Takes the key of a job and the seconds that it waited; None: it never began."""
+
+
+def simulate(
+    task: Task, worlds: Iterable[World], waited: Waited = lambda _, __: None
+) -> Simulation | Unknown:
+    """Return what recorded demand comes to, as `after`; the worlds are in order of time."""
     counting = _Counting(worlds)
     first = next((each for each in counting if is_readable(each)), None)
     if first is None and not counting.count:
         return Unknown(unknown="nothing was recorded in this time")
     if first is None:
         return Unknown(unknown="no recorded moment has all its queues, providers and stacks")
-    fleets = [fleet for fleet in (task.base, task.fleet) if fleet is not None]
-    policies = [task.policy, "fleet"][-len(fleets) :]
-    replays = [
-        Replay(replace(task, policy=policy), fleet, first, partial(pairs.add, nth))
-        for nth, (fleet, policy) in enumerate(zip(fleets, policies, strict=True), 2 - len(fleets))
-    ]
+    replay = Replay(task, first, waited)
     requests = withdrawn = lost = lost_of = 0
     past = Past()
     for event in past.events(chain((first,), counting)):
@@ -81,10 +74,9 @@ def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
             withdrawn += event.withdrawn is not None
         elif isinstance(event, Lost):
             lost, lost_of = lost + event.lost, lost_of + event.seconds
-        for replay in replays:
-            replay.feed(event)
+        replay.feed(event)
     end = counting.time or first.time
-    sides = [replay.finish(end) for replay in replays]
+    side = replay.finish(end)
     return Simulation(
         fleet=task.fleet.fleet,
         start=first.time,
@@ -98,12 +90,26 @@ def simulate(task: Task, worlds: Iterable[World]) -> Simulation | Unknown:
         lost=lost,
         lost_of=lost_of,
         worlds=counting.count,
-        against=task.against,
-        before=sides[0] if task.base is not None else None,
-        after=sides[-1],
-        worse=pairs.worst(),
-        worse_count=pairs.worse,
-        better_count=pairs.better,
+        after=side,
+    )
+
+
+def compare(
+    before: Simulation | Unknown, after: Simulation | Unknown, against: str, pairs: Pairs
+) -> Simulation | Unknown:
+    """Return both as one; the pairs are of the waits of both."""
+    if isinstance(before, Unknown) or isinstance(after, Unknown):
+        return before if isinstance(before, Unknown) else after
+    if (before.worlds, before.end) != (after.worlds, after.end):
+        return Unknown(unknown="it grew while it was read; try again")
+    return after.model_copy(
+        update={
+            "against": against,
+            "before": before.after,
+            "worse": pairs.worst(),
+            "worse_count": pairs.worse,
+            "better_count": pairs.better,
+        }
     )
 
 
@@ -146,12 +152,11 @@ class Replay:
     def __init__(
         self,
         task: Task,
-        fleet: Fleet,
         first: World,
-        waited: Callable[[str, int | None], None],
+        waited: Waited,
         policy: Policy | None = None,
     ) -> None:
-        self._fleet = fleet
+        self._fleet = fleet = task.fleet
         self._policy, self._name = policy or POLICIES[task.policy], task.policy
         self._skips = task.skips
         self._waited = waited

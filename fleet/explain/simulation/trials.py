@@ -121,7 +121,7 @@ def held_back(
 
 
 def _replayed(fleet: Fleet, history: History, tally: "_Tally", end: datetime) -> Side:
-    replay = Replay(Task(fleet), fleet, history.first, tally.waited)
+    replay = Replay(Task(fleet), history.first, tally.waited)
     for event in history.events:
         if event.at > end:
             break
