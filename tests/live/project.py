@@ -18,6 +18,7 @@ from tests.live.workspace import Workspace
 from tests.rigs.process import clean_environment, fleet_command
 
 MACHINES = "machines"
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _SPARSE = {"cores": 1, "memory": "1GiB"}
 _OFFERED = (
     "worker:type:external",
@@ -43,7 +44,11 @@ class Access:
 class Project:
     """A fleet of processes on this computer, for one workspace of the real server."""
 
-    def __init__(self, folder: Path, workspace: Workspace, access: Access) -> None:
+    def __init__(
+        self, folder: Path, workspace: Workspace, access: Access, *, programs: Path | None = None
+    ) -> None:
+        """Prepare it; its machines find `programs` before all others."""
+        self._path = f"{programs}:{_PATH}" if programs else _PATH
         self.folder = folder
         self.machines = folder / MACHINES
         self.name = ""
@@ -69,7 +74,7 @@ class Project:
         """
         self.name = name
         server = self._workspace.server
-        machine = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8")
+        machine = ("env", "-i", f"PATH={self._path}", "LC_ALL=C.UTF-8")
         run = (*server.inside.entrance(), *machine, "HOME={home}")
         debusine = {
             "kind": "debusine",

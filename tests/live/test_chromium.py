@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,11 +19,6 @@ from tests.rigs.process import ROOT, fleet_command
 
 PAGE = ROOT / "docs" / "walks" / "chromium-at-debusine.md"
 RUN = "debusine-worker, --log-stderr"
-SOURCE = b"""Format: 3.0 (native)
-Source: chromium
-Architecture: any
-Version: 146.0-1
-"""
 SBUILD = """#!/bin/sh
 sleep 3
 echo 'Status: attempted' >chromium_146.0-1_amd64.build
@@ -113,14 +108,21 @@ def give_client(shell: Shell, workspace: Workspace) -> None:
 
 def write_request(folder: Path, workspace: Workspace) -> None:
     """Upload a source package of that name and an environment, and write what names them."""
+    data = make_build(workspace, "chromium", "146.0-1")
+    (folder / "chromium.yaml").write_text(json.dumps(data), encoding="utf-8")
+
+
+def make_build(workspace: Workspace, name: str, version: str) -> dict[str, Any]:
+    """Upload a source package and an environment, and return the data of an sbuild of them."""
     named: dict[str, object] = {
-        "name": "chromium",
-        "version": "146.0-1",
+        "name": name,
+        "version": version,
         "type": "dpkg",
         "dsc_fields": {},
     }
-    dsc = "chromium_146.0-1.dsc"
-    source = make_artifact(workspace, "debian:source-package", named, dsc, SOURCE)
+    text = f"Format: 3.0 (native)\nSource: {name}\nArchitecture: any\nVersion: {version}\n"
+    dsc = f"{name}_{version}.dsc"
+    source = make_artifact(workspace, "debian:source-package", named, dsc, text.encode())
     system: dict[str, object] = {
         "filename": "system.tar.xz",
         "vendor": "debian",
@@ -135,10 +137,9 @@ def write_request(folder: Path, workspace: Workspace) -> None:
     environment = make_artifact(
         workspace, "debian:system-tarball", system, "system.tar.xz", b"an environment"
     )
-    data = {
+    return {
         "input": {"source_artifact": source},
         "environment": environment,
         "build_architecture": "amd64",
         "backend": "unshare",
     }
-    (folder / "chromium.yaml").write_text(json.dumps(data), encoding="utf-8")
