@@ -160,6 +160,8 @@ class Run:
             return self.lacks(name, done.stderr.strip()[-300:])
         told = json.loads(done.stdout)
         self.result["others"][name] = told["figures"] | told["ratios"]
+        # Its chroot may have been made only now.
+        self.result["versions"]["debusine-server"] = _debusine()
         return self.save()
 
     def lacks(self, name: str, reason: str) -> None:
@@ -192,7 +194,6 @@ def _versions() -> dict[str, str]:
         "Python": platform.python_version(),
         "HiGHS": metadata.version("highspy"),
         karpenter.MODULE: karpenter.VERSION,
-        "debusine-server": _debusine(),
     }
 
 
