@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
+from fleet.explain.simulation.groups import Groups
 from fleet.model.facts import (
     Attempt,
     Demand,
@@ -111,6 +112,7 @@ class Past:
         self._heap: list[tuple[datetime, int, Event]] = []
         self._numbers = count()
         self._alive: dict[str, Job] = {}
+        self._groups = Groups(self._alive)
         self._before: datetime | None = None
         self._facts: World | None = None
         self._booting: dict[str, Machine] = {}
@@ -256,12 +258,12 @@ class Past:
     def _see_jobs(
         self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
     ) -> None:
-        waiting = {f"{queue}/{r.id}": (queue, r) for queue, r in _requests_of(world)}
         running = {}
         for queue, worker in workers:
             if worker.running is not None and is_busy(worker):
-                key = self._key_of(world, queue, worker.running)
-                running[key] = worker
+                named = self._key_of(world, queue, worker.running)
+                running[self._groups.key_of_running(named, worker.work)] = worker
+        waiting = {key: (queue, each) for key, queue, each in self._groups.waiting(world)}
         unread = {
             name
             for name, reading in world.queues.items()
@@ -287,6 +289,7 @@ class Past:
             if key in waiting or key in running or job.queue in unread or "" in unread:
                 continue
             self._end(world, job, free.get(job.worker), new_runs)
+        self._groups.forget()
 
     def _see_uses(self, workers: dict[str, Worker]) -> None:
         """Count what workers have finished since the moment before, beyond what was seen."""
@@ -399,17 +402,6 @@ def _without_requests(demand: Demand | Unknown) -> Demand | Unknown:
 
 
 _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
-
-
-def _requests_of(world: World) -> Iterator[tuple[str, Request]]:
-    """Yield what waits, each of a group by itself."""
-    for queue, reading in sorted(world.queues.items()):
-        for each in reading.demand.requests if isinstance(reading.demand, Demand) else ():
-            if each.count == 1:
-                yield queue, each
-            else:
-                for nth in range(1, each.count + 1):
-                    yield queue, each.model_copy(update={"id": f"{each.id}#{nth}", "count": 1})
 
 
 def _workers_of(world: World) -> Iterator[tuple[str, Worker]]:

@@ -1,0 +1,94 @@
+"""Tell requests apart that a queue groups: it names the oldest alone, and counts those alike.
+
+A group is followed from moment to moment. Who runs and was not named before was the oldest in it;
+of the others the oldest are those that went unseen, and who is more than before has come.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from itertools import count
+
+from fleet.model.facts import Demand, Request, Work, World
+
+_Likeness = tuple[str, tuple[str, ...], tuple[str, ...], int, str | None, str | None, int | None]
+_Hidden = dict[_Likeness, list[tuple[str, Request]]]
+"""Those of each group beside the one that is named, by key, the oldest first."""
+
+
+class Groups:
+    """Who waits in the groups of each queue."""
+
+    def __init__(self, alive: Collection[str]) -> None:
+        """Begin with none; `alive` are the keys of those that wait or run, as they change."""
+        self._alive = alive
+        self._hidden: defaultdict[str, _Hidden] = defaultdict(dict)
+        self._keys: dict[str, str] = {}
+        """Queue and id to the key under which a request was known before it was named."""
+        self._numbers = count(1)
+        self._before: datetime | None = None
+
+    def key_of_running(self, named: str, work: Work | None) -> str:
+        """Return the key of a request that runs, by its queue and id."""
+        if self._is_unknown(named) and work is not None:
+            for hidden in self._hidden[named.partition("/")[0]].values():
+                if hidden and _is_of(hidden[0][1], work):
+                    self._keys[named], _ = hidden.pop(0)
+                    break
+        return self._keys.get(named, named)
+
+    def waiting(self, world: World) -> Iterator[tuple[str, str, Request]]:
+        """Yield what waits, each by itself: its key, its queue, and what it is."""
+        for queue, reading in sorted(world.queues.items()):
+            if not isinstance(reading.demand, Demand):
+                continue
+            known, self._hidden[queue] = self._hidden[queue], {}
+            alike: defaultdict[_Likeness, list[Request]] = defaultdict(list)
+            for each in reading.demand.requests:
+                alike[_likeness(each)].append(each)
+            for likeness, group in alike.items():
+                hidden = known.get(likeness, [])
+                for each in group:
+                    yield self._key_of_oldest(f"{queue}/{each.id}", each, hidden), queue, each
+                more = sum(each.count for each in group) - len(group)
+                del hidden[: max(0, len(hidden) - more)]
+                hidden += [self._new(world, queue, group[0]) for _ in range(more - len(hidden))]
+                self._hidden[queue][likeness] = hidden
+                yield from ((key, queue, each) for key, each in hidden)
+        self._before = world.time
+
+    def forget(self) -> None:
+        """Forget the names of those that are no more."""
+        self._keys = {named: key for named, key in self._keys.items() if key in self._alive}
+
+    def _is_unknown(self, named: str) -> bool:
+        return named not in self._keys and named not in self._alive
+
+    def _key_of_oldest(
+        self, named: str, request: Request, hidden: list[tuple[str, Request]]
+    ) -> str:
+        since = request.pending_since
+        is_new = since is None or self._before is None or since > self._before
+        if self._is_unknown(named) and hidden and not is_new:
+            self._keys[named], _ = hidden.pop(0)
+        return self._keys.get(named, named)
+
+    def _new(self, world: World, queue: str, oldest: Request) -> tuple[str, Request]:
+        """Return one that came after the oldest, some time since the moment before."""
+        since = oldest.pending_since
+        if since is not None and self._before is not None:
+            since = min(max(since, self._before), world.time)
+            since += (world.time - since) / 2
+        name = f"{oldest.id}#{next(self._numbers)}"
+        told = {"id": name, "count": 1, "pending_since": since}
+        return f"{queue}/{name}", oldest.model_copy(update=told)
+
+
+def _likeness(each: Request) -> _Likeness:
+    """Return what divides groups, as far as it stays the same while the oldest changes."""
+    about = (each.task, each.required, each.provided, each.priority)
+    return (*about, each.requester, each.owner, each.deadline_seconds)
+
+
+def _is_of(request: Request, work: Work) -> bool:
+    return (request.task, request.required) == (work.task, work.required)

@@ -1,0 +1,79 @@
+"""Jobs out of worlds in which a queue counts alike requests, and names the oldest alone."""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.explain.simulation.demand import Job, events
+from fleet.model.facts import Demand, World
+from tests.builders import NOW
+from tests.builders.recording import QUEUE, a_job, record_fixed
+
+EVERY = timedelta(minutes=10)
+TASKS = ("sbuild", "autopkgtest")
+ASKED = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(11, 90), st.sampled_from(TASKS)),
+    min_size=1,
+    max_size=30,
+)
+
+
+def grouped(worlds: Iterable[World]) -> Iterator[World]:
+    """Yield the worlds as a database tells them."""
+    for world in worlds:
+        demand = world.queues[QUEUE].demand
+        assert isinstance(demand, Demand)
+        groups = [[r for r in demand.requests if r.task == task] for task in TASKS]
+        told = tuple(
+            group[0].model_copy(update={"count": len(group)}) for group in groups if group
+        )
+        reading = world.queues[QUEUE].model_copy(
+            update={"demand": demand.model_copy(update={"requests": told})}
+        )
+        yield world.model_copy(update={"queues": {QUEUE: reading}})
+
+
+def jobs_of(worlds: Iterable[World]) -> list[Job]:
+    return [event for event in events(worlds) if isinstance(event, Job)]
+
+
+@given(asked=ASKED)
+def test_the_jobs_of_a_group_are_those_of_a_list(asked: list[tuple[int, int, str]]) -> None:
+    """Law: each job is found once, began and ended as it did, and came when it did, about."""
+    minute, jobs = 0, []
+    for number, (after, minutes, task) in enumerate(asked, 100):
+        minute += after
+        at = NOW + timedelta(minutes=minute, seconds=7)
+        jobs.append(a_job(number, at, 60 * minutes, task=task))
+    worlds = [*record_fixed(jobs, NOW, NOW + timedelta(days=3), every=EVERY, machines=3)]
+
+    listed, counted = jobs_of(worlds), jobs_of(grouped(worlds))
+
+    runs, again = (
+        sorted((each.request.task, each.started or NOW, each.seconds or 0) for each in found)
+        for found in (listed, counted)
+    )
+    assert again == runs
+    assert len(runs) == len(asked)
+    assert [each.key for each in counted if each.withdrawn] == []
+    for one, other in zip(
+        sorted(each.at for each in listed), sorted(each.at for each in counted), strict=True
+    ):
+        assert abs(one - other) <= EVERY
+
+
+def test_who_left_a_group_unseen_is_counted_as_such() -> None:
+    jobs = [a_job(number, NOW, 60 * 60) for number in range(101, 106)]
+    worlds = [*record_fixed(jobs, NOW, NOW + 2 * EVERY, every=EVERY, machines=2)]
+    last = worlds[-1].queues[QUEUE].demand
+    assert isinstance(last, Demand)
+    fewer = last.model_copy(update={"requests": last.requests[:2]})
+    reading = worlds[-1].queues[QUEUE].model_copy(update={"demand": fewer})
+    worlds[-1] = worlds[-1].model_copy(update={"queues": {QUEUE: reading}})
+
+    found = jobs_of(grouped(worlds))
+
+    assert len(found) == 5
+    assert len([each for each in found if each.withdrawn]) == 1
