@@ -99,9 +99,10 @@ def _commands(result: Result) -> Iterator[Point]:
         told = result["command"].get(kind, {})
         measured, holds = "not measured", None
         if "whole_s" in told:
-            measured = f"{told['whole_s']:.1f} s, {told['peak_mib']:,.0f} MiB"
+            peak = told.get("peak_mib", 0)
+            measured = f"{told['whole_s']:.1f} s, {peak:,.0f} MiB"
             measured += f" ({told['worked_s']:.1f} s of processor)"
-            holds = told["whole_s"] <= seconds and (mib is None or told["peak_mib"] <= mib)
+            holds = told["whole_s"] <= seconds and (mib is None or 0 < peak <= mib)
         elif told:
             measured, holds = _ENDED.format(told["limit_s"]), False
         size = "100,000 requests in 8,000 signatures × 400 pools"
