@@ -1,6 +1,6 @@
 """What recorded demand comes to: jobs out of worlds, and a fleet that meets them again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -213,13 +213,20 @@ def test_a_job_without_end_is_passed_on_after_the_horizon() -> None:
 # the fleet that meets it again
 
 
-def a_trial(**pool: object) -> Fleet:
+QUEUES = (
+    {"kind": "world", "path": "world.json"},
+    {"kind": "tickets"},
+    {"kind": "copr", "url": "https://copr.example.org"},
+)
+
+
+def a_trial(queue: Mapping[str, object] = QUEUES[0], **pool: object) -> Fleet:
     own = {"provider": "desk", "machine": "ccx33", "image": "trixie", "workers": {"max": 4}}
     pools = {"builders": own | pool}
     return a_sim_fleet(
         fleet="trial",
         providers={"desk": {"kind": "sim"}},
-        queues={"work": {"kind": "world", "path": "world.json"}},
+        queues={"work": queue},
         pools=pools,
     )
 
@@ -231,8 +238,9 @@ def told(task: Task, worlds: Sequence[World]) -> Simulation:
 
 
 @pytest.mark.slow
-def test_a_fleet_that_is_recorded_does_the_same_again() -> None:
-    fleet = a_trial(workers={"max": 3})
+@pytest.mark.parametrize("queue", QUEUES, ids=lambda queue: queue["kind"])
+def test_a_fleet_that_is_recorded_does_the_same_again(queue: Mapping[str, object]) -> None:
+    fleet = a_trial(queue, workers={"max": 3})
     end = NOW + timedelta(hours=8)
     jobs = [
         a_job(n, NOW + n * 11 * MINUTE, 60 * (20 + 7 * (n % 5)), expected_seconds=1500)
@@ -251,7 +259,7 @@ def test_a_fleet_that_is_recorded_does_the_same_again() -> None:
     for wait in waits.values():
         counted.add(wait)
     again = counted.figures("")
-    assert found.requests == 29
+    assert found.requests == len(waits) == found.after.waits.requests == 29
     assert found.after.waits.half == again.half
     assert found.after.waits.most == again.most
 
