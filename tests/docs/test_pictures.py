@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures show the example fleet; `--update-golden` draws them again."""
+"""The pictures of docs/pictures are today's; `--update-golden` draws them again."""
 
 import shutil
 from pathlib import Path
@@ -61,6 +61,6 @@ def test_pictures_are_small_and_each_is_on_a_page() -> None:
 
     found = sorted(PICTURES.iterdir())
 
-    assert {each.name for each in found} == {"plan.svg", "status.png"}
+    assert {each.name for each in found} == {"calibration.svg", "plan.svg", "status.png"}
     assert all(0 < each.stat().st_size < MOST_BYTES for each in found)
     assert [each.name for each in found if f"pictures/{each.name}" not in text] == []
