@@ -6,7 +6,6 @@ limit counts per pool and for the whole fleet, by share and by count; a refusal 
 pool's actions only, and all of it is decided before the first change.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -155,11 +154,11 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
     if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
         because += f"; a guard keeps {write_count(kept, 'machine')} from going"
     update = {kind: kinds[kind] for kind in ("create", "drain", "delete")}
-    because = because.removeprefix("; ")
-    if before and not served:
-        because = re.sub(r"^1 more could", "1 request could", because)
-        because = re.sub(r"^([\d,]+) more could", r"\1 requests could", because)
-    after = {"cost_after": pool.cost_before + change, "because": because, "served": served}
+    after = {
+        "cost_after": pool.cost_before + change,
+        "because": because.removeprefix("; "),
+        "served": served,
+    }
     return pool.model_copy(update=update | after)
 
 

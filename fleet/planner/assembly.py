@@ -585,8 +585,8 @@ def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
     if pool_plan.served:
         parts.append(serves(pool_plan.served))
     if waiting:
-        others = f"{waiting:,} more" if pool_plan.served else write_count(waiting, "request")
-        parts.append(f"{others} could run here, but {'waits' if waiting == 1 else 'wait'}")
+        wait = "waits" if waiting == 1 else "wait"
+        parts.append(f"{write_count(waiting, 'request')} could run here, but {wait}")
     if not pool_plan.on_demand:
         parts += _describe_warm(pool_plan, pool_plan.pool.workers, used)
     late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in pool_plan.kept.values())
