@@ -213,6 +213,16 @@ def images_boot(session: nox.Session) -> None:
 
 
 @nox.session
+def container(session: nox.Session) -> None:
+    """Build the container image and run it (the first time a quarter of an hour)."""
+    is_there, told = ask(session, "-m", "tests.rigs.container")
+    if is_there:
+        run_marked(session)
+    else:
+        skip(session, told)
+
+
+@nox.session
 def gitlab(session: nox.Session) -> None:
     """Run the jobs of .gitlab-ci.yml on this machine with gitlab-ci-local."""
     npm = shutil.which("npm")

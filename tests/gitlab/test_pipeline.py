@@ -137,6 +137,18 @@ def test_a_tag_builds_tests_signs_and_publishes_a_release(pipeline: Pipeline) ->
     assert not jobs(listed) & {"apply", "observe", "pages", "plan"}
 
 
+def test_a_tag_also_makes_the_image_where_its_base_is_named(pipeline: Pipeline) -> None:
+    tag = ("--variable", "CI_PIPELINE_SOURCE=push", "--variable", "CI_COMMIT_TAG=0.2.0")
+    base = ("--variable", f"FLEET_BASE=debian@sha256:{'b' * 64}")
+
+    listed = pipeline.run("--list-csv", *tag, *base, "--variable", "CI_COMMIT_BRANCH=")
+
+    assert {name for name in jobs(listed) if "image" in name} == {
+        "release image",
+        "release publish image",
+    }
+
+
 def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *SCHEDULE, "--variable", "FLEET_TESTS=long")
 
