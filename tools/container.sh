@@ -10,9 +10,9 @@ cd "$(dirname "$0")/.."
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 mkdir -p "$context/tools" "$context/requirements"
-cp -R tools/pulumi tools/pulumi-resource-hcloud "$context/tools"
-cp requirements/run.lock "$context/requirements"
-cp "$wheel" "$context"
+cp -pR tools/pulumi tools/pulumi-resource-hcloud "$context/tools"
+cp -p requirements/run.lock "$context/requirements"
+cp -p "$wheel" "$context"
 
 build() {
     buildah build --isolation chroot --layers --file Containerfile \
