@@ -10,12 +10,12 @@ cd "$(dirname "$0")/.."
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 mkdir -p "$context/tools" "$context/requirements"
-cp -pR tools/pulumi tools/pulumi-resource-hcloud "$context/tools"
-cp -p requirements/run.lock "$context/requirements"
-cp -p "$wheel" "$context"
+cp -R tools/pulumi tools/pulumi-resource-hcloud "$context/tools"
+cp requirements/run.lock "$context/requirements"
+cp "$wheel" "$context"
 
 build() {
-    buildah build --isolation chroot --layers --file Containerfile \
+    buildah build --isolation chroot --layers --force-rm --file Containerfile \
         --build-arg "BASE=$base" --build-arg "WHEEL=${wheel##*/}" \
         ${GOPROXY:+--build-arg "GOPROXY=$GOPROXY"} \
         ${PIP_INDEX_URL:+--build-arg "PIP_INDEX_URL=$PIP_INDEX_URL"} \

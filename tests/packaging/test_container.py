@@ -32,8 +32,9 @@ MOST_BYTES = 300_000_000
 def builder() -> Iterator[Builder]:
     made = Builder(place().with_name("container"))
     with locked(made.storage):
-        made.asks("rm", "--all")
+        made.clears()
         yield made
+        made.clears()
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,7 @@ def test_the_image_makes_servers_with_its_own_engine_and_plugin(
     image: Image, volume: Path
 ) -> None:
     text = HETZNER.replace("kind: world, path: world.json", "kind: tickets")
+    text = text.replace('"1"', "debian-13")
     (volume / "fleet.yaml").write_text(text, encoding="utf-8")
     with SimulatedHetzner() as api:
         given = {"HCLOUD_ENDPOINT": api.endpoint, "HCLOUD_TOKEN": api.token}

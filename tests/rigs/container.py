@@ -85,6 +85,12 @@ class Builder:
         """Return what buildah says; its failure is the test's."""
         return _run("buildah", *words, env=self._env()).strip()
 
+    def clears(self) -> None:
+        """Remove what no image needs, that of killed sessions too, and leave nothing mounted."""
+        self.asks("rm", "--all")
+        while (mounted := self.storage / "graph/overlay").is_mount():
+            _run("umount", str(mounted))
+
     def _env(self) -> dict[str, str]:
         self.storage.mkdir(parents=True, exist_ok=True)
         settings = self.storage / "storage.conf"
