@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 STATUS = "var/lib/dpkg/status"
-_READ = re.compile(rf"{STATUS}|.*\.dist-info/METADATA|usr/local/bin/[^/]+")
+RELEASE = "usr/lib/os-release"
+_READ = re.compile(rf"{STATUS}|{RELEASE}|.*\.dist-info/METADATA|usr/local/bin/[^/]+")
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_HEADER, _GO_SENTINEL = 32, 16
 
@@ -90,7 +91,7 @@ def _components(files: dict[str, bytes]) -> Iterator[tuple[str, str, str]]:
     """Yield package URL, name and version of what the files tell of."""
     for name, content in files.items():
         if name == STATUS:
-            yield from _debian(content.decode())
+            yield from _debian(content.decode(), files[RELEASE].decode())
         elif name.endswith("/METADATA"):
             about = HeaderParser().parsestr(content.decode())
             called = re.sub(r"[-_.]+", "-", about["Name"]).lower()
@@ -99,12 +100,13 @@ def _components(files: dict[str, bytes]) -> Iterator[tuple[str, str, str]]:
             yield from _go(content)
 
 
-def _debian(status: str) -> Iterator[tuple[str, str, str]]:
+def _debian(status: str, release: str) -> Iterator[tuple[str, str, str]]:
+    suite = re.findall(r"^VERSION_CODENAME=(\w+)$", release, re.MULTILINE)[0]
     for paragraph in status.strip().split("\n\n"):
         about = HeaderParser().parsestr(paragraph)
         if about["Status"].endswith(" installed"):
             name, version = about["Package"], about["Version"]
-            where = f"?arch={about['Architecture']}"
+            where = f"?arch={about['Architecture']}&distro={suite}"
             yield f"pkg:deb/debian/{quote(name)}@{quote(version)}{where}", name, version
 
 

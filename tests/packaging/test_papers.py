@@ -51,6 +51,7 @@ GO = (
 LAYERS: tuple[Mapping[str, bytes], ...] = (
     {
         "var/lib/dpkg/status": b"",
+        "usr/lib/os-release": b"ID=debian\nVERSION_CODENAME=trixie\n",
         f"{SITE}/old-1.dist-info/METADATA": b"Name: old\nVersion: 1\n",
         "usr/local/bin/tool": GO,
     },
@@ -93,7 +94,7 @@ def test_the_sbom_names_what_the_last_layer_leaves(archive: Path) -> None:
 
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
     assert [each["purl"] for each in made["components"]] == [
-        "pkg:deb/debian/git@1%3A2.47.3-0%2Bdeb13u1?arch=amd64",
+        "pkg:deb/debian/git@1%3A2.47.3-0%2Bdeb13u1?arch=amd64&distro=trixie",
         "pkg:golang/stdlib@1.25.9",
         "pkg:golang/x.example/fork@v1.0.1",
         "pkg:golang/x.example/main@v1.2.3",
