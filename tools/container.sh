@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the image of fleet with a wheel in it, as an OCI archive: container.sh BASE WHEEL ARCHIVE
-# BASE names what it stands on by digest: NAME@sha256:…. Needs buildah, and root or user namespaces.
+# BASE names what it stands on by digest: NAME@sha256:…. Needs buildah and root.
 set -eu
 usage='usage: container.sh BASE WHEEL ARCHIVE'
 base=${1:?$usage} wheel=$(realpath "${2:?$usage}") archive=$(realpath -m "${3:?$usage}")

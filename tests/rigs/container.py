@@ -122,7 +122,7 @@ class Image:
         }
         spec["root"] = {"path": str(self.root), "readonly": True}
         spec["mounts"] += [
-            _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),  # noqa: S108 - its own
+            _mount("/tmp", "tmpfs", "tmpfs", "noexec", "nosuid", "mode=1777"),  # noqa: S108 - its own
             _mount("/data", "none", str(volume), "bind"),
         ]
         # That of this machine: simulated clouds listen on its loopback.
