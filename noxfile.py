@@ -202,6 +202,12 @@ def every_suite(session: nox.Session) -> None:
         skip(session, told)
 
 
+@nox.session
+def debian(session: nox.Session) -> None:
+    """Build, lint and test the Debian package in a root of trixie (scheduled)."""
+    run_marked(session, "tests/packaging/test_debian.py")
+
+
 @nox.session(name="images-boot")
 def images_boot(session: nox.Session) -> None:
     """Bake an image, boot it, and have its worker do a piece of a real server's work."""

@@ -7,7 +7,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.live.chroot import Impossible, apt_configuration, archive, dies_with_us, locked, place
+from tests.live.chroot import (
+    BUILD_SECONDS,
+    Impossible,
+    apt_configuration,
+    archive,
+    dies_with_us,
+    locked,
+    place,
+)
 
 NEEDED = ("python3", "python3-apt", "ca-certificates", "systemd-sysv", "udev")
 """What the role's README says that a target needs."""
@@ -15,6 +23,14 @@ PROGRAMS = ("mmdebstrap", "chroot", "gpg", "dpkg-deb", "unshare", "setpriv")
 REPOSITORY = "srv/archive"
 NEWER = "99"
 """Version of a debusine-worker in the archive that no image wants."""
+
+
+_ENVIRONMENT = {
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
 
 
 def why_not() -> str:
@@ -56,6 +72,12 @@ def unpack(suite: str, folder: Path) -> Path:
 def chrooted(root: Path, *command: str) -> str:
     """Return what a command in a root says; its failure is the test's."""
     return _run("chroot", str(root), *command)
+
+
+def isolated(root: Path, *command: str) -> str:
+    """Return what a command in a root says that needs /proc; what it starts ends with it."""
+    inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+    return _run(*dies_with_us(), "sh", "-c", inside, str(root), *command)
 
 
 def processes_in(root: Path) -> list[str]:
@@ -132,7 +154,8 @@ def _run(*command: str) -> str:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"},
+        timeout=BUILD_SECONDS,
+        env=_ENVIRONMENT,
     )
-    assert done.returncode == 0, f"{command[:4]}: {done.stdout[-500:]}{done.stderr[-2000:]}"
+    assert done.returncode == 0, f"{command}: {done.stdout[-8000:]}{done.stderr[-8000:]}"
     return done.stdout

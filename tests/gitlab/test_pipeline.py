@@ -163,6 +163,7 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
             "every-suite",
             "images-boot",
             "vulnerabilities",
+            "debian",
         )
     } | PUBLISHED == jobs(listed), listed.stderr
 
