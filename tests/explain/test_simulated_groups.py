@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.explain.simulation.demand import Job, events
 from fleet.model.facts import Demand, World
+from fleet.planner.demand import ordered
 from tests.builders import NOW
 from tests.builders.recording import QUEUE, a_job, record_fixed
 
@@ -77,3 +78,14 @@ def test_who_left_a_group_unseen_is_counted_as_such() -> None:
 
     assert len(found) == 5
     assert len([each for each in found if each.withdrawn]) == 1
+
+
+def test_who_came_at_once_keeps_the_order_of_the_group() -> None:
+    """Ids that are numbers come after all others where the time is the same."""
+    jobs = [a_job(number, NOW, 60 * 60) for number in range(1, 6)]
+    worlds = [*record_fixed(jobs, NOW, NOW + 30 * EVERY, every=EVERY, machines=1)]
+
+    found = sorted(jobs_of(grouped(worlds)), key=lambda job: ordered(QUEUE, job.request)[0].order)
+
+    assert [each.started for each in found] == sorted(each.started or NOW for each in found)
+    assert None not in [each.started for each in found]

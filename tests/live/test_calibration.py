@@ -12,7 +12,6 @@ import pytest
 
 from bench.plots import lines
 from tests.live.debusine import Server
-from tests.live.journal import Journal
 from tests.live.project import SID, Access, Project
 from tests.live.test_chromium import make_build
 from tests.live.workspace import Workspace, make_workspace
@@ -28,9 +27,8 @@ sleep "${seconds%-*}"
 echo 'Status: attempted' >"${build}_amd64.build"
 exit 1
 """
-LENGTHS = (92, 32, 56, 120, 44, 76, 108, 36)
-"""Seconds that each build of a burst takes."""
-BURSTS = 2
+LENGTHS = (92, 32, 56, 120, 44, 76, 108, 36) * 2
+"""Seconds that each build takes: long beside the second or two between two builds of a worker."""
 BOOT = {"expected": "5s", "deadline": "2m"}
 POOL = {"workers": {"max": 3}, "retire": {"idle_after": "20s"}, "boot": BOOT}
 BUILDS = ("worker:cap:sbuild", "worker:executor:unshare", "worker:task:worker:sbuild:version:1")
@@ -58,16 +56,12 @@ def project(tmp_path: Path, paced: Workspace, access: Access) -> Project:
 
 
 def test_a_simulation_comes_to_what_was_measured(
-    project: Project, paced: Workspace, server: Server, journal: Journal, golden: Golden
+    project: Project, paced: Workspace, server: Server, golden: Golden
 ) -> None:
     builds = [make_build(paced, "paced", f"{seconds}-1") for seconds in LENGTHS]
     requests = [paced.post("sbuild", **build) for build in builds]
     try:
-        fleet = project.start("apply", "--every", "5s", "--until-quiet", "--for", "12m")
-        for _ in range(BURSTS - 1):
-            journal.wait_until_running(requests[-1:], seconds=400)
-            requests += [paced.post("sbuild", **build) for build in builds]
-        fleet.end()
+        project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "12m", timeout=780)
     finally:
         project.end_machines()
 

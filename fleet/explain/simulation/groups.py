@@ -6,7 +6,7 @@ of the others the oldest are those that went unseen, and who is more than before
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 from fleet.model.facts import Demand, Request, Work, World
@@ -52,7 +52,8 @@ class Groups:
                     yield self._key_of_oldest(f"{queue}/{each.id}", each, hidden), queue, each
                 more = sum(each.count for each in group) - len(group)
                 del hidden[: max(0, len(hidden) - more)]
-                hidden += [self._new(world, queue, group[0]) for _ in range(more - len(hidden))]
+                turns = range(len(hidden) + 1, more + 1)
+                hidden += [self._new(world, queue, group[0], nth) for nth in turns]
                 self._hidden[queue][likeness] = hidden
                 yield from ((key, queue, each) for key, each in hidden)
         self._before = world.time
@@ -73,12 +74,16 @@ class Groups:
             self._keys[named], _ = hidden.pop(0)
         return self._keys.get(named, named)
 
-    def _new(self, world: World, queue: str, oldest: Request) -> tuple[str, Request]:
-        """Return one that came after the oldest, some time since the moment before."""
+    def _new(self, world: World, queue: str, oldest: Request, nth: int) -> tuple[str, Request]:
+        """Return the nth that came after the oldest, some time since the moment before."""
         since = oldest.pending_since
         if since is not None and self._before is not None:
             since = min(max(since, self._before), world.time)
             since += (world.time - since) / 2
+        if since is not None:
+            since += timedelta(
+                microseconds=nth
+            )  # the oldest is served before those that came with it
         name = f"{oldest.id}#{next(self._numbers)}"
         told = {"id": name, "count": 1, "pending_since": since}
         return f"{queue}/{name}", oldest.model_copy(update=told)
