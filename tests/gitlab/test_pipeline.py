@@ -164,6 +164,7 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
             "images-boot",
             "vulnerabilities",
             "debian",
+            "container",
         )
     } | PUBLISHED == jobs(listed), listed.stderr
 
