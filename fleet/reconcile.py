@@ -41,8 +41,10 @@ def reconcile(
 def decide(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
 ) -> Plan:
-    """Return the same without digests, for a simulation, which saves no plan."""
-    fleet = with_price_lists(fleet, world)
+    """Return the same without digests, for a simulation, which saves no plan.
+
+    The fleet has the price lists of the world already.
+    """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
