@@ -77,13 +77,12 @@ class Groups:
     def _new(self, world: World, queue: str, oldest: Request, nth: int) -> tuple[str, Request]:
         """Return the nth that came after the oldest, some time since the moment before."""
         since = oldest.pending_since
-        if since is not None and self._before is not None:
-            since = min(max(since, self._before), world.time)
-            since += (world.time - since) / 2
         if since is not None:
-            since += timedelta(
-                microseconds=nth
-            )  # the oldest is served before those that came with it
+            if self._before is not None:
+                since = min(max(since, self._before), world.time)
+                since += (world.time - since) / 2
+            # The oldest is served before those that came with it.
+            since += timedelta(microseconds=nth)
         name = f"{oldest.id}#{next(self._numbers)}"
         told = {"id": name, "count": 1, "pending_since": since}
         return f"{queue}/{name}", oldest.model_copy(update=told)
