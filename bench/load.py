@@ -23,6 +23,8 @@ from threading import Thread
 from time import perf_counter
 from xmlrpc.client import ServerProxy
 
+from bench.report import held_mib
+
 TICKETS, CLIENTS, MACHINES = 200, 20, 50
 _FIRST = 10
 _PROGRAM = (sys.executable, "-m", "fleet")
@@ -90,8 +92,7 @@ def _serving(folder: Path, figures: dict[str, float]) -> Iterator[str]:
         # It would stop where nobody reads what it says.
         Thread(target=lambda: [None for _ in lines], daemon=True).start()
         yield url
-        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-        figures["serve_peak_mib"] = int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
+        figures["serve_peak_mib"] = held_mib(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         _, _, usage = os.wait4(process.pid, 0)

@@ -23,6 +23,7 @@ from time import perf_counter, process_time
 import yaml
 
 from bench.reconcile import MIB, grouped, plan_of
+from bench.report import held_mib
 from bench.worlds import NOW, QUEUE, Size, document_of, scene_of, world_of
 from fleet.__main__ import COLLECTION
 from fleet.model.facts import Demand, Ledger, Listing, QueueReading, Request, World
@@ -80,7 +81,7 @@ def told(fleet: Fleet, plan: Plan) -> Answer:
             for each in plan.warnings
             if each.rule == "longer-than-necessary"
         ),
-        "peak_mib": _peak_mib(),
+        "peak_mib": held_mib(),
     }
     if plan.optimum is not None and plan.optimum.bound:
         cost = plan.optimum.cost if plan.optimum.model is None else plan.optimum.model
@@ -88,14 +89,6 @@ def told(fleet: Fleet, plan: Plan) -> Answer:
     if all(name.startswith("it-") for name in fleet.pools):
         figures["hourly"] = sum(_price(int(each.pool[3:])) for each in created)
     return figures
-
-
-def _peak_mib() -> float:
-    """Return the most memory that this program held; `ru_maxrss` knows its starter's too."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
-    return int(re.findall(r"VmHWM:\s+(\d+)", status.read_text(encoding="utf-8"))[0]) / MIB
 
 
 def of_asks(asks: Sequence[tuple[int, int, int]]) -> tuple[Fleet, World]:

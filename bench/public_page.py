@@ -100,7 +100,7 @@ def _commands(result: Result) -> Iterator[Point]:
         measured, holds = "not measured", None
         if "whole_s" in told:
             peak = told.get("peak_mib", 0)
-            measured = f"{told['whole_s']:.1f} s, {peak:,.0f} MiB"
+            measured = f"{told['whole_s']:.1f} s, {f'{peak:,.0f}' if peak else '–'} MiB"
             measured += f" ({told['worked_s']:.1f} s of processor)"
             holds = told["whole_s"] <= seconds and (mib is None or 0 < peak <= mib)
         elif told:

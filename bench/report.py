@@ -2,7 +2,10 @@
 
 import os
 import platform
+import re
+import resource
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,15 @@ class Report:
         else:
             return ""
         return f"  ({bound}: {'ok' if good else 'MISSED'})"
+
+
+def held_mib(process: int | None = None) -> float:
+    """Return the most memory that this process, or another, has held so far."""
+    status = Path(f"/proc/{process or 'self'}/status")
+    if process is None and not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # `ru_maxrss` is at least what the process held that started this one.
+    return int(re.findall(r"VmHWM:\s+(\d+)", status.read_text(encoding="utf-8"))[0]) / 1024
 
 
 def describe_machine() -> str:
