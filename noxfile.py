@@ -185,21 +185,15 @@ def live_hcloud(session: nox.Session) -> None:
 @nox.session
 def images(session: nox.Session) -> None:
     """Bake an image for real, from the archive that this machine's apt installs from."""
-    is_there, told = ask(session, "-m", "tests.images.mirrors")
-    if is_there:
-        run_marked(session)
-    else:
-        skip(session, told)
+    run_where_possible(session, "tests.images.mirrors")
 
 
 @nox.session(name="every-suite")
 def every_suite(session: nox.Session) -> None:
     """Run the role in roots of all suites, with every executor and task (scheduled)."""
-    is_there, told = ask(session, "-m", "tests.images.mirrors")
-    if is_there:
-        run_marked(session, "tests/ansible", "--every-suite", marker="images")
-    else:
-        skip(session, told)
+    run_where_possible(
+        session, "tests.images.mirrors", "tests/ansible", "--every-suite", marker="images"
+    )
 
 
 @nox.session
@@ -211,21 +205,13 @@ def debian(session: nox.Session) -> None:
 @nox.session(name="images-boot")
 def images_boot(session: nox.Session) -> None:
     """Bake an image, boot it, and have its worker do a piece of a real server's work."""
-    is_there, told = ask(session, "-m", "tests.rigs.baking")
-    if is_there:
-        run_marked(session)
-    else:
-        skip(session, told)
+    run_where_possible(session, "tests.rigs.baking")
 
 
 @nox.session
 def container(session: nox.Session) -> None:
     """Build the container image and run it (the first time a quarter of an hour)."""
-    is_there, told = ask(session, "-m", "tests.rigs.container")
-    if is_there:
-        run_marked(session)
-    else:
-        skip(session, told)
+    run_where_possible(session, "tests.rigs.container")
 
 
 @nox.session
@@ -352,6 +338,17 @@ def live_cloud(session: nox.Session, absent: str) -> None:
         skip(session, "no Pulumi CLI: none on PATH, no download, no Go modules (see above)")
         return
     run_marked(session, "--force-enable-socket", FLEET_PULUMI=cli)
+
+
+def run_where_possible(
+    session: nox.Session, program: str, *options: str, marker: str = ""
+) -> None:
+    """Run the tests of a marker where a module of ours says that this machine can."""
+    is_there, told = ask(session, "-m", program)
+    if is_there:
+        run_marked(session, *options, marker=marker)
+    else:
+        skip(session, told)
 
 
 def skip(session: nox.Session, reason: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.images import mirrors
+from tests.live import chroot
 from tests.rigs.gitlab_ci import ARTIFACT, MERGE_REQUEST, SCHEDULE, TOKEN, Checkout, Gitlab, jobs
 from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
@@ -277,7 +278,7 @@ def baking(kept: Pipeline) -> Iterator[Pipeline]:
     """Return the checkout with a recipe, baked from the archive of this machine's apt."""
     # In a process of its own, for it asks the archive, and tests reach this computer only.
     asked = run_process(sys.executable, "-m", "tests.images.mirrors", cwd=ROOT, env=os.environ)
-    if asked.returncode == mirrors.ABSENT:
+    if asked.returncode == chroot.ABSENT:
         pytest.skip(f"no image can be baked here: {asked.stdout}")
     options = mirrors.mirror_options()
     mirror = options[options.index("--mirror") + 1]

@@ -12,16 +12,12 @@ from fleet.errors import FleetError
 from fleet.images import disk, diskfile
 from fleet.images.programs import missing
 from fleet.images.sources import archive_of
-
-ABSENT = 3
+from tests.live.chroot import tell
 
 
 def main() -> int:
     """Say why nothing can be baked here."""
-    if reason := why_not():
-        sys.stdout.write(f"{reason}\n")
-        return ABSENT
-    return 0
+    return tell(why_not())
 
 
 def why_not() -> str:

@@ -87,6 +87,14 @@ def why_not() -> str:
     return "" if mounted.returncode == 0 else f"nothing can be mounted: {_why(mounted.stderr)}"
 
 
+def tell(reason: str) -> int:
+    """Print why something cannot be done here, and return the exit code; empty: it can."""
+    if not reason:
+        return 0
+    sys.stdout.write(f"{reason}\n")
+    return ABSENT
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Have the chroot for oneself: who builds or uses it meanwhile is waited for."""

@@ -13,9 +13,8 @@ from urllib.request import urlopen
 from fleet.errors import FleetError
 from fleet.images.boot import find_firmware
 from fleet.images.programs import missing
-from tests.live.chroot import Impossible, archive, why_not
+from tests.live.chroot import ABSENT, Impossible, archive, why_not
 
-ABSENT = 3
 _PROGRAMS = (
     *("mmdebstrap", "tar", "mke2fs", "mkfs.vfat", "mcopy", "mdir", "sfdisk", "syslinux"),
     *("qemu-img", "debugfs", "qemu-system-x86_64", "setpriv", "unshare"),

@@ -7,20 +7,20 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.live.chroot import (
-    ABSENT,
     Impossible,
     apt_configuration,
     archive,
     dies_with_us,
+    tell,
 )
-from tests.rigs.process import ROOT, Completed
+from tests.rigs.process import ROOT, Completed, run_process
 
 PROGRAMS = ("buildah", "runc", "git", "mmdebstrap", "setpriv", "unshare")
 USER = 1000
@@ -29,10 +29,7 @@ _BUILD_SECONDS, _RUN_SECONDS = 45 * 60, 120
 
 def main() -> int:
     """Say why no image can be built here."""
-    if reason := why_not():
-        sys.stdout.write(f"{reason}\n")
-        return ABSENT
-    return 0
+    return tell(why_not())
 
 
 def why_not() -> str:
@@ -142,20 +139,12 @@ def _mount(where: str, kind: str, source: str, *options: str) -> dict[str, Any]:
 
 
 def _ask(
-    *command: str, env: dict[str, str] | None = None, seconds: int = _BUILD_SECONDS
+    *command: str, env: Mapping[str, str] = os.environ, seconds: float = _BUILD_SECONDS
 ) -> Completed:
-    return subprocess.run(
-        command,
-        env=env,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=seconds,
-    )
+    return run_process(*command, cwd=ROOT, env=env, timeout=seconds)
 
 
-def _run(*command: str, env: dict[str, str] | None = None) -> str:
+def _run(*command: str, env: Mapping[str, str] = os.environ) -> str:
     done = _ask(*command, env=env)
     assert done.returncode == 0, f"{command[:4]}: {done.stdout[-500:]}{done.stderr[-2000:]}"
     return done.stdout
