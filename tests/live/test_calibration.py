@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from bench.plots import lines
 from tests.live.debusine import Server
 from tests.live.project import SID, Access, Project
-from tests.live.test_chromium import make_build
+from tests.live.test_chromium import make_build, write_programs
 from tests.live.workspace import Workspace, make_workspace
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
@@ -43,16 +43,13 @@ def paced(server: Server) -> Workspace:
 
 
 @pytest.fixture
-def project(tmp_path: Path, paced: Workspace, access: Access) -> Project:
+def project(tmp_path: Path, paced: Workspace, access: Access) -> Iterator[Project]:
     """Return a fleet whose machines have an sbuild that takes as long as a package's version."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, text in (("sbuild", SBUILD), ("ip", "#!/bin/sh\n")):
-        (programs / name).write_text(text, encoding="utf-8")
-        (programs / name).chmod(0o755)
+    programs = write_programs(tmp_path / "programs", SBUILD)
     made = Project(tmp_path, paced, access, programs=programs)
     made.write(name="paced", pools={"builders": POOL}, images=IMAGES)
-    return made
+    yield made
+    made.end_machines()
 
 
 def test_a_simulation_comes_to_what_was_measured(
@@ -60,10 +57,8 @@ def test_a_simulation_comes_to_what_was_measured(
 ) -> None:
     builds = [make_build(paced, "paced", f"{seconds}-1") for seconds in LENGTHS]
     requests = [paced.post("sbuild", **build) for build in builds]
-    try:
-        project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "12m", timeout=780)
-    finally:
-        project.end_machines()
+
+    project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "12m", timeout=780)
 
     measured = waits_of(server, requests)
     found = json.loads(project.fleet("simulate", "--json"))["after"]

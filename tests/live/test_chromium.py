@@ -77,16 +77,21 @@ def settled(text: str) -> str:
 
 def a_machine(shell: Shell, workspace: Workspace) -> str:
     """Return how a machine runs Debusine's worker, with an sbuild that gives up."""
-    programs = shell.folder / "programs"
-    programs.mkdir()
-    for name, text in (("sbuild", SBUILD), ("ip", "#!/bin/sh\n")):
-        (programs / name).write_text(text, encoding="utf-8")
-        (programs / name).chmod(0o755)
+    programs = write_programs(shell.folder / "programs", SBUILD)
     path = f"PATH={programs}:/usr/sbin:/usr/bin:/sbin:/bin"
     machine = ("env", "-i", path, "LC_ALL=C.UTF-8", "HOME={home}")
     return json.dumps(
         [*workspace.server.inside.entrance(), *machine, "debusine-worker", "--log-stderr"]
     )[1:-1]
+
+
+def write_programs(folder: Path, sbuild: str) -> Path:
+    """Write what a machine runs in place of a build, and return the folder."""
+    folder.mkdir()
+    for name, text in (("sbuild", sbuild), ("ip", "#!/bin/sh\n")):
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return folder
 
 
 def give_client(shell: Shell, workspace: Workspace) -> None:
