@@ -48,7 +48,8 @@ def _send(
     plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
 ) -> bool:
     """Return whether the other side took it."""
-    subject = f"fleet {plan.fleet}: {len(due)} {'notice' if len(due) == 1 else 'notices'}"
+    count = f"{len(due)} {'notice' if len(due) == 1 else 'notices'}"
+    subject = f"fleet {plan.fleet}: {count}"
     text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])
     body: dict[str, object] = {
         "format": "fleet-notices-1",
@@ -62,5 +63,5 @@ def _send(
     except FleetError as error:
         tell(f"fleet: warning: notify.{channel}: {error}; tried again in an hour")
         return False
-    tell(f"notify.{channel}: sent {len(due)} notices")
+    tell(f"notify.{channel}: sent {count}")
     return True

@@ -1,7 +1,7 @@
 """Record a fortnight that never was: the same jobs and the same worlds in every run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
@@ -173,3 +173,10 @@ def write(path: Path, worlds: Iterable[World]) -> None:
     """Write worlds as `fleet observe --append` would have."""
     for world in worlds:
         history.append(str(path), world.model_dump_json() + "\n", world.time)
+
+
+def made_up(path: Path, days: int) -> None:
+    """Write what a fleet would have seen on some days of November, 30 builds a working day."""
+    start, every = datetime(2026, 11, 2, tzinfo=UTC), timedelta(minutes=30)
+    jobs = list(working_days(start, days, 30))
+    write(path, record_fixed(jobs, start, start + timedelta(days=days), every=every))

@@ -1,8 +1,9 @@
 """README, tutorial, how-to and reference pages show what the program really says.
 
-A block after `<!-- file: NAME -->` is written to that file, and `<!-- copy: PATH -->` brings a
-file of the repository. Each `$ command` of a console block is run, all of a page in one folder,
-and what follows must be what it printed. `pytest --update-golden` rewrites it.
+A block after `<!-- file: NAME -->` is written to that file, `<!-- copy: PATH -->` brings a file
+of the repository, and `<!-- history: DAYS -->` makes history.jsonl.zst. Each `$ command` of a
+console block is run, all of a page in one folder, and what follows must be what it printed.
+`pytest --update-golden` rewrites it.
 """
 
 import os
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.builders.recording import made_up
 from tests.rigs.golden import Golden
 from tests.rigs.local_machines import end_machines
 from tests.rigs.process import ROOT, clean_environment
@@ -44,12 +46,16 @@ DOCUMENTS = [
 ]
 BLOCK = re.compile(
     r"<!-- copy: (?P<copy>\S+) -->\n"
+    r"|<!-- history: (?P<days>\d+) -->\n"
     r"|(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n",
     re.DOTALL,
 )
 # What differs from run to run: the time, digests of it, ages in seconds, and how wide they are.
 VARIES = (
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?"), "TIME"),
+    (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?)?"), "TIME"),
+    (re.compile(r"\b\d{8}T\d{6}Z\b"), "VERSION"),
+    (re.compile(r"\b\d+d \d+h\b|\b\d+d(?= )"), "N d"),
+    (re.compile(r" on Python \S+$|(?<=extras: installed: ).*", re.MULTILINE), "HERE"),
     (re.compile(r"\b[0-9a-f]{12}\b|\b[0-9a-f]{64}\b"), "DIGEST"),
     (re.compile(r"(?<=\bp50 )\S.*?(, p95) [\d hms]*\d[hms]\b"), r"N s\1 N s"),
     (re.compile(r"\b\dm \d+s\b"), "N s"),
@@ -124,6 +130,8 @@ def replayed(text: str, shell: Shell, output: Callable[[str, str], str] | None =
     def replay(match: re.Match[str]) -> str:
         if match["copy"]:
             shutil.copy(ROOT / match["copy"], shell.project)
+        if match["days"]:
+            made_up(shell.project / "history.jsonl.zst", int(match["days"]))
         if match["file"]:
             shell.write(match["file"], match["body"])
         if match["kind"] != "console":

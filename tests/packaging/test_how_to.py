@@ -13,34 +13,23 @@ from tests.rigs.process import ROOT
 LISTED = sorted(
     set(re.findall(r"\]\(how-to/([\w-]+)\.md\)", (ROOT / "docs/index.md").read_text("utf-8")))
 )
-_FORGE, _SERVER, _TEXT = (
-    "an account at a forge",
-    "a Debusine server",
-    "it shows no command's output",
-)
+_FORGE, _SERVER = "an account at a forge", "a Debusine server"
 NOT_FOLLOWED = {
-    "ask-the-doctor": _TEXT,
     "bake-an-image": "root, and an archive of Debian; tests/images bakes",
     "bake-at-debusine": _SERVER,
-    "check-prices": _TEXT,
     "comment-on-merge-requests": _FORGE,
     "connect-debusine": f"{_SERVER}; tests/live follows it",
-    "get-notices": _TEXT,
     "install": "a package index; the other tests here install",
     "keep-a-history": _FORGE,
     "monitor-with-prometheus": "Prometheus; tests/contrib has one",
-    "promote-an-image": _TEXT,
     "release": "a clone, and the right to publish",
     "run-as-a-service": "root",
     "run-in-forgejo": _FORGE,
     "run-in-github": _FORGE,
     "run-in-gitlab": f"{_FORGE}; tests/gitlab runs its pipeline",
     "run-the-benchmark": "a clone, whose benchmark it runs",
-    "see-what-it-cost": _TEXT,
-    "serve-tickets": _TEXT,
-    "simulate-a-change": _TEXT,
+    "serve-tickets": "a port of its own; tests/tickets serves its clients",
     "try-hetzner-without-an-account": "a clone, whose stand-in plays Hetzner",
-    "tune-a-fleet": _TEXT,
 }
 """Each how-to that nobody can follow with the wheel alone, and what it needs."""
 FOLLOWED = (

@@ -1,21 +1,15 @@
 """A merge request that halves `idle_after`: what it would have cost and saved over a fortnight."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
-from tests.builders.recording import record_fixed, working_days, write
+from tests.builders.recording import made_up
 from tests.walks.conftest import Play
 from tests.walks.walking import Walk
-
-START = datetime(2026, 11, 2, tzinfo=UTC)
 
 
 @pytest.mark.slow
 def test_half_the_idle_time(walk: Walk, play: Play) -> None:
-    days, every = timedelta(days=14), timedelta(minutes=30)
-    worlds = record_fixed(list(working_days(START, 14, 30)), START, START + days, every=every)
-    write(walk.project / "history.jsonl.zst", worlds)
+    made_up(walk.project / "history.jsonl.zst", 14)
 
     play("halve-idle-after")
 
