@@ -55,7 +55,7 @@ VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?)?"), "TIME"),
     (re.compile(r"\b\d{8}T\d{6}Z\b"), "VERSION"),
     (re.compile(r"\b\d+d \d+h\b|\b\d+d(?= )"), "N d"),
-    (re.compile(r" on Python \S+$|(?<=extras: installed: ).*", re.MULTILINE), "HERE"),
+    (re.compile(r" on Python \S+$|(?<=installed: ).*(\n {4}\S.*)*", re.MULTILINE), "HERE"),
     (re.compile(r"\b[0-9a-f]{12}\b|\b[0-9a-f]{64}\b"), "DIGEST"),
     (re.compile(r"(?<=\bp50 )\S.*?(, p95) [\d hms]*\d[hms]\b"), r"N s\1 N s"),
     (re.compile(r"\b\dm \d+s\b"), "N s"),
