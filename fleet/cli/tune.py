@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -87,6 +88,12 @@ def arguments(parser: Parser) -> None:
         help=f"end the search after so many simulations (default: {_MOST})",
     )
     parser.add_argument(
+        "--within",
+        type=duration,
+        metavar="DURATION",
+        help="also end the search after this time, as in 10m; with --resume a second run goes on",
+    )
+    parser.add_argument(
         "--resume",
         metavar="FILE",
         help="keep what was simulated in FILE, and go on from there if it exists",
@@ -99,6 +106,11 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print what to change and what it is worth; exit 1 where no moment can be used."""
+    began = time.monotonic()
+
+    def is_over() -> bool:
+        return args.within is not None and time.monotonic() - began >= args.within
+
     config = load_config(args, console)
     goal = _goal(args, config.fleet)
     editor = _Editor(config, args.file)
@@ -119,7 +131,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             "the price of a machine is unknown, so no settings can be compared: state "
             "machine.price (`fleet prices` names what has none)"
         )
-    found = Search(config.fleet, ladders, goal, first, args.most).run()
+    found = Search(config.fleet, ladders, goal, first, args.most, is_over).run()
     tuning = conclude(found, history, last, editor.diff(ladders, found.best))
     if args.html:
         LocalFiles().write_text(args.html, tuning_to_html(tuning))

@@ -45,7 +45,7 @@ def headline(tuning: Tuning) -> Iterator[str]:
     if not tuning.goal.is_met(after):
         yield "The goal is not reached: nothing tried comes nearer to it."
     end = (
-        "the limit of --most, so there may be better"
+        "the limit of --most or --within, so there may be better"
         if tuning.is_bounded
         else "no further step is better"
     )

@@ -160,6 +160,13 @@ def test_a_bounded_search_says_so(bounded: dict[str, Any]) -> None:
     assert bounded["patch"] == ""
 
 
+def test_a_search_with_time_enough_says_the_same(recorded: Trial, found: dict[str, Any]) -> None:
+    kept = recorded.folder / "kept.json"
+    (recorded.folder / "within.json").write_bytes(kept.read_bytes())
+
+    assert tuned(recorded, *TARGET, *KEYS, "--within", "1h", "--resume", "within.json") == found
+
+
 @pytest.mark.slow
 def test_a_budget_is_kept(recorded: Trial) -> None:
     found = tuned(recorded, "--budget", "4 EUR", "--key", MAX)

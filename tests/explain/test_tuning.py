@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.checks import check_all
 from fleet.explain.simulation.demand import Job
 from fleet.explain.simulation.knobs import Ladder, find_ladders, fleet_at
 from fleet.explain.simulation.trials import Goal, History, Trial, learned, read_history
@@ -16,6 +17,7 @@ from fleet.explain.simulation.tuning import Found, Search
 from fleet.explain.what_if import value_at
 from fleet.model.digests import config_digest
 from fleet.model.facts import Unknown
+from fleet.schema.findings import has_errors
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_sim_fleet
 from tests.builders.recording import a_job, record_fixed
@@ -167,6 +169,30 @@ def test_a_search_is_never_worse_than_today_and_keeps_its_bound(
     assert len(found.tried) <= most
     assert goal.rank(found.tried[found.best]) <= goal.rank(found.tried[found.today])
     assert found.is_bounded or is_lowest(found)
+
+
+@given(costs, st.integers(1, 40))
+def test_a_search_whose_time_is_over_says_what_each_change_is_worth(
+    costs: list[int], asked: int
+) -> None:
+    fleet = a_tuned_fleet(max=8, spare=7)
+    ladders = ladders_of(fleet, workers__max=8, workers__spare=7)
+    goal, clock = Goal(share=95, seconds=60), iter(range(1000))
+
+    def simulate(fleet: Fleet) -> Trial:
+        workers = [value_at(fleet, ladder.path) for ladder in ladders]
+        return a_trial(config_digest(fleet), Decimal(costs[(workers[0] - 1) + 8 * workers[1]]))
+
+    found = Search(fleet, ladders, goal, simulate, 100, lambda: next(clock) >= asked).run()
+
+    assert found.is_bounded or is_lowest(found)
+    for nth, (best, today) in enumerate(zip(found.best, found.today, strict=True)):
+        rest = (*found.best[:nth], today, *found.best[nth + 1 :])
+        assert best == today or rest in found.tried or not is_valid(fleet_at(fleet, ladders, rest))
+
+
+def is_valid(fleet: Fleet) -> bool:
+    return not has_errors(check_all(fleet, START.date()))
 
 
 def is_lowest(found: Found) -> bool:

@@ -3,7 +3,7 @@
 From today's values the search goes along one ladder after the other, keeps what is better, and
 ends when no step along a ladder, and no step along two ladders of one pool, is better: so what it
 returns is never worse than today. Among equals the smallest change wins. It is bounded by a number
-of simulations, not by time; the same input gives the same result.
+of simulations, and the same input gives the same result; who has less time ends it by `is_over`.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ class Tuning(Value):
     held_back: Sides = Field(description="The last quarter, which the search did not see.")
     frontier: tuple[Option, ...] = Field(description="The cheapest first.")
     simulations: int = Field(description="Fleets that the search tried.")
-    is_bounded: bool = Field(description="It ended at --most, so there may be better.")
+    is_bounded: bool = Field(description="It ended at --most or --within, so there may be better.")
     patch: str = Field(description="A unified diff; empty: nothing to change.")
 
 
@@ -106,6 +106,8 @@ class Search:
     goal: Goal
     simulate: Callable[[Fleet], Trial]
     most: int
+    is_over: Callable[[], bool] = lambda: False
+    """Asked before each simulation but the last ones, which say what each change is worth."""
 
     def __post_init__(self) -> None:
         self._today = tuple(ladder.today for ladder in self.ladders)
@@ -114,6 +116,7 @@ class Search:
         self._kept = 0
         """Simulations that are kept for saying what each change is worth."""
         self._is_bounded = False
+        self._is_concluding = False
 
     def run(self) -> Found:
         """Return where it ends."""
@@ -126,7 +129,7 @@ class Search:
                 best = self._better(best, self._along(best, nth))
             if best == before:
                 best = self._better(best, self._in_pairs(best))
-        self._kept = 0
+        self._kept, self._is_concluding = 0, True
         for without in self._without(best):
             self._try(without)
         return Found(self.fleet, self.goal, self.ladders, best, self._tried, self._is_bounded)
@@ -137,7 +140,8 @@ class Search:
             return self._tried[places]
         if places in self._refused:
             return None
-        if self._tried and len(self._tried) + self._kept >= self.most:
+        is_over = not self._is_concluding and self.is_over()
+        if self._tried and (is_over or len(self._tried) + self._kept >= self.most):
             self._is_bounded = True
             return None
         fleet = fleet_at(self.fleet, self.ladders, places)
