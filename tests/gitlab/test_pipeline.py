@@ -138,6 +138,44 @@ def test_a_tag_builds_tests_signs_and_publishes_a_release(pipeline: Pipeline) ->
     assert not jobs(listed) & {"apply", "observe", "pages", "plan"}
 
 
+RELEASE = {
+    "CI_COMMIT_TAG": "0.2.0",
+    "CI_PROJECT_URL": "https://gitlab.example.org/debian/fleet",
+    "CI_RUNNER_ID": "3",
+    "CI_JOB_STARTED_AT": "2026-11-21T08:00:00Z",
+    "CI_JOB_TOKEN": TOKEN,
+    "CI_API_V4_URL": "http://127.0.0.1:9/api/v4",
+    "CI_PROJECT_ID": "7",
+}
+
+
+def test_a_release_is_built_tested_signed_and_ready_to_be_published(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    key = tmp_path / "key.asc"
+    new_key = ("--passphrase", "", "--quick-generate-key", "release", "ed25519", "sign")
+    gpg(tmp_path, *new_key)
+    key.write_text(gpg(tmp_path, "--armor", "--export-secret-keys"), encoding="utf-8")
+    named = [f"{name}={value}" for name, value in RELEASE.items()]
+    variables = [w for each in (*named, f"FLEET_SIGNING_KEY={key}") for w in ("--variable", each)]
+
+    for step in ("build", "test", "sign", "publish"):
+        ran = pipeline.run(f"release {step}", *variables)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    dist = pipeline.folder / "dist"
+    gpg(tmp_path, "--verify", str(dist / "SHA256SUMS.asc"), str(dist / "SHA256SUMS"))
+    assert {path.suffix for path in dist.iterdir()} == {".whl", ".gz", ".json", "", ".asc"}
+    assert "fleet_reconciler-0.2.0.tar.gz" in ran.stdout
+
+
+def gpg(home: Path, *arguments: str) -> str:
+    command = ("gpg", "--homedir", str(home), "--batch", "--quiet", *arguments)
+    done = run_process(*command, cwd=home, env=clean_environment(home))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_tag_also_makes_the_image_where_its_base_is_named(pipeline: Pipeline) -> None:
     tag = ("--variable", "CI_PIPELINE_SOURCE=push", "--variable", "CI_COMMIT_TAG=0.2.0")
     base = ("--variable", f"FLEET_BASE=debian@sha256:{'b' * 64}")
