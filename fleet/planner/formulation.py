@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import ceil, floor
 from typing import NamedTuple
@@ -551,6 +552,7 @@ class Answer:
         self._fill()
         if model.is_exact:
             self._prefer_older()
+            self._give_older_what_exists()
 
     def _mend(self) -> None:
         """Take back, from the last in order, what is past a limit or has no room."""
@@ -665,6 +667,55 @@ class Answer:
             and served[place][-1][0] == rank
             and self._model.blocks[other].fits[place] == fit
             and self._model.blocks[other].takes.get(place) == block.takes.get(place)
+        ]
+        return max(found, default=None)
+
+    def _give_older_what_exists(self) -> None:
+        """Have who came first at a worker that exists, in place of one who takes just the same.
+
+        A queue gives it to whoever comes first; who came later gets the new machine.
+        """
+        new = [
+            (each, nth, place)
+            for nth, at in enumerate(self.served)
+            for place, requests in at.items()
+            if self._model.places[place].makes
+            for each in requests
+        ]
+        heapify(new)
+        # Where one of a block finds nobody, later ones of it find nobody either.
+        done: set[tuple[int, str]] = set()
+        while new:
+            older, nth, place = heappop(new)
+            if (nth, place) in done:
+                continue
+            found = self._youngest_at_existing(nth, place, older)
+            if found is None:
+                done.add((nth, place))
+                continue
+            younger, other, existing = found
+            self.served[nth][place].remove(older)
+            self.served[other][existing].remove(younger)
+            insort(self.served[nth].setdefault(existing, []), older)
+            insort(self.served[other].setdefault(place, []), younger)
+            heappush(new, (younger, other, place))
+
+    def _youngest_at_existing(
+        self, nth: int, new: str, waiting: Waiting
+    ) -> tuple[Waiting, int, str] | None:
+        """Return the last one at a worker that exists who could as well be where another is."""
+        block, blocks = self._model.blocks[nth], self._model.blocks
+        found = [
+            (requests[-1], other, existing)
+            for other, at in enumerate(self.served)
+            if blocks[other].fits.get(new) == block.fits[new]
+            and blocks[other].takes.get(new) == block.takes.get(new)
+            for existing, requests in at.items()
+            if requests
+            and requests[-1] > waiting
+            and not self._model.places[existing].makes
+            and blocks[other].fits[existing] == block.fits.get(existing)
+            and blocks[other].takes.get(existing) == block.takes.get(existing)
         ]
         return max(found, default=None)
 

@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleet.planner.demand import Group, Row
 from fleet.planner.programme import Programme
@@ -103,3 +106,29 @@ def test_an_answer_in_parts_bounds_how_many_more_may_be_served() -> None:
 
     assert programme.most([1], [([0], 4)]) == pytest.approx([4, 2])
     assert programme.most([1], [([0], 6)]) is None
+
+
+@given(
+    st.lists(
+        st.sets(st.sampled_from([FREE, "other", CHEAP, DEAR]), min_size=1), min_size=1, max_size=12
+    )
+)
+def test_what_exists_goes_to_who_came_first_of_those_that_fit(
+    fits: list[set[str]],
+) -> None:
+    """The queue gives its free worker to the first that fits it, whatever a plan says."""
+    groups = [
+        arriving(a_group(f"g{nth:02}-", 1, *sorted(each)), nth) for nth, each in enumerate(fits)
+    ]
+    places = [free_workers(FREE, 2), free_workers("other", 1), a_place(CHEAP), a_place(DEAR)]
+
+    at = {keys: place for place, found in served(solved(places, groups)).items() for keys in found}
+
+    for older, younger in combinations(range(len(fits)), 2):
+        new, existing = at.get(f"g{older:02}-1"), at.get(f"g{younger:02}-1")
+        assert (
+            new not in (CHEAP, DEAR)
+            or existing not in (FREE, "other")
+            or new not in fits[younger]
+            or existing not in fits[older]
+        )
