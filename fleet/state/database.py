@@ -5,10 +5,11 @@ import getpass
 import hashlib
 import os
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -236,20 +237,49 @@ def find_migration(connection: sa.Connection) -> Iterator[str]:
     for table, columns in _lacking(connection, METADATA.sorted_tables):
         added = ", ".join(column.name for column in columns)
         yield f"table {table.name}: add {added}" if columns else f"table {table.name}: create"
-    form = connection.execute(sa.select(ABOUT.c.value).where(ABOUT.c.key == "format")).scalar()
+    form = value_of(connection, "format")
     if form != FORMAT:
         yield f"format {form} becomes {FORMAT}: fleet before {_NEEDS} then refuses the store"
 
 
 def set_format(connection: sa.Connection) -> None:
     """Have older fleets refuse this store: they would not obey what stands in it."""
-    connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_(("format", "needs"))))
-    connection.execute(sa.insert(ABOUT), about_format())
+    write_about(connection, about_format())
 
 
-def about_format() -> list[dict[str, str]]:
-    """Return the rows that say of what format a store is, and which fleet reads it."""
-    return [{"key": "format", "value": FORMAT}, {"key": "needs", "value": _NEEDS}]
+def about_format() -> dict[str, str]:
+    """Return what says of what format a store is, and which fleet reads it."""
+    return {"format": FORMAT, "needs": _NEEDS}
+
+
+def found_in(
+    connection: sa.Connection, table: sa.Table, query: "sa.Select[*tuple[Any, ...]]"
+) -> "sa.CursorResult[*tuple[Any, ...]]":
+    """Return what a query finds; nothing where a store of an older fleet lacks its table."""
+    nothing = sa.select(sa.null()).where(sa.false())
+    return connection.execute(query if sa.inspect(connection).has_table(table.name) else nothing)
+
+
+def value_of(connection: sa.Connection, key: str) -> str | None:
+    """Return what stands under a key; None: nothing does."""
+    query = sa.select(ABOUT.c.value).where(ABOUT.c.key == key)
+    return connection.execute(query).scalar()
+
+
+def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
+    """Return what stands under the keys that begin so, by the rest of each key."""
+    query = sa.select(ABOUT.c.key, ABOUT.c.value).where(ABOUT.c.key.startswith(prefix))
+    return {key.removeprefix(prefix): value for key, value in connection.execute(query)}
+
+
+def write_about(
+    connection: sa.Connection, values: Mapping[str, str], drop: Iterable[str] = ()
+) -> None:
+    """Write values under their keys, in place of what stands there and under those to drop."""
+    connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_({*values, *drop})))
+    if values:
+        rows = [{"key": key, "value": value} for key, value in values.items()]
+        connection.execute(sa.insert(ABOUT), rows)
 
 
 FENCE = "fence"
@@ -294,7 +324,7 @@ class LockingConnection:
 def next_fence(connection: sa.Connection) -> int:
     """Return the number of a lock that was just taken: no later one has it."""
     same = ABOUT.c.key == FENCE
-    number = int(connection.execute(sa.select(ABOUT.c.value).where(same)).scalar() or 0) + 1
+    number = int(value_of(connection, FENCE) or 0) + 1
     if number == 1:
         connection.execute(sa.insert(ABOUT), [{"key": FENCE, "value": "1"}])
     else:

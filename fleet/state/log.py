@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
 from fleet.model.values import in_utc
-from fleet.state.database import ABOUT, LOG, rows_of
+from fleet.state.database import ABOUT, LOG, found_in, rows_of
 
 _ENDS = "log"
 """The key under which the anchor and the head of the chain stand, as JSON."""
@@ -60,7 +60,8 @@ def _trim(connection: sa.Connection, anchor: Mark) -> Mark:
     latest = connection.execute(sa.select(at).order_by(place.desc()).limit(2)).scalars().all()
     first = connection.execute(sa.select(at).order_by(place).limit(_AT_ONCE)).scalars().all()
     with rows_of(LOG):
-        gone = count_expired([_moment(each) for each in (*first, *reversed(latest))])
+        times = [*first, *reversed(latest)]
+        gone = count_expired([in_utc(datetime.fromisoformat(each)) for each in times])
     if not gone:
         return anchor
     ours = sa.select(place, LOG.c.digest).order_by(place).limit(1).offset(gone - 1)
@@ -75,27 +76,22 @@ _AT_ONCE = 1000
 
 def read_entries(connection: sa.Connection, since: datetime | None) -> tuple[LogEntry, ...]:
     """Return the entries from a moment on; an older store has none yet."""
-    if not sa.inspect(connection).has_table(LOG.name):
-        return ()
     query = sa.select(LOG.c.at, LOG.c.entry).order_by(LOG.c.place)
     if since is not None:
         query = query.where(LOG.c.at >= since.isoformat())
     with rows_of(LOG):
         return tuple(
             LogEntry.model_validate({"at": row.at, **json.loads(row.entry)})
-            for row in connection.execute(query)
+            for row in found_in(connection, LOG, query)
         )
 
 
 def read_chain(connection: sa.Connection) -> Chain:
     """Return the log as it is kept; an older store has none yet."""
     anchor, head = _read_ends(connection)
-    links: tuple[Link, ...] = ()
-    if sa.inspect(connection).has_table(LOG.name):
-        columns = (LOG.c.place, LOG.c.at, LOG.c.entry, LOG.c.digest)
-        rows = connection.execute(sa.select(*columns).order_by(LOG.c.place))
-        links = tuple(Link(*row) for row in rows)
-    return Chain(anchor, links, head)
+    columns = (LOG.c.place, LOG.c.at, LOG.c.entry, LOG.c.digest)
+    rows = found_in(connection, LOG, sa.select(*columns).order_by(LOG.c.place))
+    return Chain(anchor, tuple(Link(*row) for row in rows), head)
 
 
 def _read_ends(connection: sa.Connection) -> tuple[Mark, Mark]:
@@ -109,7 +105,3 @@ def _read_ends(connection: sa.Connection) -> tuple[Mark, Mark]:
     with rows_of(ABOUT):
         ends = json.loads(text)
         return Mark(*ends["anchor"]), Mark(*ends["head"])
-
-
-def _moment(text: str) -> datetime:
-    return in_utc(datetime.fromisoformat(text))

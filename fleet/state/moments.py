@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed
 from fleet.model.history import Observed
-from fleet.state.database import MOMENTS, rows_of
+from fleet.state.database import MOMENTS, found_in, rows_of
 
 _LEVEL = 9
 _LEAST = 8
@@ -43,10 +43,8 @@ def write_moment(connection: sa.Connection, observed: Observed) -> None:
 
 def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
     """Return the chains that have moments in a time, the oldest first; an older store has none."""
-    if not sa.inspect(connection).has_table(MOMENTS.name):
-        return ()
     query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
-    return tuple(connection.execute(query.distinct().order_by(_first)).scalars())
+    return tuple(found_in(connection, MOMENTS, query.distinct().order_by(_first)).scalars())
 
 
 def unpack_first(connection: sa.Connection, first: str) -> bytes:

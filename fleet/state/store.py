@@ -1,7 +1,8 @@
 """The store: what outlives a run, in one database of a fleet.
 
 SQLite by default, PostgreSQL for a team. Reading never creates it: a store that is missing
-where one is expected is StoreMissing, and only `init` makes one.
+where one is expected is StoreMissing, and only `init` makes one. A table that a store of an older
+fleet lacks is read as empty, and made by the first who writes into it.
 """
 
 import fcntl
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import sqlalchemy as sa
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
-from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
+from fleet.model.facts import Attempt, Charge, Ledger, PriceList
 from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
@@ -36,6 +37,8 @@ from fleet.state.database import (
     LOCK,
     MANIFESTS,
     METADATA,
+    MONTHS,
+    ORDERS,
     RUNS,
     SAMPLES,
     SPENT,
@@ -45,335 +48,39 @@ from fleet.state.database import (
     Rows,
     about_format,
     find_migration,
+    found_in,
     make_tables,
     next_fence,
+    read_about,
     read_rows,
     rows_of,
     set_format,
+    value_of,
+    write_about,
     write_rows,
 )
 from fleet.state.files import make_private
 from fleet.state.history import spread
 from fleet.state.log import append_entries, read_chain, read_entries, take_log
 from fleet.state.moments import list_chains, unpack_chain, unpack_first, write_moment
-from fleet.state.months import add_tallies, read_tallies, read_waiting, write_waiting
-from fleet.state.notices import read_notified, write_notified
-from fleet.state.orders import drop_orders, read_console, read_orders, write_order
 
-_KEPT = timedelta(days=30)
-
-
-def write_attempts(connection: sa.Connection, attempts: Sequence[Attempt]) -> None:
-    """Write tries down, each in place of what was known of it, and drop what is long past.
-
-    A store that an older fleet made gets its table here.
-    """
-    ATTEMPTS.create(connection, checkfirst=True)
-    for attempt in attempts:
-        row = attempt.model_dump(mode="json") | {"at": attempt.at.isoformat()}
-        same = (ATTEMPTS.c.worker == row["worker"], ATTEMPTS.c.at == row["at"])
-        connection.execute(sa.delete(ATTEMPTS).where(*same))
-        connection.execute(sa.insert(ATTEMPTS), [row])
-    latest = max(attempt.at for attempt in attempts)
-    oldest = (latest - _KEPT).isoformat()
-    connection.execute(sa.delete(ATTEMPTS).where(ATTEMPTS.c.at < oldest))
-
-
-def rename_in_attempts(connection: sa.Connection, old: str, new: str) -> None:
-    """Write every try down under a pool's new name; an older store has none yet."""
-    if sa.inspect(connection).has_table(ATTEMPTS.name):
-        renamed = sa.update(ATTEMPTS).where(ATTEMPTS.c.pool == old).values(pool=new)
-        connection.execute(renamed)
-
-
-def read_attempts(connection: sa.Connection, latest: int) -> tuple[Attempt, ...]:
-    """Return the latest tries of each pool, type and market; an older store has none yet.
-
-    Those that have not ended are all returned: they say what they made.
-    """
-    if not sa.inspect(connection).has_table(ATTEMPTS.name):
-        return ()
-    columns = ATTEMPTS.c
-    place = sa.func.row_number().over(
-        partition_by=(columns.pool, columns.type, columns.market),
-        order_by=(columns.at.desc(), columns.worker),
-    )
-    numbered = sa.select(ATTEMPTS, place.label("place")).subquery()
-    query = (
-        sa.select(*(numbered.c[column.name] for column in columns))
-        .where((numbered.c.place <= latest) | (numbered.c.result == "starting"))
-        .order_by(numbered.c.at, numbered.c.worker)
-    )
-    rows = connection.execute(query).mappings()
-    with rows_of(ATTEMPTS):
-        return tuple(Attempt.model_validate(dict(row)) for row in rows)
-
-
+_JOURNAL = 10_000
+"""How many runs the journal keeps: a week of a loop that runs every minute."""
+_TRIED = timedelta(days=30)
+"""How long a try to make a machine is remembered."""
 _SAMPLED = timedelta(days=35)
 _WHOLE = timedelta(days=2)
 """How long every sample stays; of older ones, the first in each ten minutes does."""
 _TEN_MINUTES = len("2026-11-21T08:0")
-
-
-def write_sample(connection: sa.Connection, sample: Sample) -> None:
-    """Write down what a run observed, and thin out and drop what is long past.
-
-    A store that an older fleet made gets its table here.
-    """
-    SAMPLES.create(connection, checkfirst=True)
-    at = SAMPLES.c.at
-    row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
-    connection.execute(sa.delete(SAMPLES).where(at == row["at"]))
-    connection.execute(sa.insert(SAMPLES), [row])
-    connection.execute(sa.delete(SAMPLES).where(at < (sample.at - _SAMPLED).isoformat()))
-    is_older = at < (sample.at - _WHOLE).isoformat()
-    stays = (
-        sa.select(sa.func.min(at)).where(is_older).group_by(sa.func.substr(at, 1, _TEN_MINUTES))
-    )
-    connection.execute(sa.delete(SAMPLES).where(is_older, at.not_in(stays)))
-
-
-def read_samples(
-    connection: sa.Connection, since: datetime, until: datetime
-) -> tuple[Sample, ...]:
-    """Return the samples of a time, both its ends included; an older store has none yet."""
-    if not sa.inspect(connection).has_table(SAMPLES.name):
-        return ()
-    at = SAMPLES.c.at
-    query = (
-        sa.select(at, SAMPLES.c.sample)
-        .where(at >= since.isoformat(), at <= until.isoformat())
-        .order_by(at)
-    )
-    with rows_of(SAMPLES):
-        return tuple(
-            Sample.model_validate({"at": row.at, **json.loads(row.sample)})
-            for row in connection.execute(query)
-        )
-
-
-def rename_in_samples(connection: sa.Connection, old: str, new: str) -> None:
-    """Write what was observed of a pool down under its new name; an older store has nothing."""
-    if not sa.inspect(connection).has_table(SAMPLES.name):
-        return
-    rows = connection.execute(sa.select(SAMPLES)).all()
-    with rows_of(SAMPLES):
-        for row in rows:
-            kept = json.loads(row.sample)
-            if old in kept["pools"]:
-                kept["pools"].setdefault(new, kept["pools"].pop(old))
-                renamed = sa.update(SAMPLES).where(SAMPLES.c.at == row.at)
-                connection.execute(renamed.values(sample=json.dumps(kept)))
-
-
-def read_versions(connection: sa.Connection) -> tuple[Version, ...]:
-    """Return every version, by image, the oldest first; an older store has none yet."""
-    if not sa.inspect(connection).has_table(IMAGES.name):
-        return ()
-    query = sa.select(IMAGES.c.record).order_by(IMAGES.c.image, IMAGES.c.version)
-    return tuple(map(_read, connection.execute(query).scalars()))
-
-
-def write_version(connection: sa.Connection, version: Version, was: Version | None) -> None:
-    """Write a version down in place of what it was; None: nothing was known of it.
-
-    A store that an older fleet made gets its table here.
-    """
-    IMAGES.create(connection, checkfirst=True)
-    ours = _ours(version.image, version.version)
-    row = {"record": version.model_dump_json()}
-    known = connection.execute(sa.select(IMAGES.c.record).where(*ours)).scalar()
-    if (known and _read(known)) != was:
-        raise _moved(version)
-    if known is not None:
-        # Who else changed it since it was read above, changed its text.
-        changed = sa.update(IMAGES).where(*ours, IMAGES.c.record == known).values(row)
-        if not connection.execute(changed).rowcount:
-            raise _moved(version)
-        return
-    row |= {"image": version.image, "version": version.version}
-    try:
-        connection.execute(sa.insert(IMAGES), [row])
-    except sa.exc.IntegrityError as error:
-        raise _moved(version) from error
-
-
-def drop_version(connection: sa.Connection, image: str, version: str) -> None:
-    """Forget a version and its manifest; one that is not known is fine."""
-    for table in (IMAGES, MANIFESTS):
-        if sa.inspect(connection).has_table(table.name):
-            connection.execute(sa.delete(table).where(*_ours(image, version, table)))
-
-
-def write_manifest(connection: sa.Connection, manifest: Manifest) -> None:
-    """Write down what a published version holds, in place of what was known of it."""
-    MANIFESTS.create(connection, checkfirst=True)
-    row = {"image": manifest.image, "version": manifest.version}
-    connection.execute(sa.delete(MANIFESTS).where(*_ours(**row, table=MANIFESTS)))
-    row |= {"manifest": manifest.model_dump_json()}
-    connection.execute(sa.insert(MANIFESTS), [row])
-
-
-def read_manifest(connection: sa.Connection, image: str, version: str) -> Manifest | None:
-    """Return what a published version holds; None: not recorded."""
-    if not sa.inspect(connection).has_table(MANIFESTS.name):
-        return None
-    query = sa.select(MANIFESTS.c.manifest).where(*_ours(image, version, MANIFESTS))
-    text = connection.execute(query).scalar()
-    try:
-        return None if text is None else Manifest.model_validate_json(text)
-    except ValidationError as error:
-        raise StoreFailed(
-            f"the store has the manifest of image {image} {version} in a form that this fleet "
-            "cannot read; another release of fleet wrote it"
-        ) from error
-
-
-def _ours(
-    image: str, version: str, table: sa.Table = IMAGES
-) -> tuple[sa.ColumnElement[bool], ...]:
-    return (table.c.image == image, table.c.version == version)
-
-
-def _read(record: str) -> Version:
-    try:
-        return Version.model_validate_json(record)
-    except ValidationError as error:
-        raise StoreFailed(
-            "the store has an image version in a form that this fleet cannot read; "
-            "another release of fleet wrote it"
-        ) from error
-
-
-def _moved(version: Version) -> VersionMoved:
-    return VersionMoved(
-        f"image {version.image} {version.version} was changed by another run; "
-        "look at it with `fleet image show` and try again"
-    )
-
-
-_CHARGED = "charged_until"
+_ORDERED = timedelta(days=31)
+"""By how much the clock of the last run may be ahead of an order's."""
 _PLACES = 9
-
-
-def add_charges(connection: sa.Connection, charging: Charging) -> bool:
-    """Add entries and move `charged_until`; False, and nothing is added, when it is elsewhere.
-
-    Moved back, what was charged for later hours is taken back too.
-
-    A store that an older fleet made gets its table here.
-    """
-    if _charged_until(connection) != charging.since:
-        return False
-    LEDGER.create(connection, checkfirst=True)
-    until = charging.until.isoformat()
-    if charging.since is None:
-        connection.execute(sa.insert(ABOUT), [{"key": _CHARGED, "value": until}])
-    else:
-        moved = connection.execute(
-            sa.update(ABOUT)
-            .where(ABOUT.c.key == _CHARGED, ABOUT.c.value == charging.since.isoformat())
-            .values(value=until)
-        )
-        if not moved.rowcount:
-            return False
-    if charging.since is not None and charging.until < charging.since:
-        connection.execute(sa.delete(LEDGER).where(LEDGER.c.hour >= until))
-    for entry in charging.entries:
-        _add(connection, charging.currency, entry)
-    return True
-
-
-def rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
-    """Charge to a pool's new name what was charged to its old one; an older store has nothing."""
-    if not sa.inspect(connection).has_table(LEDGER.name):
-        return
-    for row in connection.execute(sa.select(LEDGER)).all():
-        payer = json.loads(row.payer)
-        if payer["pool"] == old:
-            same = (LEDGER.c.hour == row.hour, LEDGER.c.payer == row.payer)
-            connection.execute(sa.delete(LEDGER).where(*same))
-            _add_row(connection, row.hour, payer | {"pool": new}, (row.seconds, row.nanos))
-
-
-def read_ledger(connection: sa.Connection, since: Since, currency: str) -> Ledger:
-    """Return the sums of the current hour, day and month; an older store has none yet.
-
-    What a run whose clock was ahead has charged for later hours does not count.
-    """
-    if not sa.inspect(connection).has_table(LEDGER.name):
-        return Ledger()
-    sums = [
-        sa.func.sum(sa.case((LEDGER.c.hour >= start.isoformat(), column), else_=0))
-        for column in (LEDGER.c.seconds, LEDGER.c.nanos)
-        for start in (since.hour, since.day, since.month)
-    ]
-    rows = connection.execute(
-        sa.select(LEDGER.c.payer, *sums)
-        .where(
-            LEDGER.c.hour >= since.month.isoformat(),
-            LEDGER.c.hour < (since.hour + timedelta(hours=1)).isoformat(),
-        )
-        .group_by(LEDGER.c.payer)
-    ).all()
-    with rows_of(LEDGER):
-        charges = [_charge(json.loads(row[0]), row[1:], currency) for row in rows]
-    return Ledger(
-        charged_until=_charged_until(connection),
-        charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
-    )
-
-
-def read_first_hour(connection: sa.Connection) -> datetime | None:
-    """Return the first hour that anything was charged in; an older store has none yet."""
-    if not sa.inspect(connection).has_table(LEDGER.name):
-        return None
-    first = connection.execute(sa.select(sa.func.min(LEDGER.c.hour))).scalar()
-    with rows_of(LEDGER):
-        return in_utc(datetime.fromisoformat(first)) if first else None
-
-
-def _charged_until(connection: sa.Connection) -> datetime | None:
-    query = sa.select(ABOUT.c.value).where(ABOUT.c.key == _CHARGED)
-    found = connection.execute(query).scalar()
-    with rows_of(ABOUT):
-        return in_utc(datetime.fromisoformat(found)) if found else None
-
-
-def _add(connection: sa.Connection, currency: str, entry: Entry) -> None:
-    payer = {
-        "currency": currency,
-        **entry.model_dump(include={"pool", "scope", "team", "owner", "tags"}),
-    }
-    amounts = (entry.seconds, int(entry.money.scaleb(_PLACES)))
-    _add_row(connection, entry.hour.isoformat(), payer, amounts)
-
-
-def _add_row(
-    connection: sa.Connection, hour: str, payer: Mapping[str, Any], amounts: tuple[int, int]
-) -> None:
-    key = {"hour": hour, "payer": json.dumps(payer, sort_keys=True)}
-    added = {"seconds": amounts[0], "nanos": amounts[1]}
-    found = connection.execute(
-        sa.update(LEDGER)
-        .where(LEDGER.c.hour == key["hour"], LEDGER.c.payer == key["payer"])
-        .values({name: LEDGER.c[name] + amount for name, amount in added.items()})
-    )
-    if not found.rowcount:
-        connection.execute(sa.insert(LEDGER), [key | added])
-
-
-def _charge(payer: dict[str, Any], sums: tuple[Any, ...], currency: str) -> Charge:
-    if payer.pop("currency") != currency:
-        raise StoreFailed(
-            f"what was spent this month is recorded in another currency than {currency}, the "
-            "money.currency of fleet.yaml; set it back until the month is over"
-        )
-    return Charge(
-        **payer,
-        seconds=tuple(map(int, sums[:3])),
-        money=tuple(Decimal(int(nanos)).scaleb(-_PLACES) for nanos in sums[3:]),
-    )
+"""Money is counted in billionths."""
+# Keys of the table `about`; of those that end in a space, the rest says what they are of.
+_CHARGED, _WAITING = "charged_until", "waiting"
+_PRICES, _RULES, _NOTICES, _LOOKS = "prices ", "rules ", "notice ", "looks "
+_SENT = {"sent": True, "failed": False}
+_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 class KeptLooks:
@@ -390,80 +97,14 @@ class KeptLooks:
 
     def read(self) -> str | None:
         """Return what was noted last; None: nothing was, or there is no store yet."""
-        try:
-            with self._begin() as connection:
-                query = sa.select(ABOUT.c.value).where(ABOUT.c.key == self._key)
-                return connection.execute(query).scalar()
-        except StoreMissing:
-            return None
+        with suppress(StoreMissing), self._begin() as connection:
+            return value_of(connection, self._key)
+        return None
 
     def write(self, text: str) -> None:
         """Note this in its place."""
         with self._begin() as connection:
-            connection.execute(sa.delete(ABOUT).where(ABOUT.c.key == self._key))
-            connection.execute(sa.insert(ABOUT), [{"key": self._key, "value": text}])
-
-
-_PRICES = "prices "
-"""Begins the keys of price lists; the provider follows."""
-
-
-def read_price_lists(connection: sa.Connection) -> Mapping[str, PriceList]:
-    """Return the price list that was kept last of each provider."""
-    about = ABOUT.c
-    rows = connection.execute(
-        sa.select(about.key, about.value).where(about.key.startswith(_PRICES))
-    ).all()
-    found = {key.removeprefix(_PRICES): _read_prices(value) for key, value in rows}
-    return {provider: prices for provider, prices in found.items() if prices is not None}
-
-
-def write_price_list(connection: sa.Connection, provider: str, prices: PriceList) -> None:
-    """Keep a price list in place of what was kept of this provider."""
-    row = {"key": f"{_PRICES}{provider}", "value": prices.model_dump_json()}
-    connection.execute(sa.delete(ABOUT).where(ABOUT.c.key == row["key"]))
-    connection.execute(sa.insert(ABOUT), [row])
-
-
-def _read_prices(text: str) -> PriceList | None:
-    try:
-        return PriceList.model_validate_json(text)
-    except ValidationError:
-        return None
-
-
-def read_spent(connection: sa.Connection) -> Mapping[str, tuple[str, ...]]:
-    """Return the digest of each approval that was used, to the machines it was used for."""
-    # A store made before there were approvals has no table of them: none was used.
-    if not sa.inspect(connection).has_table(SPENT.name):
-        return {}
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    query = sa.select(SPENT.c.approval, SPENT.c.machine).order_by(SPENT.c.machine)
-    for approval, machine in connection.execute(query):
-        found[approval].append(machine)
-    return {approval: tuple(machines) for approval, machines in found.items()}
-
-
-def write_spent(connection: sa.Connection, approval: str, machines: Collection[str]) -> None:
-    """Use an approval for these machines; one that it was used for already counts once."""
-    SPENT.create(connection, checkfirst=True)
-    ours = (SPENT.c.approval == approval, SPENT.c.machine.in_(machines))
-    known = set(connection.execute(sa.select(SPENT.c.machine).where(*ours)).scalars())
-    rows = [{"approval": approval, "machine": name} for name in machines if name not in known]
-    if rows:
-        connection.execute(sa.insert(SPENT), rows)
-
-
-def take_back(connection: sa.Connection, approval: str, machines: Collection[str]) -> None:
-    """Take back what an approval was used for where it was not done after all."""
-    ours = (SPENT.c.approval == approval, SPENT.c.machine.in_(machines))
-    connection.execute(sa.delete(SPENT).where(*ours))
-
-
-_RULES = "rules "
-"""Begins the keys of the rules of queues that were seen; queue and place follow."""
-_JOURNAL = 10_000
-"""How many runs the journal keeps: a week of a loop that runs every minute."""
+            write_about(connection, {self._key: text})
 
 
 class DatabaseStore(Database):
@@ -506,10 +147,7 @@ class DatabaseStore(Database):
         try:
             with self._transaction() as connection:
                 METADATA.create_all(connection)
-                connection.execute(
-                    sa.insert(ABOUT),
-                    [*about_format(), {"key": "fleet", "value": self._fleet}],
-                )
+                write_about(connection, {**about_format(), "fleet": self._fleet})
                 write_rows(connection, rows)
         except StoreFailed:
             # Somebody who began at the same time may have created it.
@@ -550,9 +188,9 @@ class DatabaseStore(Database):
                     f"set `engine: {known.engine}` on provider {known.provider} again"
                 )
             if known is not None and known.pool != record.pool:
-                rename_in_attempts(connection, known.pool, record.pool)
-                rename_in_ledger(connection, known.pool, record.pool)
-                rename_in_samples(connection, known.pool, record.pool)
+                _rename_in_attempts(connection, known.pool, record.pool)
+                _rename_in_ledger(connection, known.pool, record.pool)
+                _rename_in_samples(connection, known.pool, record.pool)
             connection.execute(sa.delete(STACKS).where(same))
             connection.execute(sa.insert(STACKS), [record.model_dump()])
 
@@ -602,8 +240,9 @@ class DatabaseStore(Database):
             if noted is not None:
                 append_entries(connection, noted.log)
             if noted is not None and noted.counted is not None:
-                add_tallies(connection, noted.counted.tallies)
-                write_waiting(connection, noted.counted.waiting)
+                _add_tallies(connection, noted.counted.tallies)
+                since = {key: at.isoformat() for key, at in noted.counted.waiting.items()}
+                write_about(connection, {_WAITING: json.dumps(since)})
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
@@ -614,12 +253,7 @@ class DatabaseStore(Database):
         return self._runs(count, RUNS.c.ended != "", RUNS.c.plan != "")
 
     def _runs(self, count: int, *where: sa.ColumnElement[bool]) -> tuple[Mapping[str, str], ...]:
-        columns = (
-            RUNS.c.started,
-            RUNS.c.ended,
-            RUNS.c.plan,
-            RUNS.c.outcome,
-        )
+        columns = (RUNS.c.started, RUNS.c.ended, RUNS.c.plan, RUNS.c.outcome)
         latest = RUNS.c.number.desc()
         query = sa.select(*columns).where(*where).order_by(latest).limit(count)
         with self._checked() as connection:
@@ -635,10 +269,30 @@ class DatabaseStore(Database):
 
     def record_sample(self, sample: Sample, observed: Observed | None = None) -> None:
         """Remember what a run observed, in place of what was recorded of the same moment."""
+        at = SAMPLES.c.at
+        row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
+        is_older = at < (sample.at - _WHOLE).isoformat()
+        tens = sa.func.substr(at, 1, _TEN_MINUTES)
+        stays = sa.select(sa.func.min(at)).where(is_older).group_by(tens)
         with self._checked() as connection:
-            write_sample(connection, sample)
+            SAMPLES.create(connection, checkfirst=True)
+            connection.execute(sa.delete(SAMPLES).where(at == row["at"]))
+            connection.execute(sa.insert(SAMPLES), [row])
+            connection.execute(sa.delete(SAMPLES).where(at < (sample.at - _SAMPLED).isoformat()))
+            connection.execute(sa.delete(SAMPLES).where(is_older, at.not_in(stays)))
             if observed:
                 write_moment(connection, observed)
+
+    def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
+        """Return what runs observed from one moment up to another, the oldest first."""
+        at = SAMPLES.c.at
+        of_then = (at >= since.isoformat(), at <= until.isoformat())
+        query = sa.select(at, SAMPLES.c.sample).where(*of_then).order_by(at)
+        with self._checked() as connection, rows_of(SAMPLES):
+            return tuple(
+                Sample.model_validate({"at": row.at, **json.loads(row.sample)})
+                for row in found_in(connection, SAMPLES, query)
+            )
 
     def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
         """Yield the worlds that runs observed from one moment up to another, the oldest first."""
@@ -652,11 +306,6 @@ class DatabaseStore(Database):
                 if since <= at <= until and (last is None or at > last):
                     last = at
                     yield world
-
-    def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
-        """Return what runs observed from one moment up to another, the oldest first."""
-        with self._checked() as connection:
-            return read_samples(connection, since, until)
 
     def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
         """Yield at most so many of the worlds that runs observed in a time, spread evenly."""
@@ -686,92 +335,185 @@ class DatabaseStore(Database):
             return read_chain(connection)
 
     def charge(self, charging: Charging) -> bool:
-        """Add to the ledger, all or nothing; False when its time was charged by someone else."""
+        """Add to the ledger, all or nothing; False when its time was charged by someone else.
+
+        Moved back, what was charged for later hours is taken back too.
+        """
+        until, since = charging.until.isoformat(), charging.since
         with self._checked() as connection:
-            if not add_charges(connection, charging):
+            if _charged_until(connection) != since:
                 return False
-            add_tallies(connection, charging.packages)
+            LEDGER.create(connection, checkfirst=True)
+            if since is None:
+                connection.execute(sa.insert(ABOUT), [{"key": _CHARGED, "value": until}])
+            else:
+                same = (ABOUT.c.key == _CHARGED, ABOUT.c.value == since.isoformat())
+                moved = connection.execute(sa.update(ABOUT).where(*same).values(value=until))
+                if not moved.rowcount:
+                    return False
+                if charging.until < since:
+                    connection.execute(sa.delete(LEDGER).where(LEDGER.c.hour >= until))
+            for entry in charging.entries:
+                payer = entry.model_dump(include={"pool", "scope", "team", "owner", "tags"})
+                payer["currency"] = charging.currency
+                amounts = (entry.seconds, int(entry.money.scaleb(_PLACES)))
+                _add_to_ledger(connection, entry.hour.isoformat(), payer, amounts)
+            _add_tallies(connection, charging.packages)
             return True
 
     def ledger(self, since: Since, currency: str) -> Ledger:
-        """Return what was charged in the current hour, day and month, by payer."""
-        with self._checked() as connection:
-            return read_ledger(connection, since, currency)
+        """Return what was charged in the current hour, day and month, by payer.
 
-    def tallies(self, month: str) -> tuple[Tally, ...]:
-        """Return what was counted in a month, by kind and name."""
+        What a run whose clock was ahead has charged for later hours does not count.
+        """
+        hour = LEDGER.c.hour
+        sums = [
+            sa.func.sum(sa.case((hour >= start.isoformat(), column), else_=0))
+            for column in (LEDGER.c.seconds, LEDGER.c.nanos)
+            for start in (since.hour, since.day, since.month)
+        ]
+        end = (since.hour + timedelta(hours=1)).isoformat()
+        query = (
+            sa.select(LEDGER.c.payer, *sums)
+            .where(hour >= since.month.isoformat(), hour < end)
+            .group_by(LEDGER.c.payer)
+        )
         with self._checked() as connection:
-            return read_tallies(connection, month)
-
-    def waited(self) -> Mapping[str, datetime]:
-        """Return the requests that waited in the last run that counted, to since when."""
-        with self._checked() as connection:
-            return read_waiting(connection)
+            rows = found_in(connection, LEDGER, query).all()
+            with rows_of(LEDGER):
+                charges = [_charge(json.loads(row[0]), row[1:], currency) for row in rows]
+            return Ledger(
+                charged_until=_charged_until(connection),
+                charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
+            )
 
     def charged_since(self) -> datetime | None:
         """Return the first hour that anything was charged in; None: nothing was yet."""
-        with self._checked() as connection:
-            return read_first_hour(connection)
+        query = sa.select(sa.func.min(LEDGER.c.hour))
+        with self._checked() as connection, rows_of(LEDGER):
+            first = found_in(connection, LEDGER, query).scalar()
+            return in_utc(datetime.fromisoformat(first)) if first else None
+
+    def tallies(self, month: str) -> tuple[Tally, ...]:
+        """Return what was counted in a month, by kind and name."""
+        of_it = sa.select(MONTHS).where(MONTHS.c.month == month)
+        query = of_it.order_by(MONTHS.c.kind, MONTHS.c.name)
+        with self._checked() as connection, rows_of(MONTHS):
+            rows = found_in(connection, MONTHS, query).mappings()
+            return tuple(Tally.model_validate(dict(row)) for row in rows)
+
+    def waited(self) -> Mapping[str, datetime]:
+        """Return the requests that waited in the last run that counted, to since when."""
+        with self._checked() as connection, rows_of(ABOUT):
+            since = json.loads(value_of(connection, _WAITING) or "{}")
+            return {key: in_utc(datetime.fromisoformat(at)) for key, at in since.items()}
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries to make machines; one that is known already gets its new result."""
         with self._checked() as connection:
-            if attempts:
-                write_attempts(connection, attempts)
+            if not attempts:
+                return
+            ATTEMPTS.create(connection, checkfirst=True)
+            for attempt in attempts:
+                row = attempt.model_dump(mode="json") | {"at": attempt.at.isoformat()}
+                same = (ATTEMPTS.c.worker == row["worker"], ATTEMPTS.c.at == row["at"])
+                connection.execute(sa.delete(ATTEMPTS).where(*same))
+                connection.execute(sa.insert(ATTEMPTS), [row])
+            oldest = max(attempt.at for attempt in attempts) - _TRIED
+            connection.execute(sa.delete(ATTEMPTS).where(ATTEMPTS.c.at < oldest.isoformat()))
 
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
         """Return the latest tries of each pool, machine type and market, the oldest first."""
-        with self._checked() as connection:
-            return read_attempts(connection, latest)
+        columns = ATTEMPTS.c
+        place = sa.func.row_number().over(
+            partition_by=(columns.pool, columns.type, columns.market),
+            order_by=(columns.at.desc(), columns.worker),
+        )
+        numbered = sa.select(ATTEMPTS, place.label("place")).subquery()
+        # Those that have not ended are all returned: they say what they made.
+        query = (
+            sa.select(*(numbered.c[column.name] for column in columns))
+            .where((numbered.c.place <= latest) | (numbered.c.result == "starting"))
+            .order_by(numbered.c.at, numbered.c.worker)
+        )
+        with self._checked() as connection, rows_of(ATTEMPTS):
+            rows = found_in(connection, ATTEMPTS, query).mappings()
+            return tuple(Attempt.model_validate(dict(row)) for row in rows)
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
         """Return the digest of each approval that was used, to the machines it was used for."""
+        query = sa.select(SPENT.c.approval, SPENT.c.machine).order_by(SPENT.c.machine)
+        found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         with self._checked() as connection:
-            return read_spent(connection)
+            for approval, machine in found_in(connection, SPENT, query):
+                found[approval] += (machine,)
+        return dict(found)
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
         """Use an approval for these machines; one that it was used for already counts once."""
+        ours = (SPENT.c.approval == approval, SPENT.c.machine.in_(machines))
         with self._transaction() as connection:
-            write_spent(connection, approval, machines)
+            SPENT.create(connection, checkfirst=True)
+            known = set(connection.execute(sa.select(SPENT.c.machine).where(*ours)).scalars())
+            new = [
+                {"approval": approval, "machine": name} for name in machines if name not in known
+            ]
+            if new:
+                connection.execute(sa.insert(SPENT), new)
 
     def refund(self, approval: str, machines: Collection[str]) -> None:
         """Take back what an approval was used for where it was not done after all."""
+        ours = (SPENT.c.approval == approval, SPENT.c.machine.in_(machines))
         with self._transaction() as connection:
-            take_back(connection, approval, machines)
+            connection.execute(sa.delete(SPENT).where(*ours))
 
     def orders(self, now: datetime) -> tuple[Order, ...]:
         """Return what operators ordered that is in force then, sorted by its key."""
+        query = sa.select(ORDERS.c.order).where(_is_in_force(now)).order_by(ORDERS.c.key)
         with self._checked() as connection:
-            return read_orders(connection, now)
+            written = found_in(connection, ORDERS, query).scalars().all()
+        what = "an order (a freeze, a hold or an approval)"
+        with _readable(what):
+            return tuple(map(_ORDER.validate_json, written))
 
     def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
         """Write down an order in place of one of the same key, and into the log, both or neither.
 
-        It needs no lock of the fleet.
+        It needs no lock of the fleet. Orders that are long over go.
         """
+        row = {"key": order.key, "until": order.until.isoformat(), "console": console}
         with self._checked() as connection:
             append_entries(connection, [entry])
-            write_order(connection, order, console)
+            ORDERS.create(connection, checkfirst=True)
+            set_format(connection)
+            gone = [ORDERS.c.key == order.key, *_long_over(connection, order.at)]
+            connection.execute(sa.delete(ORDERS).where(sa.or_(*gone)))
+            connection.execute(sa.insert(ORDERS), [row | {"order": order.model_dump_json()}])
 
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
         """Drop orders by key, each with what the log says of it; return which there were."""
+        ours = ORDERS.c.key.in_(orders.keys())
         with self._checked() as connection:
             # Of two that end the same order, the second finds none.
             take_log(connection)
-            dropped = drop_orders(connection, orders.keys())
+            query = sa.select(ORDERS.c.key).where(ours)
+            dropped = frozenset(found_in(connection, ORDERS, query).scalars())
             if dropped:
+                connection.execute(sa.delete(ORDERS).where(ours))
                 append_entries(connection, [orders[key] for key in sorted(dropped)])
             return dropped
 
     def console(self, order: str) -> str:
         """Return the end of the console that was kept with a hold; empty: none was."""
+        query = sa.select(ORDERS.c.console).where(ORDERS.c.key == order)
         with self._checked() as connection:
-            return read_console(connection, order)
+            return str(found_in(connection, ORDERS, query).scalar() or "")
 
     def image_versions(self) -> tuple[Version, ...]:
         """Return every version that is remembered, by image, the oldest first."""
+        query = sa.select(IMAGES.c.record).order_by(IMAGES.c.image, IMAGES.c.version)
         with self._checked() as connection:
-            return read_versions(connection)
+            return tuple(map(_version, found_in(connection, IMAGES, query).scalars()))
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
         """Remember a version in place of what it was; raises VersionMoved where it is not that."""
@@ -781,74 +523,80 @@ class DatabaseStore(Database):
         """Remember several versions in place of what they were, all or none."""
         with self._checked() as connection:
             for move in moves:
-                write_version(connection, move.now, move.was)
+                _move(connection, move)
             if log:
                 append_entries(connection, log)
 
     def forget_image_version(self, image: str, version: str) -> None:
-        """Forget a version; one that is not recorded is fine."""
+        """Forget a version and its manifest; one that is not recorded is fine."""
         with self._checked() as connection:
-            drop_version(connection, image, version)
+            for table in (IMAGES, MANIFESTS):
+                if sa.inspect(connection).has_table(table.name):
+                    connection.execute(sa.delete(table).where(*_of(table, image, version)))
 
     def save_manifest(self, manifest: Manifest) -> None:
         """Remember what a published version holds, in place of what was known of it."""
+        row = {"image": manifest.image, "version": manifest.version}
         with self._checked() as connection:
-            write_manifest(connection, manifest)
+            MANIFESTS.create(connection, checkfirst=True)
+            connection.execute(sa.delete(MANIFESTS).where(*_of(MANIFESTS, **row)))
+            row["manifest"] = manifest.model_dump_json()
+            connection.execute(sa.insert(MANIFESTS), [row])
 
     def manifest(self, image: str, version: str) -> Manifest | None:
         """Return what a published version holds; None: not recorded."""
+        query = sa.select(MANIFESTS.c.manifest).where(*_of(MANIFESTS, image, version))
         with self._checked() as connection:
-            return read_manifest(connection, image, version)
+            text = found_in(connection, MANIFESTS, query).scalar()
+        with _readable(f"the manifest of image {image} {version}"):
+            return None if text is None else Manifest.model_validate_json(text)
 
     def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
         """Return, by queue and place, the digest of the rules seen last, and since when."""
-        about = ABOUT.c
-        with self._checked() as connection:
-            rows = connection.execute(
-                sa.select(about.key, about.value).where(about.key.startswith(_RULES))
-            ).all()
-        with rows_of(ABOUT):
-            parted = [(key.removeprefix(_RULES), *value.split(" ", 1)) for key, value in rows]
-            return {
-                key: (digest, in_utc(datetime.fromisoformat(at))) for key, digest, at in parted
-            }
+        with self._checked() as connection, rows_of(ABOUT):
+            return {key: _dated(text) for key, text in read_about(connection, _RULES).items()}
 
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
         """Remember that."""
-        rows = [
-            {"key": f"{_RULES}{key}", "value": f"{digest} {since.isoformat()}"}
-            for key, (digest, since) in seen.items()
-        ]
-        if not rows:
+        if not seen:
             return
+        rows = {f"{_RULES}{key}": f"{what} {at.isoformat()}" for key, (what, at) in seen.items()}
         with self._transaction() as connection:
-            keys = [row["key"] for row in rows]
-            connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_(keys)))
-            connection.execute(sa.insert(ABOUT), rows)
+            write_about(connection, rows)
 
     def notified(self) -> Mapping[str, tuple[bool, datetime]]:
         """Return, by channel and notice, whether it was sent, and when that was last tried."""
         with self._checked() as connection:
-            return read_notified(connection)
+            return _notified(connection)
 
     def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
         """Remember that, and forget what was last tried before that moment."""
+        rows = {
+            f"{_NOTICES}{key}": f"{'sent' if sent else 'failed'} {at.isoformat()}"
+            for key, (sent, at) in tried.items()
+        }
         with self._transaction() as connection:
-            write_notified(connection, tried, before)
+            old = [key for key, (_, at) in _notified(connection).items() if at < before]
+            write_about(connection, rows, drop=[f"{_NOTICES}{key}" for key in old])
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return, by provider, the price list that was kept last; an unreadable one is none."""
         with self._checked() as connection:
-            return read_price_lists(connection)
+            kept = read_about(connection, _PRICES)
+        found = {}
+        for provider, text in kept.items():
+            with suppress(ValidationError):
+                found[provider] = PriceList.model_validate_json(text)
+        return found
 
     def keep_price_list(self, provider: str, prices: PriceList) -> None:
         """Keep a price list in place of what was kept of this provider."""
         with self._checked() as connection:
-            write_price_list(connection, provider, prices)
+            write_about(connection, {f"{_PRICES}{provider}": prices.model_dump_json()})
 
     def looks(self, provider: str) -> KeptLooks:
         """Return where looks at a provider's machines are noted."""
-        return KeptLooks(self._checked, f"looks {provider}")
+        return KeptLooks(self._checked, f"{_LOOKS}{provider}")
 
     def server_time(self) -> datetime | None:
         """Return what the clock of PostgreSQL says; None beside SQLite."""
@@ -941,3 +689,158 @@ class DatabaseStore(Database):
     def _release(self, owner: str) -> None:
         with self._transaction() as connection:
             connection.execute(sa.delete(LOCK).where(LOCK.c.owner == owner))
+
+
+def _rename_in_attempts(connection: sa.Connection, old: str, new: str) -> None:
+    """Write every try down under a pool's new name."""
+    if sa.inspect(connection).has_table(ATTEMPTS.name):
+        renamed = sa.update(ATTEMPTS).where(ATTEMPTS.c.pool == old).values(pool=new)
+        connection.execute(renamed)
+
+
+def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
+    """Charge to a pool's new name what was charged to its old one."""
+    for row in found_in(connection, LEDGER, sa.select(LEDGER)).all():
+        payer = json.loads(row.payer)
+        if payer["pool"] == old:
+            same = (LEDGER.c.hour == row.hour, LEDGER.c.payer == row.payer)
+            connection.execute(sa.delete(LEDGER).where(*same))
+            amounts = (row.seconds, row.nanos)
+            _add_to_ledger(connection, row.hour, payer | {"pool": new}, amounts)
+
+
+def _rename_in_samples(connection: sa.Connection, old: str, new: str) -> None:
+    """Write what was observed of a pool down under its new name."""
+    with rows_of(SAMPLES):
+        for row in found_in(connection, SAMPLES, sa.select(SAMPLES)).all():
+            kept = json.loads(row.sample)
+            if old in kept["pools"]:
+                kept["pools"].setdefault(new, kept["pools"].pop(old))
+                renamed = sa.update(SAMPLES).where(SAMPLES.c.at == row.at)
+                connection.execute(renamed.values(sample=json.dumps(kept)))
+
+
+def _add_to_ledger(
+    connection: sa.Connection, hour: str, payer: Mapping[str, Any], amounts: tuple[int, int]
+) -> None:
+    key = {"hour": hour, "payer": json.dumps(payer, sort_keys=True)}
+    _add(connection, LEDGER, key, dict(zip(("seconds", "nanos"), amounts, strict=True)))
+
+
+def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
+    """Add to what is counted month by month."""
+    if tallies:
+        MONTHS.create(connection, checkfirst=True)
+    for tally in tallies:
+        row = tally.model_dump()
+        amounts = {name: row.pop(name) for name in ("count", "seconds", "nanos")}
+        _add(connection, MONTHS, row, amounts)
+
+
+def _add(
+    connection: sa.Connection,
+    table: sa.Table,
+    key: Mapping[str, str],
+    amounts: Mapping[str, int],
+) -> None:
+    """Add amounts to the row of a key, which is made where there is none."""
+    same = [table.c[name] == value for name, value in key.items()]
+    added = {name: table.c[name] + amount for name, amount in amounts.items()}
+    if not connection.execute(sa.update(table).where(*same).values(added)).rowcount:
+        connection.execute(sa.insert(table), [{**key, **amounts}])
+
+
+def _charged_until(connection: sa.Connection) -> datetime | None:
+    found = value_of(connection, _CHARGED)
+    with rows_of(ABOUT):
+        return in_utc(datetime.fromisoformat(found)) if found else None
+
+
+def _charge(payer: dict[str, Any], sums: tuple[Any, ...], currency: str) -> Charge:
+    if payer.pop("currency") != currency:
+        raise StoreFailed(
+            f"what was spent this month is recorded in another currency than {currency}, the "
+            "money.currency of fleet.yaml; set it back until the month is over"
+        )
+    return Charge(
+        **payer,
+        seconds=tuple(map(int, sums[:3])),
+        money=tuple(Decimal(int(nanos)).scaleb(-_PLACES) for nanos in sums[3:]),
+    )
+
+
+def _is_in_force(now: datetime) -> sa.ColumnElement[bool]:
+    return ORDERS.c.until > now.isoformat()
+
+
+def _long_over(connection: sa.Connection, now: datetime) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield which orders nobody's clock can take for one in force.
+
+    The clock of who orders may be ahead by any time, that of the last run by `_ORDERED` at most.
+    """
+    started = connection.execute(sa.select(sa.func.max(RUNS.c.started))).scalar()
+    if started is not None:
+        with rows_of(RUNS):
+            latest = min(now, datetime.fromisoformat(started))
+        yield sa.not_(_is_in_force(latest - _ORDERED))
+
+
+def _of(table: sa.Table, image: str, version: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return (table.c.image == image, table.c.version == version)
+
+
+def _move(connection: sa.Connection, move: Move) -> None:
+    """Write a version down in place of what it was; None: nothing was known of it."""
+    IMAGES.create(connection, checkfirst=True)
+    key = {"image": move.now.image, "version": move.now.version}
+    ours = _of(IMAGES, **key)
+    row = {"record": move.now.model_dump_json()}
+    known = connection.execute(sa.select(IMAGES.c.record).where(*ours)).scalar()
+    if (known and _version(known)) != move.was:
+        raise _moved(move.now)
+    if known is not None:
+        # Who else changed it since it was read above, changed its text.
+        changed = sa.update(IMAGES).where(*ours, IMAGES.c.record == known).values(row)
+        if not connection.execute(changed).rowcount:
+            raise _moved(move.now)
+        return
+    try:
+        connection.execute(sa.insert(IMAGES), [key | row])
+    except sa.exc.IntegrityError as error:
+        raise _moved(move.now) from error
+
+
+def _moved(version: Version) -> VersionMoved:
+    return VersionMoved(
+        f"image {version.image} {version.version} was changed by another run; "
+        "look at it with `fleet image show` and try again"
+    )
+
+
+def _version(record: str) -> Version:
+    with _readable("an image version"):
+        return Version.model_validate_json(record)
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Read what a release of fleet wrote as JSON; StoreFailed where it was another one."""
+    try:
+        yield
+    except ValidationError as error:
+        raise StoreFailed(
+            f"the store has {what} in a form that this fleet cannot read; another release of "
+            "fleet wrote it"
+        ) from error
+
+
+def _notified(connection: sa.Connection) -> dict[str, tuple[bool, datetime]]:
+    with rows_of(ABOUT):
+        found = {key: _dated(text) for key, text in read_about(connection, _NOTICES).items()}
+        return {key: (_SENT[word], at) for key, (word, at) in found.items()}
+
+
+def _dated(text: str) -> tuple[str, datetime]:
+    """Return a word and the moment behind it."""
+    word, at = text.split(" ", 1)
+    return word, in_utc(datetime.fromisoformat(at))
