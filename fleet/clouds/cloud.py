@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -143,6 +144,11 @@ class _Unreadable:
     def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
         """Return that nothing is known."""
         return self._reason
+
+
+def trimmed(amount: Decimal) -> Decimal:
+    """Return a price without the noughts at its end."""
+    return Decimal(format(amount.normalize(), "f"))
 
 
 def withheld(fleet: Fleet, environment: Mapping[str, str]) -> dict[str, str]:

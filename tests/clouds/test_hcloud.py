@@ -222,7 +222,8 @@ def test_an_answer_that_breaks_off_is_unknown(api: SimulatedHetzner) -> None:
 
 
 def test_a_server_without_labels_is_of_another_shape() -> None:
-    body = b'{"servers": [{"id": 1}], "meta": {"pagination": {}}}'
+    pages = b'{"pagination": {"next_page": null, "total_entries": 1}}'
+    body = b'{"servers": [{"id": 1}], "meta": %s}' % pages
 
     assert tells(_why_unknown_after(Answer(200, body)), "servers.0.name")
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pydantic import BaseModel, Field
 
 from fleet.clouds.aws.account import AwsAccount
+from fleet.clouds.cloud import trimmed
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
 
@@ -93,7 +94,7 @@ class AwsPrices:
     def _price(self, service: str, asked: Mapping[str, str], usage: str) -> Decimal | None:
         """Return the price of a usage, whose name a region may begin with its own short one."""
         found = (
-            _trimmed(price)
+            trimmed(price)
             for offer in self._offers(service, asked)
             if offer.product.attributes.get("usagetype", "").endswith(usage)
             for _, price in offer.prices()
@@ -127,22 +128,17 @@ class AwsPrices:
                 for each in page["SpotPriceHistory"]:
                     told = _SpotPrice.model_validate(each)
                     dearest[told.name] = max(told.price, dearest.get(told.name, told.price))
-        return {name: _trimmed(price) for name, price in dearest.items()}
+        return {name: trimmed(price) for name, price in dearest.items()}
 
 
 def _quote(attributes: Mapping[str, str], price: Decimal, spot: Decimal | None) -> Quote:
     graviton = "Graviton" in attributes.get("physicalProcessor", "")
     return Quote(
-        price=_trimmed(price),
-        month=_trimmed(price * _HOURS),
+        price=trimmed(price),
+        month=trimmed(price * _HOURS),
         cores=int(attributes.get("vcpu", "")),
         memory=int(float(attributes.get("memory", "").split(" ")[0].replace(",", "")) * 1024),
         disk=0,  # a machine boots from a volume of its own; local disks are not used
         architecture="arm64" if graviton else "amd64",
         spot=spot,
     )
-
-
-def _trimmed(amount: Decimal) -> Decimal:
-    """Return a price without the noughts at its end."""
-    return Decimal(format(amount.normalize(), "f"))

@@ -15,18 +15,19 @@ one that is still labelled as partial needs nothing but its label.
 
 import hashlib
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fleet.clouds.hcloud.machines import ARCHITECTURES, ENDPOINT, TEMPORARY, advise
+from fleet.clouds.hcloud.api import ARCHITECTURES, Meta, advise, authorized, endpoint
+from fleet.clouds.hcloud.machines import TEMPORARY
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
 from fleet.images.disk import disk_of, raw_disk
 from fleet.images.programs import Tell, held
@@ -48,6 +49,7 @@ _OUT_OF_STOCK = 412
 _TAKEN = "uniqueness_error"
 Body = Mapping[str, object]
 Method = Literal["GET", "POST", "PUT", "DELETE"]
+Kind = Literal["servers", "ssh_keys"]
 Shape = TypeVar("Shape")
 
 
@@ -113,15 +115,6 @@ class _Action(_Answer):
     error: Failure | None = None
 
 
-class _Pagination(_Answer):
-    next_page: int | None
-    total_entries: int | None
-
-
-class _Meta(_Answer):
-    pagination: _Pagination
-
-
 class _Reply(_Answer):
     """Any answer of the API; each request looks at one part of it."""
 
@@ -134,7 +127,7 @@ class _Reply(_Answer):
     server_types: tuple[ServerType, ...] = ()
     action: _Action | None = None
     error: Failure | None = None
-    meta: _Meta | None = None
+    meta: Meta | None = None
 
 
 class Hetzner:
@@ -148,8 +141,8 @@ class Hetzner:
         pause: Callable[[float], None],
         tries: int = _TRIES,
     ) -> None:
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
+        self._headers = authorized(token)
+        self._base = base_url or endpoint()
         self._pause = pause
         self._tries = tries
         self._reader: Reader | None = None
@@ -175,15 +168,10 @@ class Hetzner:
         query = {"type": "snapshot", "label_selector": selector}
         return self._listed("/images", query, lambda page: page.images)
 
-    def servers(self, selector: str) -> tuple[Found, ...]:
-        """Return the servers whose labels match."""
+    def labelled(self, kind: Kind, selector: str) -> tuple[Found, ...]:
+        """Return the servers or keys whose labels match."""
         query = {"label_selector": selector}
-        return self._listed("/servers", query, lambda page: page.servers)
-
-    def ssh_keys(self, selector: str) -> tuple[Found, ...]:
-        """Return the keys whose labels match."""
-        query = {"label_selector": selector}
-        return self._listed("/ssh_keys", query, lambda page: page.ssh_keys)
+        return self._listed(f"/{kind}", query, lambda page: getattr(page, kind))
 
     def system_images(self, architecture: str) -> tuple[Found, ...]:
         """Return Hetzner's own images, of an architecture as it names them."""
@@ -209,12 +197,12 @@ class Hetzner:
 
     def make_key(self, body: Body) -> Found:
         """Make an ssh key, or find the one that was made while its answer got lost."""
-        made = self._make("/ssh_keys", body, self.ssh_keys).ssh_key
+        made = self._make("/ssh_keys", body, partial(self.labelled, "ssh_keys")).ssh_key
         return _require(made, "ssh key")
 
     def make_server(self, body: Body) -> Found:
         """Make a server, or find the one that was made; raises OutOfStock."""
-        made = self._make("/servers", body, self.servers).server
+        made = self._make("/servers", body, partial(self.labelled, "servers")).server
         return _require(made, "server")
 
     def act(self, server: Found, command: str, body: Body | None = None) -> None:
@@ -254,13 +242,12 @@ class Hetzner:
         """Post what makes something; what has the same name or labels already is it."""
         labels = body["labels"]
         assert isinstance(labels, dict)  # noqa: S101 - all that is made here is labelled
-        selector = ",".join(f"{key}=={value}" for key, value in labels.items())
         for attempt in range(self._tries):
             reply = self._once("POST", path, body)
             if reply.error is None:
                 return reply
             # Without an answer it may have been made all the same.
-            if found := listed(selector):
+            if found := listed(_selector(labels)):
                 return _Reply(server=found[0], image=found[0], ssh_key=found[0])
             if reply.error.code == _TAKEN:
                 raise PublicationRefused(
@@ -362,7 +349,7 @@ def _require(value: Shape | None, what: str) -> Shape:
 
 
 HOLDER = "holder"
-_KINDS = ("servers", "ssh_keys")
+_KINDS: tuple[Kind, ...] = ("servers", "ssh_keys")
 _LONGEST_NAME = 63
 _GB = 10**9
 _SSH_TRIES = 60
@@ -461,9 +448,9 @@ def stale_temporary(api: Hetzner, fleet: str, before: datetime) -> tuple[str, ..
     return tuple(_named(kind, each) for kind, each in _stale(api, fleet, before))
 
 
-def _stale(api: Hetzner, fleet: str, before: datetime) -> list[tuple[str, Found]]:
+def _stale(api: Hetzner, fleet: str, before: datetime) -> list[tuple[Kind, Found]]:
     selector = f"fleet=={fleet},{TEMPORARY}"
-    found = [(kind, each) for kind in _KINDS for each in _listed(api, kind, selector)]
+    found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, selector)]
     return [(kind, each) for kind, each in found if datetime.fromisoformat(each.created) < before]
 
 
@@ -481,7 +468,7 @@ def _clear(api: Hetzner, order: Order) -> None:
     ours = {key: order.labels[key] for key in ("fleet", TEMPORARY, HOLDER)}
     _delete_all(api, _selector(ours))
     theirs = {key: order.labels[key] for key in ("fleet", TEMPORARY, "image", "version")}
-    for server in _listed(api, "servers", _selector(theirs)):
+    for server in api.labelled("servers", _selector(theirs)):
         raise SourceUnreachable(
             f"another run works on this version, or died: server {server.name} was created at "
             f"{server.created}; try again later, or run `fleet image publish --clean`"
@@ -492,7 +479,7 @@ def _delete_all(api: Hetzner, selector: str) -> None:
     failed: FleetError | None = None
     for kind in _KINDS:
         try:
-            for each in _listed(api, kind, selector):
+            for each in api.labelled(kind, selector):
                 api.delete(kind, each.id)
         except FleetError as error:
             failed = failed or error
@@ -559,10 +546,6 @@ def _stock_image(api: Hetzner, order: Order) -> int:
             f"{', '.join(sorted(each.name or '' for each in sold)) or 'none'}"
         )
     return max(found, key=lambda each: ("debian" in (each.name or ""), each.id)).id
-
-
-def _listed(api: Hetzner, kind: str, selector: str) -> tuple[Found, ...]:
-    return api.servers(selector) if kind == "servers" else api.ssh_keys(selector)
 
 
 def _selector(labels: Mapping[str, str]) -> str:
@@ -638,7 +621,7 @@ class HcloudPublisher:
 
     def _found(self, manifest: Manifest, sha256: str) -> Found | None:
         marks = {"fleet": self._site.fleet, "image": manifest.image, "version": manifest.version}
-        found = self._api.images(",".join(f"{key}=={text}" for key, text in marks.items()))
+        found = self._api.images(_selector(marks))
         for each in found:
             if each.labels.get("sha256") != sha256[:SHORT]:
                 raise PublicationRefused(
