@@ -12,7 +12,7 @@ from bench.evaluate import Policy, Site, queue_order
 from bench.worlds import POWERFUL, Box, Scene, pool_of, world_of
 from fleet.model.facts import Request
 from fleet.reconcile import reconcile
-from fleet.tagrules import ask_of_tags
+from fleet.tagrules.offers import ask_of_tags
 
 SCALING_RATIO = 0.5
 PREALLOCATED = 2

@@ -14,8 +14,8 @@ from bench.tags import REQUESTS, SIGNATURES, best_of
 from bench.workload import SCOPES, offers_of, requests_of, signatures_of
 from contrib.debusine.sql import Terms
 from contrib.debusine.statements import PoolOffer, count_waiting
-from fleet.tagrules import Ask
 from fleet.tagrules.debusine import TASK_TYPES
+from fleet.tagrules.offers import Ask
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables
 

@@ -17,8 +17,7 @@ from time import perf_counter
 from bench.worlds import Box, Scene, pool_of, type_of
 from fleet.model.facts import Request
 from fleet.model.prices import price_of_type
-from fleet.tagrules import ask_of_tags, offer_of_pool
-from fleet.tagrules.offers import Matcher
+from fleet.tagrules.offers import Matcher, ask_of_tags, offer_of_pool
 
 LEAST_PAID = 60
 PATIENCE = 24

@@ -12,8 +12,7 @@ from time import perf_counter
 from bench.patterns import measure_patterns
 from bench.report import Report
 from bench.workload import offers_of, requests_of, signatures_of
-from fleet.tagrules import Ask, Offer, satisfies
-from fleet.tagrules.offers import match
+from fleet.tagrules.offers import Ask, Offer, match, satisfies
 
 ROUNDS = 5
 REQUESTS = 100_000

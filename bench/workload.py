@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 from decimal import Decimal
 
-from fleet.tagrules import Ask, Offer
+from fleet.tagrules.offers import Ask, Offer
 
 TASKS = [f"worker:task:worker:task{n}:version:1" for n in range(20)]
 ARCHITECTURES = [f"worker:build-arch:arch{n}" for n in range(8)]

@@ -297,7 +297,8 @@ def pattern_matches_nothing(fleet: Fleet, recorded: "Recorded", today: date) -> 
 
 
 def _hint(rule: PowerfulRule, names: Sequence[str]) -> str:
-    from fleet.tagrules.allow import compile_pattern, without_directory
+    from fleet.tagrules.allow import compile_pattern
+    from fleet.tagrules.names import without_directory
 
     pattern = compile_pattern(rule.match)
     if not rule.dirs:
@@ -436,7 +437,8 @@ def _is_valid(rule: PowerfulRule) -> bool:
 
 
 def _hint_to_match(rule: PowerfulRule, name: str) -> str:
-    from fleet.tagrules.allow import PARTS, compile_pattern, without_directory
+    from fleet.tagrules.allow import compile_pattern
+    from fleet.tagrules.names import PARTS, without_directory
 
     pattern = compile_pattern(rule.match)
     if not rule.dirs and pattern.takes(without_directory(name)):

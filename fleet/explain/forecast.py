@@ -20,9 +20,8 @@ from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import Boot, Fleet, Pool, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules import Offer, ask_of_tags, offer_of_pool, offer_of_worker
 from fleet.tagrules.context import queue_context
-from fleet.tagrules.offers import Matcher
+from fleet.tagrules.offers import Matcher, Offer, ask_of_tags, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
 
 _UNTIMED = "the workers that fit are busy for an unknown time: no history, and no `durations`"

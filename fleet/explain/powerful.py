@@ -19,7 +19,7 @@ from fleet.model.prices import find_types, markets_of, price_per_hour, tariff_of
 from fleet.planner.durations import Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import Fleet, Pool, serves_queue
-from fleet.tagrules import ask_of_tags, offer_of_pool, satisfies
+from fleet.tagrules.offers import ask_of_tags, offer_of_pool, satisfies
 
 _HOUR = 3600
 

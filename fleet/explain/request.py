@@ -41,7 +41,9 @@ from fleet.schema.model import (
 )
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
-from fleet.tagrules import (
+from fleet.tagrules.context import NOTHING
+from fleet.tagrules.export import describe_rules
+from fleet.tagrules.offers import (
     Ask,
     Mismatch,
     Offer,
@@ -50,8 +52,6 @@ from fleet.tagrules import (
     offer_of_pool,
     satisfies,
 )
-from fleet.tagrules.context import NOTHING
-from fleet.tagrules.export import describe_rules
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
 

@@ -12,9 +12,9 @@ from fleet.planner.images import images_by_pool
 from fleet.schema.findings import Path
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
 from fleet.schema.units import write_count
-from fleet.tagrules import find_mismatch, offer_of_pool
 from fleet.tagrules.export import describe_rule_at, judge_rules
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
+from fleet.tagrules.offers import find_mismatch, offer_of_pool
 from fleet.tagrules.requests import Asking
 from fleet.tagrules.sources import (
     BUILD_ARCH,

@@ -55,8 +55,8 @@ from fleet.schema.model import (
 )
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
-from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.names import names_of
+from fleet.tagrules.offers import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.vocabulary import Vocabulary
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)

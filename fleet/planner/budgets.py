@@ -27,7 +27,7 @@ from fleet.planner.ledger import Holding, Period, charge, holdings, periods, wor
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool
-from fleet.tagrules import offer_of_pool
+from fleet.tagrules.offers import offer_of_pool
 
 HOURS = "machine hours"
 PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")

@@ -15,8 +15,8 @@ from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_count
-from fleet.tagrules import find_doubts
 from fleet.tagrules.context import find_differing_records, queue_context
+from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.vocabulary import Vocabulary
 
 _OFF = "its machine is stopped"

@@ -20,9 +20,8 @@ from fleet.model.values import digest
 from fleet.planner.durations import Durations, Expected, Kind, Timing
 from fleet.planner.inventory import demand_trouble
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
-from fleet.tagrules import Ask, Offer
 from fleet.tagrules.context import queue_context
-from fleet.tagrules.offers import Matcher
+from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Asking, Difference, Judge, Refusal
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 

@@ -28,7 +28,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.pools import Promote
 from fleet.schema.units import write_duration
-from fleet.tagrules import newest_first
+from fleet.tagrules.sources import newest_first
 
 _USED = ("candidate", "current", "previous", "retired")
 

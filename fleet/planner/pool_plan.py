@@ -21,7 +21,7 @@ from fleet.planner.machine_inputs import Option
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
-from fleet.tagrules import Offer
+from fleet.tagrules.offers import Offer
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,15 @@ from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, offer_of_pool, offer_of_worker
-from fleet.tagrules.offers import Nearness
+from fleet.tagrules.offers import (
+    Ask,
+    Mismatch,
+    Nearness,
+    Offer,
+    find_mismatch,
+    offer_of_pool,
+    offer_of_worker,
+)
 from fleet.tagrules.sources import BUILD_ARCH
 from fleet.tagrules.vocabulary import tag_name
 

@@ -7,31 +7,19 @@ For exports and checks, patterns are split into parts. Nothing is guessed: a par
 word nor a wildcard is `other`, and a pattern that cannot be read has no parts.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
 
 from fleet.schema.model import Fleet, PowerfulRule
-from fleet.schema.rules import SOURCE_CHROOT
-from fleet.tagrules.names import (
-    ANY_ARCHITECTURE,
-    PARTS,
-    SOURCE_ARCHITECTURE,
-    Recorded,
-    is_source_build,
-    names_of,
-    recorded_names,
-    without_directory,
-)
+from fleet.tagrules.names import names_of, without_directory
 
 if TYPE_CHECKING:
     from fleet.model.facts import Request
-import re
-from collections.abc import Iterator
-from itertools import product
-from typing import Literal
 
 PATTERN_MEMORY = 256 << 10
 """Bytes that one compiled pattern may take; a larger one is refused."""
@@ -51,7 +39,7 @@ class RuleMatch:
 class Pattern:
     """A compiled pattern."""
 
-    def __init__(self, compiled: "_Compiled") -> None:
+    def __init__(self, compiled: Any) -> None:  # noqa: ANN401 - RE2 has no types
         self._compiled = compiled
 
     def takes(self, name: str) -> bool:
@@ -61,7 +49,7 @@ class Pattern:
     def takes_beginning(self, name: str) -> str:
         """Return the start of a name that matches; empty if none does."""
         found = self._compiled.match(_encoded(name))
-        return "" if found is None else found.group().decode("utf-8", "replace")
+        return "" if found is None else str(found.group(), "utf-8", "replace")
 
 
 class BadPattern(Exception):
@@ -78,11 +66,8 @@ def compile_pattern(text: str) -> Pattern:
     """Return a pattern ready to use; raises BadPattern."""
     import re2
 
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = PATTERN_MEMORY
     try:
-        return Pattern(re2.compile(_encoded(text), options))
+        return Pattern(re2.compile(_encoded(text), _options(PATTERN_MEMORY)))
     except re2.error as error:
         message = error.args[0] if error.args else b""
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
@@ -111,12 +96,6 @@ def is_expired(rule: PowerfulRule, today: date) -> bool:
     return rule.expires is not None and rule.expires < today
 
 
-def rules_for(fleet: Fleet, request: "Request", today: date) -> tuple[RuleMatch, ...]:
-    """Return every rule that applies to a request today, in the order of the file."""
-    found = [match for name in names_of(request) for match in rules_for_name(fleet, name, today)]
-    return tuple(sorted(found, key=lambda match: match.index))
-
-
 def rules_for_name(fleet: Fleet, name: str, today: date) -> tuple[RuleMatch, ...]:
     """Return every rule that applies to a name today: the specification of AllowList."""
     return tuple(
@@ -135,11 +114,6 @@ class PatternSet:
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = patterns
         self._together = _compile_set(patterns)
-
-    @property
-    def is_slow(self) -> bool:
-        """Say whether the patterns are tried one by one."""
-        return self._together is None
 
     def takers(self, name: str) -> list[int]:
         """Return the indices of the patterns that match a name, sorted."""
@@ -186,76 +160,34 @@ class AllowList:
         return places
 
 
-class _Found(Protocol):
-    """The part of RE2's match that is used."""
-
-    def group(self) -> bytes:
-        """Return what matched."""
-
-
-class _Compiled(Protocol):
-    """The part of RE2's pattern that is used."""
-
-    def fullmatch(self, text: bytes) -> _Found | None:
-        """Return something where the whole text matches."""
-
-    def match(self, text: bytes) -> _Found | None:
-        """Return something where the beginning of the text matches."""
-
-
-class _Set(Protocol):
-    """The part of RE2's set of patterns that is used."""
-
-    def Match(self, text: bytes) -> list[int] | None:  # noqa: N802 - the library's own name
-        """Return the numbers of the patterns that match."""
-
-
-def _compile_set(patterns: Sequence[str]) -> _Set | None:
+def _compile_set(patterns: Sequence[str]) -> Any | None:  # noqa: ANN401 - RE2 has no types
     """Return all patterns as one set, with a last one that matches everything.
 
     RE2 reports no error if it runs out of memory while matching; the last one is missing then.
     """
     import re2
 
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _SET_MEMORY
-    together = re2.Set.FullMatchSet(options)
+    together = re2.Set.FullMatchSet(_options(_SET_MEMORY))
     try:
         for pattern in (*patterns, "(?s).*"):
             together.Add(_encoded(pattern))
         together.Compile()
     except re2.error:
         return None
-    compiled: _Set = together
-    return compiled
+    return together
+
+
+def _options(memory: int) -> Any:  # noqa: ANN401 - RE2 has no types
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = memory
+    return options
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-__all__ = [
-    "ANY_ARCHITECTURE",
-    "PARTS",
-    "SOURCE_ARCHITECTURE",
-    "SOURCE_CHROOT",
-    "AllowList",
-    "BadPattern",
-    "Pattern",
-    "Recorded",
-    "RuleMatch",
-    "compile_pattern",
-    "is_expired",
-    "is_source_build",
-    "is_valid",
-    "matches_name",
-    "names_of",
-    "recorded_names",
-    "rules_for",
-    "rules_for_name",
-    "without_directory",
-]
 
 
 ANYTHING = (".*", ".+", "[^/]*", "[^/]+")

@@ -37,11 +37,8 @@ from fleet.schema.model import (
     serves_queue,
 )
 from fleet.schema.units import write_count
-from fleet.tagrules import ask_of_tags, offer_of_pool
 from fleet.tagrules.allow import (
-    ANY_ARCHITECTURE,
     ANYTHING,
-    SOURCE_ARCHITECTURE,
     NotFinite,
     alternatives,
     is_expired,
@@ -53,6 +50,8 @@ from fleet.tagrules.allow import (
     words,
 )
 from fleet.tagrules.debusine import rung_of_minimum, rungs_of, static_tags
+from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE
+from fleet.tagrules.offers import ask_of_tags, offer_of_pool
 from fleet.tagrules.sources import is_workspace_tag
 
 NOT_EXPORTED = "not-exported"

@@ -83,18 +83,6 @@ class Asking:
     ticket, or it is unknown whether the tag is allowed."""
 
 
-def ask_of(
-    fleet: Fleet,
-    request: "Request",
-    context: QueueContext,
-    *,
-    memberships: Memberships,
-    today: date,
-) -> Asking:
-    """Return what a request asks for."""
-    return Judge(fleet, memberships, today).ask_of(request, context)
-
-
 @dataclass
 class Judge:
     """Determines what requests ask for, once for all requests that are alike."""

@@ -28,8 +28,8 @@ from fleet.planner.staffing import find_supplies
 from fleet.planner.units import State, is_up
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
-from fleet.tagrules import Offer, ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.context import NOTHING
+from fleet.tagrules.offers import Offer, ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
 from fleet.tickets.assignment import (

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from fleet.model.facts import Demand, Request
 from fleet.queues.debusine.packages import NAMED_PATHS, looks_of
 from fleet.schema.model import Fleet
-from fleet.tagrules.allow import rules_for
+from fleet.tagrules.allow import AllowList
 from fleet.tagrules.derive import at_path
 
 
@@ -16,8 +16,9 @@ def grouped(demand: Demand, fleet: Fleet) -> Demand:
     oldest stands for them, by its own name.
     """
     found: dict[object, list[Request]] = {}
+    allowed = AllowList(fleet, demand.read_at.date())
     for request in demand.requests:
-        rules = [match.index for match in rules_for(fleet, request, demand.read_at.date())]
+        rules = [match.index for match in allowed.rules_for(request)]
         plain = keeping(request, fleet)
         alike = plain.model_copy(update={"id": "", "pending_since": None}).model_dump_json()
         kept = keeping(request, fleet, named=True) if rules else plain

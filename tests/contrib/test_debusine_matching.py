@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from fleet.tagrules import Ask, Offer
 from fleet.tagrules.debusine import WorkerRow
+from fleet.tagrules.offers import Ask, Offer
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables
 from tests.rigs.process import ROOT

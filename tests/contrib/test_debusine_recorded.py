@@ -10,9 +10,8 @@ import pytest
 
 from contrib.debusine.sql import Terms
 from contrib.debusine.statements import PoolOffer, count_waiting, requests_for_worker
-from fleet.tagrules import ask_of_tags, offer_of_tags
 from fleet.tagrules.debusine import WorkerRow
-from fleet.tagrules.offers import match
+from fleet.tagrules.offers import ask_of_tags, match, offer_of_tags
 from tests.builders import a_fleet
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import Tables

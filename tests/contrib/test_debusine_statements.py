@@ -13,8 +13,8 @@ from contrib.debusine.statements import (
     requests_for_worker,
     workers_for_request,
 )
-from fleet.tagrules import Ask, Offer
 from fleet.tagrules.debusine import TaskLists
+from fleet.tagrules.offers import Ask, Offer
 from tests.builders import a_fleet
 
 HOSTILE = "'; DROP TABLE db_worker; -- %s {} \\"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from random import Random
 
 from fleet.schema.model import Fleet
-from fleet.tagrules import Ask, Offer, ask_of_tags, offer_of_tags
 from fleet.tagrules.debusine import WorkerRow
+from fleet.tagrules.offers import Ask, Offer, ask_of_tags, offer_of_tags
 from tests.builders import a_fleet
 from tests.rigs.debusine_tables import RequestRow
 

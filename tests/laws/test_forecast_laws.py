@@ -11,7 +11,7 @@ from fleet.model.plan import Create, Plan, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.schema.rules import TagRule
-from fleet.tagrules import Ask, ask_of_tags, satisfies
+from fleet.tagrules.offers import Ask, ask_of_tags, satisfies
 from tests.builders import a_sim_fleet
 from tests.laws.strategies import worlds
 from tests.laws.test_unblock_laws import EXAMPLES, asking_worlds, tight_fleets

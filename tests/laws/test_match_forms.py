@@ -22,9 +22,8 @@ from contrib.debusine.statements import (
     workers_for_request,
 )
 from fleet.schema.model import Fleet
-from fleet.tagrules import Ask, satisfies
 from fleet.tagrules.debusine import WorkerRow
-from fleet.tagrules.offers import match
+from fleet.tagrules.offers import Ask, match, satisfies
 from tests.laws.pairs import BARE, DECLARED, ask_of, draw_request, draw_worker, offer_of
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables

@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrib.debusine.expression import RULE, bind, holds, know_ask, know_offer
-from fleet.tagrules import Ask, Offer, find_mismatch, satisfies
-from fleet.tagrules.offers import Matcher, Nearness, match
+from fleet.tagrules.offers import Ask, Matcher, Nearness, Offer, find_mismatch, match, satisfies
 
 TAGS = ("", "a", "b", "c", "arm64", "Ä", "ﬁ", "'; --", '"', "a b", "x" * 300)
 

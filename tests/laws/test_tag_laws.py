@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from fleet.model.facts import Request, TaskHistory
 from fleet.schema.model import Fleet
-from fleet.tagrules import Ask, Offer, satisfies
 from fleet.tagrules.context import NOTHING, QueueContext
 from fleet.tagrules.derive import derive, find_cycle
-from fleet.tagrules.requests import Judge, ask_of
+from fleet.tagrules.offers import Ask, Offer, satisfies
+from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Numbers, read_minimums
 from tests.builders import a_fleet, a_request
 
@@ -63,7 +63,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 
 def counted(fleet: Fleet, request: Request) -> frozenset[str]:
-    return ask_of(fleet, request, NOTHING, memberships={}, today=TODAY).ask.required
+    return Judge(fleet, {}, TODAY).ask_of(request, NOTHING).ask.required
 
 
 @given(asks, offers, tag_sets)
@@ -133,7 +133,7 @@ def test_what_counts_was_asked_for_and_what_was_asked_for_counts_or_is_refused(
 ) -> None:
     fleet = a_fleet(tags={"*": {"asked_by": base}})
 
-    found = ask_of(fleet, request_, NOTHING, memberships={}, today=TODAY)
+    found = Judge(fleet, {}, TODAY).ask_of(request_, NOTHING)
 
     refused = {refusal.tag for refusal in found.refused}
     assert found.ask.required | refused == set(request_.required)

@@ -9,7 +9,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.tagrules import offer_of_pool
+from fleet.tagrules.offers import offer_of_pool
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
 from tests.builders.deciding import FIRST, actions_of, reason_of, with_machines
 from tests.builders.sentences import tells

@@ -7,7 +7,7 @@ import pytest
 from fleet.model.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
 from fleet.tagrules.context import QueueContext, queue_context
-from fleet.tagrules.requests import Asking, Judge, Memberships, ask_of
+from fleet.tagrules.requests import Asking, Judge, Memberships
 from tests.builders import NOW, a_fleet, a_request
 from tests.builders.sentences import tells
 
@@ -23,7 +23,7 @@ def asking(
     memberships: Memberships | None = None,
 ) -> Asking:
     known: Memberships = {} if memberships is None else memberships
-    return ask_of(fleet, request, QueueContext(stored=stored), memberships=known, today=TODAY)
+    return Judge(fleet, known, TODAY).ask_of(request, QueueContext(stored=stored))
 
 
 def asked_by(*askers: object, **more: object) -> Fleet:
@@ -393,7 +393,7 @@ def test_only_a_queue_that_stores_tags_holds_what_was_asked_without_permission()
 def test_what_history_says_is_part_of_what_is_asked() -> None:
     request = a_request(package="linux")
 
-    found = ask_of(MANY, request, KNOWN, memberships={}, today=TODAY)
+    found = Judge(MANY, {}, TODAY).ask_of(request, KNOWN)
 
     assert [name for name, _ in found.ask.minimums] == ["memory_gib"]
 

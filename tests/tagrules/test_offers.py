@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.schema.model import serves_queue
-from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies
-from fleet.tagrules.offers import match
+from fleet.tagrules.offers import Ask, Mismatch, Offer, find_mismatch, match, satisfies
 from tests.builders import a_pool
 
 BIG = Offer(

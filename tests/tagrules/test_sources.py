@@ -7,7 +7,7 @@ import pytest
 
 from fleet.model.images import ImageVersion
 from fleet.schema.model import Fleet, Pool
-from fleet.tagrules import find_doubts, offer_of_pool, offer_of_worker
+from fleet.tagrules.offers import find_doubts, offer_of_pool, offer_of_worker
 from fleet.tagrules.sources import figures_of, pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 from tests.builders import a_fleet, a_pool, a_worker

@@ -5,7 +5,8 @@ import pytest
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Create
 from fleet.reconcile import reconcile
-from fleet.tagrules import newest_version, offer_of_pool, offer_of_tags
+from fleet.tagrules.offers import offer_of_pool, offer_of_tags
+from fleet.tagrules.sources import newest_version
 from tests.builders import a_fleet, a_pool, a_request, a_sim_fleet, a_sim_world
 
 

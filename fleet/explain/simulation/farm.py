@@ -40,9 +40,16 @@ from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.durations import USUAL, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
-from fleet.tagrules import Ask, Offer, offer_of_pool, offer_of_tags, offer_of_worker, satisfies
 from fleet.tagrules.context import queue_context
 from fleet.tagrules.names import names_of
+from fleet.tagrules.offers import (
+    Ask,
+    Offer,
+    offer_of_pool,
+    offer_of_tags,
+    offer_of_worker,
+    satisfies,
+)
 
 _LATEST_TRIES = 20
 _LATEST_BOOTS = 50

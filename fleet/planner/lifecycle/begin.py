@@ -35,7 +35,7 @@ from fleet.planner.machine_inputs import (
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.shared_stacks import shared_settings
 from fleet.schema.model import Fleet, Pool
-from fleet.tagrules import offer_of_pool
+from fleet.tagrules.offers import offer_of_pool
 
 
 def begin_pool_plans(
