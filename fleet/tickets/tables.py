@@ -7,7 +7,7 @@ ticket gets a machine only while it waits, whatever other processes do meanwhile
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -55,9 +55,7 @@ class DatabaseTickets:
         """
         for _ in range(_TRIES):
             with self._tables() as connection:
-                if ticket.address and most_of_address:
-                    self._refuse_address(connection, ticket, most_of_address)
-                self._refuse(connection, ticket, most, most_of_submitter)
+                self._refuse(connection, ticket, most, most_of_submitter, most_of_address)
                 number = self._insert(connection, ticket)
             if number is not None:
                 return replace(ticket, id=number)
@@ -65,27 +63,22 @@ class DatabaseTickets:
 
     def find(self, number: int) -> Ticket | None:
         """Return a ticket, also one that ended of late; None where it was never opened."""
-        with self._tables() as connection:
-            return self._find(connection, number)
+        return next(iter(self._read(self._numbered(number))), None)
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the open tickets, oldest first."""
-        query = sa.select(TICKETS).where(self._own(), _OPEN).order_by(TICKETS.c.id)
-        with self._tables() as connection:
-            return tuple(map(_ticket, connection.execute(query).all()))
+        query = sa.select(TICKETS).where(self._own(), _OPEN)
+        return self._read(query.order_by(TICKETS.c.id))
 
     def ready(self) -> tuple[Ticket, ...]:
         """Return the tickets that have a machine."""
-        query = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.READY)
-        with self._tables() as connection:
-            return tuple(map(_ticket, connection.execute(query).all()))
+        has = TICKETS.c.state == TicketState.READY
+        return self._read(sa.select(TICKETS).where(self._own(), has))
 
     def closed(self, since: datetime) -> tuple[Ticket, ...]:
         """Return the tickets whose clients have given a machine back since then."""
         ended = (TICKETS.c.state == TicketState.CLOSED, TICKETS.c.ended_at >= since.isoformat())
-        query = sa.select(TICKETS).where(self._own(), *ended, TICKETS.c.machine != "")
-        with self._tables() as connection:
-            return tuple(map(_ticket, connection.execute(query).all()))
+        return self._read(sa.select(TICKETS).where(self._own(), *ended, TICKETS.c.machine != ""))
 
     def runs(self) -> Iterator[Run]:
         """Yield how long the latest builds took: while their tickets had their machines.
@@ -117,9 +110,7 @@ class DatabaseTickets:
     def ended(self) -> tuple[Ticket, ...]:
         """Return the tickets, of every queue, to whose machines nothing was done since."""
         same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
-        query = sa.select(TICKETS).where(~_OPEN, TICKETS.c.machine != "", *same)
-        with self._tables() as connection:
-            return tuple(map(_ticket, connection.execute(query).all()))
+        return self._read(sa.select(TICKETS).where(~_OPEN, TICKETS.c.machine != "", *same))
 
     def tenancies(self) -> tuple[Tenancy, ...]:
         """Return what is remembered of machines, of every queue."""
@@ -136,7 +127,7 @@ class DatabaseTickets:
         """
         for _ in range(_TRIES):
             with self._tables() as connection:
-                row = self._row(connection, number)
+                row = connection.execute(self._numbered(number)).first()
                 before = _ticket(row) if row else None
                 if row is None or before is None or (after := step(before)) == before:
                     return before
@@ -283,42 +274,46 @@ class DatabaseTickets:
     def _own(self) -> sa.ColumnElement[bool]:
         return TICKETS.c.queue == self._queue
 
-    def _find(self, connection: sa.Connection, number: int) -> Ticket | None:
-        row = self._row(connection, number)
-        return _ticket(row) if row else None
+    def _numbered(self, number: int) -> sa.Select[Any]:
+        return sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
 
-    def _row(self, connection: sa.Connection, number: int) -> sa.Row[Any] | None:
-        query = sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
-        return connection.execute(query).first()
+    def _read(self, query: sa.Select[Any]) -> tuple[Ticket, ...]:
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query).all()))
 
     def _refuse(
-        self, connection: sa.Connection, ticket: Ticket, most: int, most_of_submitter: int
+        self,
+        connection: sa.Connection,
+        ticket: Ticket,
+        most: int,
+        most_of_submitter: int,
+        most_of_address: int,
     ) -> None:
-        count = sa.select(sa.func.count()).select_from(TICKETS).where(self._own(), _OPEN)
-        theirs = count.where(TICKETS.c.submitter == ticket.submitter)
-        held = connection.execute(theirs).scalar_one()
+        """Raise TicketRefused where too many tickets are open."""
+
+        def count(*whose: sa.ColumnElement[bool]) -> int:
+            number = sa.select(sa.func.count()).select_from(TICKETS)
+            return int(connection.execute(number.where(self._own(), _OPEN, *whose)).scalar_one())
+
+        if ticket.address and most_of_address:
+            held = count(TICKETS.c.client == ticket.client)
+            if held >= most_of_address:
+                raise TicketRefused(
+                    f"clients without a token at {ticket.address} have {held:,} open tickets in "
+                    f"queue {self._queue} (most_open_per_address: {most_of_address:,}); close "
+                    "some, give its clients tokens (`fleet serve --tokens`), or raise "
+                    f"queues.{self._queue}.most_open_per_address"
+                )
+        held = count(TICKETS.c.submitter == ticket.submitter)
         if held >= most_of_submitter:
             raise TicketRefused(
                 f"{ticket.submitter or 'a client without a name'} has {held:,} open tickets in "
                 f"queue {self._queue} (most_open_per_submitter: {most_of_submitter:,}); close "
                 "some first"
             )
-        if connection.execute(count).scalar_one() >= most:
+        if count() >= most:
             raise TicketRefused(
                 f"queue {self._queue} has {most:,} open tickets (most_open: {most:,}); retry later"
-            )
-
-    def _refuse_address(self, connection: sa.Connection, ticket: Ticket, most: int) -> None:
-        """Raise TicketRefused where a client without a token has too many tickets open."""
-        count = sa.select(sa.func.count()).select_from(TICKETS).where(self._own(), _OPEN)
-        theirs = count.where(TICKETS.c.client == ticket.client)
-        held = connection.execute(theirs).scalar_one()
-        if held >= most:
-            raise TicketRefused(
-                f"clients without a token at {ticket.address} have {held:,} open tickets in queue "
-                f"{self._queue} (most_open_per_address: {most:,}); close some, give its clients "
-                f"tokens (`fleet serve --tokens`), or raise queues.{self._queue}."
-                "most_open_per_address"
             )
 
     def _insert(self, connection: sa.Connection, ticket: Ticket) -> int | None:
@@ -382,11 +377,8 @@ def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]
 
 def _tenancy_row(tenancy: Tenancy) -> dict[str, str | int]:
     return {
-        "machine": tenancy.machine,
+        **asdict(tenancy),
         "since": tenancy.since.isoformat(),
-        "pool": tenancy.pool,
-        "sandbox": tenancy.sandbox,
-        "uses": tenancy.uses,
         "first_used": tenancy.first_used.isoformat() if tenancy.first_used else "",
         "draining": int(tenancy.draining),
         "disabled": int(tenancy.disabled),
@@ -396,27 +388,15 @@ def _tenancy_row(tenancy: Tenancy) -> dict[str, str | int]:
 
 def _row(ticket: Ticket) -> dict[str, str | int]:
     return {
+        **{name: value for name, value in asdict(ticket).items() if name != "id"},
         "state": ticket.state.value,
         "tags": json.dumps(ticket.tags),
         "opened_at": ticket.opened_at.isoformat(),
         "heard_at": ticket.heard_at.isoformat(),
-        "submitter": ticket.submitter,
-        "owner": ticket.owner,
-        "team": ticket.team,
-        "sandbox": ticket.sandbox,
-        "priority": ticket.priority,
         "background": int(ticket.background),
         "lease": ticket.lease or 0,
-        "machine": ticket.machine,
-        "answer": ticket.answer,
-        "because": ticket.because,
         "ended_at": ticket.ended_at.isoformat() if ticket.ended_at else "",
-        "client": ticket.client,
-        "project": ticket.project,
-        "chroot": ticket.chroot,
-        "package": ticket.package,
         "granted": json.dumps(ticket.granted),
-        "note": ticket.note,
         "ready_at": ticket.ready_at.isoformat() if ticket.ready_at else "",
         "built": int(ticket.built),
     }
