@@ -398,15 +398,21 @@ class Publisher(Protocol):
         """
 
 
-class StackRecord(Value):
+class StackRecord(StackRef):
     """What the store remembers of a stack, so that a missing one is noticed."""
 
-    name: str
-    pool: str
-    provider: str
-    project: str
     engine: Literal["embedded", "pulumi"]
     serial: int
+
+    @classmethod
+    def of(cls, ref: StackRef, engine: Engine, serial: int) -> "StackRecord":
+        """Return what to remember of a stack that an engine has."""
+        return cls(**dict(ref), engine=engine.name, serial=serial)
+
+    @property
+    def ref(self) -> StackRef:
+        """Return which stack it is."""
+        return StackRef(**{name: getattr(self, name) for name in StackRef.model_fields})
 
 
 class Charging(Value):

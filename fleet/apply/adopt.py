@@ -308,7 +308,7 @@ def adopt_machines(
     """Mark and record machines; PlanRefused where the engine would do anything but record them."""
     engine = sources.engine_of(adoption.provider)
     before = _read(engine, ref)
-    sources.store.record_stack(_record(ref, engine, before))
+    sources.store.record_stack(StackRecord.of(ref, engine, before.serial if before else 0))
     if before is None:
         # What exists is looked for only beside a stack that does.
         engine.up(ref, (), lambda _: None)
@@ -326,7 +326,7 @@ def adopt_machines(
         _check_preview(change.steps, names, "the labels are changed, the machines not recorded")
         change.make(lambda step: tell(f"{adoption.pool}: recorded {step.worker}"), given)
     after = _read(engine, ref)
-    sources.store.record_stack(_record(ref, engine, after))
+    sources.store.record_stack(StackRecord.of(ref, engine, after.serial if after else 0))
     _check_recorded(after, adoption.machines)
     return StackOutcome(pool=adoption.pool, result="applied", adopted=names)
 
@@ -365,17 +365,6 @@ def _check_preview(steps: Sequence[Step], names: Sequence[str], left: str) -> No
             f"{said or 'do nothing'}{f' and not record {lacking}' if lacking else ''}; {left}; "
             "run `fleet apply`, then the same command again"
         )
-
-
-def _record(ref: StackRef, engine: Engine, stack: Stack | None) -> StackRecord:
-    return StackRecord(
-        name=ref.name,
-        pool=ref.pool,
-        provider=ref.provider,
-        project=ref.project,
-        engine=engine.name,
-        serial=stack.serial if stack else 0,
-    )
 
 
 def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:

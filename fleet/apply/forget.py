@@ -13,7 +13,7 @@ from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.units import State, Unit
-from fleet.ports import Engine, StackRef, Store
+from fleet.ports import Engine, Store
 from fleet.report.words import many
 from fleet.schema.model import Fleet
 
@@ -112,10 +112,7 @@ def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) ->
     if name not in records:
         known = ", ".join(records) or "none"
         raise FleetError(f"the store has no stack {name}; known: {known}")
-    known_as = records[name]
-    ref = StackRef(
-        project=known_as.project, name=name, provider=known_as.provider, pool=known_as.pool
-    )
+    ref = records[name].ref
     try:
         stack = engine_of(ref.provider).read(ref)
     except FleetError:

@@ -96,16 +96,7 @@ class PoolRun:
 
     def record_stack(self, *, serial: int) -> None:
         """Have the store remember the pool's stack, so that its loss would be noticed."""
-        self.sources.store.record_stack(
-            StackRecord(
-                name=self.ref.name,
-                pool=self.ref.pool,
-                provider=self.ref.provider,
-                project=self.ref.project,
-                engine=self.engine.name,
-                serial=serial,
-            )
-        )
+        self.sources.store.record_stack(StackRecord.of(self.ref, self.engine, serial))
 
 
 def apply_pool(run: PoolRun) -> StackOutcome:

@@ -26,7 +26,7 @@ from fleet.planner.ledger import charge, periods
 from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
 from fleet.planner.units import State
-from fleet.ports import Charging, StackRecord, StackRef
+from fleet.ports import Charging, StackRecord
 from fleet.schema.model import Fleet, Pool
 
 _KINDS: dict[State, Literal["unrecorded", "missing"]] = {
@@ -184,10 +184,7 @@ def forget_lost(sources: Sources) -> tuple[str, ...]:
     """Forget the stacks that the store knows and that are not there; return their names."""
     lost = []
     for record in sources.store.stacks():
-        ref = StackRef(
-            project=record.project, name=record.name, provider=record.provider, pool=record.pool
-        )
-        if sources.engine_of(record.provider).read(ref) is None:
+        if sources.engine_of(record.provider).read(record.ref) is None:
             sources.store.forget_stack(record.name)
             lost.append(record.name)
     return tuple(lost)
@@ -241,8 +238,7 @@ def _adopt(
     fleet: Fleet, inventory: PoolInventory, workers: Sequence[WorkerInputs], sources: Sources
 ) -> None:
     """Take machines into a stack; where the engine would do anything else, it is refused."""
-    pool = inventory.pool
-    ref = stack_ref(fleet, pool, inventory.provider, inventory.stack)
+    ref = stack_ref(fleet, inventory.pool, inventory.provider, inventory.stack)
     engine = sources.engine_of(inventory.provider)
     recorded = inventory.stack.workers if inventory.stack else ()
     desired = sorted((*recorded, *workers), key=lambda worker: worker.name)
@@ -251,14 +247,8 @@ def _adopt(
     if others:
         said = ", ".join(f"{operation} {name}" for name, operation in sorted(others))
         raise PlanRefused(f"the engine would also {said}; run `fleet apply` first, then rebuild")
-    record = StackRecord(
-        name=ref.name,
-        pool=pool,
-        provider=ref.provider,
-        project=ref.project,
-        engine=engine.name,
-        serial=inventory.stack.serial if inventory.stack else 0,
-    )
+    serial = inventory.stack.serial if inventory.stack else 0
+    record = StackRecord.of(ref, engine, serial)
     sources.store.record_stack(record)
     # Nothing is given to them, so that the engine makes none that is gone by now.
     engine.up(ref, desired, lambda _: None, {worker.name: "" for worker in workers})
