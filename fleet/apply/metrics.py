@@ -7,9 +7,8 @@ from threading import Lock
 from pydantic import ValidationError
 
 from fleet.apply.decide import Decision
-from fleet.errors import StoreFailed, StoreMissing
+from fleet.apply.observe import told_or
 from fleet.model.history import LastRun
-from fleet.model.images import Version
 from fleet.model.outcome import Outcome
 from fleet.ports import Store
 from fleet.report.metrics import Seen, metrics_to_text
@@ -21,11 +20,8 @@ def metrics_of(decision: Decision, store: Store | None) -> str:
     fleet = decision.config.fleet
     if store is None:
         return metrics_to_text(fleet, None, Seen(decision.world, decision.plan))
-    try:
-        last = last_run(store)
-        versions: tuple[Version, ...] = store.image_versions()
-    except (StoreMissing, StoreFailed):
-        last, versions = None, ()  # the plan has it among what is unknown
+    # What the store does not tell, the plan has among what is unknown.
+    last, versions = told_or((None, ()), lambda: (last_run(store), store.image_versions()))
     return metrics_to_text(fleet, last, Seen(decision.world, decision.plan, versions))
 
 
@@ -63,8 +59,5 @@ class LiveMetrics:
         with self._lock:
             if self._last is not None:
                 return metrics_of(self._last, self._store)
-            try:
-                last = last_run(self._store)
-            except (StoreMissing, StoreFailed):
-                last = None
+            last = told_or(None, lambda: last_run(self._store))
             return metrics_to_text(self._fleet(), last)

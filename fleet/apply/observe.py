@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from fleet.apply.spending import used_so_far
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.model.facts import (
-    Attempt,
     Base,
     HeldRules,
     Ledger,
@@ -28,7 +27,6 @@ from fleet.model.facts import (
     Worker,
     World,
 )
-from fleet.model.images import ImageVersion
 from fleet.model.orders import Order
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.planner import assembly
@@ -148,12 +146,13 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         providers=listings,
         stacks=_stacks(fleet, sources, listings, asking),
         bases=read_bases(fleet, sources.bases, asking),
-        images=_images(sources.store),
-        ledger=_ledger(fleet, sources.store, now),
-        attempts=_attempts(sources.store),
+        images=_told(lambda: tuple(each.fact for each in sources.store.image_versions())),
+        ledger=_told(lambda: _ledger(fleet, sources.store, now)),
+        # Without a store nothing is made anyway.
+        attempts=told_or((), lambda: sources.store.attempts(REMEMBERED)),
         orders=_orders(sources.store, now),
         members=_members(sources),
-        runs=_runs(sources.store, now),
+        runs=_told(lambda: ended_runs(sources.store, now)),
         delete_seconds=_delete_seconds(sources.store),
         prices=read_prices(sources.prices, sources.store, now, asking),
     )
@@ -162,7 +161,27 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     queues |= dict(_with_packages(fleet, queues))
     world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
-    return world.model_copy(update={"approved": _approved(sources.store, world)})
+    # Where it cannot be read how far approvals were used, none may be used.
+    approved = _told(lambda: _approved(sources.store, world))
+    return world.model_copy(update={"approved": approved})
+
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+def _told(ask: Callable[[], T]) -> T | Unknown:
+    """Return what the store tells, or why it does not."""
+    try:
+        return ask()
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def told_or(otherwise: S, ask: Callable[[], T]) -> T | S:
+    """Return what the store tells; something else where it does not."""
+    told = _told(ask)
+    return otherwise if isinstance(told, Unknown) else told
 
 
 def _reading(told: QueueReading | Unknown) -> QueueReading:
@@ -172,10 +191,9 @@ def _reading(told: QueueReading | Unknown) -> QueueReading:
 def _stacks(
     fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: Asking
 ) -> dict[str, Stack | Unknown] | Unknown:
-    try:
-        known = sources.store.stacks()
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
+    known = _told(sources.store.stacks)
+    if isinstance(known, Unknown):
+        return known
     return read_stacks(fleet, known, listings, sources.engine_of, asking)
 
 
@@ -336,39 +354,14 @@ def base_ref(fleet: Fleet, provider: str) -> StackRef:
     )
 
 
-def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
-    try:
-        return tuple(version.fact for version in store.image_versions())
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
-
-
-def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
+def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger:
     hour, day, month = (period.start for period in periods(fleet, now))
-    try:
-        return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
-
-
-def _attempts(store: Store) -> tuple[Attempt, ...]:
-    """Return the tries that are remembered; without a store nothing is made anyway."""
-    try:
-        return store.attempts(REMEMBERED)
-    except (StoreMissing, StoreFailed):
-        return ()
+    return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
 
 
 def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
     read = sources.members.read() if sources.members is not None else {}
     return read if isinstance(read, Unknown) else dict(read)
-
-
-def _runs(store: Store, now: datetime) -> tuple[datetime, ...] | Unknown:
-    try:
-        return ended_runs(store, now)
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
 
 
 def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
@@ -384,13 +377,9 @@ def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
 
 def _delete_seconds(store: Store) -> int | None:
     """Return how long the longest of the latest runs took that deleted machines."""
-    try:
-        latest = store.ended_runs(_JOURNALLED)
-    except (StoreMissing, StoreFailed):
-        return None
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
-        for run in latest
+        for run in told_or((), lambda: store.ended_runs(_JOURNALLED))
         if _has_deleted(run["outcome"])
     ]
     longest = max(took[: assembly.REMEMBERED], default=None)
@@ -434,10 +423,7 @@ def _keep(name: str, told: PriceList, store: Store) -> None:
 
 def _kept(name: str, reader: PriceReader, store: Store) -> PriceList | None:
     """Return what was kept of a provider, where it is of the place where that is now."""
-    try:
-        kept = store.price_lists().get(name)
-    except (StoreMissing, StoreFailed):
-        return None
+    kept = told_or(None, lambda: store.price_lists().get(name))
     return kept if kept is not None and kept.location == reader.location else None
 
 
@@ -463,10 +449,7 @@ def with_rules(
     """Return the readings with the rules of each queue, and since when fleet saw them."""
     if not rules:
         return dict(queues)
-    try:
-        seen = store.rules_seen()
-    except (StoreMissing, StoreFailed):
-        seen = {}
+    seen = told_or({}, store.rules_seen)
     asked = {name: reader.read for name, reader in rules.items()}
     told = asking("the rules of queue", asked)
     read = dict(queues)
@@ -532,20 +515,16 @@ def _orders(store: Store, now: datetime) -> tuple[Order, ...] | Unknown:
         return Unknown(unknown=str(error))
 
 
-def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
-    """Return how far approvals were used; where that cannot be read, none may be used."""
+def _approved(store: Store, world: World) -> dict[str, int]:
+    """Return how far approvals were used."""
     readings = [queue.workers for queue in world.queues.values()]
     readings += [
         listing if isinstance(listing, Unknown) else listing.workers
         for listing in world.providers.values()
     ]
-    try:
-        return used_so_far(store.spent(), world.stacks, readings)
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
+    return used_so_far(store.spent(), world.stacks, readings)
 
 
-T = TypeVar("T")
 _ASK_SECONDS = 0.2
 _SHARE = 4
 """What is done meanwhile takes at most one part in so many of the time."""

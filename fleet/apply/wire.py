@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import assert_never
 
-from fleet.apply.observe import Concurrently, Sources, with_rules
+from fleet.apply.observe import Concurrently, Sources, told_or, with_rules
 from fleet.apply.timer import SystemClock
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.hcloud.machines import write_moment
@@ -18,13 +18,11 @@ from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
 from fleet.errors import (
     EngineAbsent,
     SecretMissing,
-    StoreFailed,
-    StoreMissing,
     WrongUsage,
 )
 from fleet.migrate.delivery import path_of
 from fleet.migrate.from_copr import CoprAllowList
-from fleet.model.facts import Attempt, HeldRules, QueueReading, Unknown
+from fleet.model.facts import HeldRules, QueueReading, Unknown
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended
 from fleet.ports import (
@@ -37,7 +35,6 @@ from fleet.ports import (
     Registry,
     RuleReader,
     SharedStackEngine,
-    Store,
 )
 from fleet.queues.copr import CoprFrontend
 from fleet.queues.debusine.database import DebusineDatabase
@@ -85,7 +82,8 @@ def wire(
     clouds = clouds_of(fleet, config, SystemClock(), (slots or Slots()) if looks else None)
     enrollers = registries_of(fleet, secrets)
     store = store or DatabaseStore(places.store, fleet.fleet)
-    made = partial(_made_of, store)
+    # Without a store it is of no machine known what it is.
+    made = partial(told_or, (), partial(store.attempts, _MADE))
     desks = {
         name: StoredTicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
         for name, queue in fleet.queues.items()
@@ -266,14 +264,6 @@ class _UnreadableQueue:
     def read(self, now: datetime) -> QueueReading:  # noqa: ARG002 - the port's own argument
         """Return that nothing is known."""
         return QueueReading(demand=self._reason, workers=self._reason)
-
-
-def _made_of(store: Store) -> tuple[Attempt, ...]:
-    """Return the machines that are remembered; without a store it is of none known what it is."""
-    try:
-        return store.attempts(_MADE)
-    except (StoreMissing, StoreFailed):
-        return ()
 
 
 def _queue(
