@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fleet.apply.observe import Sources, stack_ref
+from fleet.apply.rebuild import unknown_stacks
 from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
@@ -57,14 +58,7 @@ def _holder(world: World, name: str) -> str:
     for pool, stack in sorted(stacks.items()):
         if isinstance(stack, Stack) and name in {*stack.ids, *(w.name for w in stack.workers)}:
             return pool
-    silent = [
-        f"the stack of pool {pool} is unknown: {stack.unknown}"
-        for pool, stack in sorted(stacks.items())
-        if isinstance(stack, Unknown)
-    ]
-    if isinstance(world.stacks, Unknown):
-        silent = [f"stacks are unknown: {world.stacks.unknown}"]
-    raise refusal("; ".join((f"no readable stack holds {name}", *silent)))
+    raise refusal("; ".join((f"no readable stack holds {name}", *unknown_stacks(world))))
 
 
 def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:

@@ -75,6 +75,11 @@ def silent(world: World) -> Iterator[str]:
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Unknown):
             yield f"machines of provider {name} are unknown: {listing.unknown}"
+    yield from unknown_stacks(world)
+
+
+def unknown_stacks(world: World) -> Iterator[str]:
+    """Yield which stacks could not be read, and why."""
     if isinstance(world.stacks, Unknown):
         yield f"stacks are unknown: {world.stacks.unknown}"
         return

@@ -39,7 +39,7 @@ from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
 from fleet.apply.tickets import Seen, hand_out_all, note_waits
 from fleet.apply.timer import TRUST, Signals, SystemClock, check_clock, check_servers
-from fleet.apply.unrecorded import both, with_orphans
+from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.explain.history import sample_of
@@ -365,10 +365,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
             for each in pools
         ]
     )
-    outcomes: dict[str, StackOutcome] = {}
-    for each in sources.executor.ended():
-        before = outcomes.get(each.pool)
-        outcomes[each.pool] = both(before, each) if before else each
+    outcomes = by_pool(sources.executor.ended())
     under_way = sources.executor.under_way
     planned = dict.fromkeys([*(each.pool for each in plan.pools), *outcomes])
     _forget_emptied(fleet, world, {*planned, *under_way}, sources)

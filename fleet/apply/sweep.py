@@ -22,13 +22,13 @@ from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.timer import Signals, SystemClock, check_servers, check_skew
-from fleet.apply.unrecorded import both, delete_unrecorded_machines, machine_at
+from fleet.apply.unrecorded import by_pool, delete_unrecorded_machines, machine_at
 from fleet.apply.wire import lock_owner
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.model.digests import seal
 from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.outcome import Outcome
 from fleet.model.plan import Action, Delete, Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import find_types, markets_of, price_per_hour
@@ -273,7 +273,8 @@ def sweep_machines(
         for pool in pools
     ]
     by_stack = apply_plan(fleet, world, _only(plan, held), sources, tell)
-    return by_stack.model_copy(update={"stacks": _joined(*by_stack.stacks, *by_provider)})
+    joined = by_pool((*by_stack.stacks, *by_provider))
+    return by_stack.model_copy(update={"stacks": tuple(joined[pool] for pool in sorted(joined))})
 
 
 def _is_recorded(world: World, action: Action) -> bool:
@@ -290,15 +291,6 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
     touched = {action.pool for action in actions}
     pools = tuple(pool for pool in plan.pools if pool.pool in touched)
     return plan.model_copy(update={"actions": tuple(actions), "pools": pools})
-
-
-def _joined(*outcomes: StackOutcome) -> tuple[StackOutcome, ...]:
-    """Return one outcome per pool, where some of its machines are in its stack and some not."""
-    by_pool: dict[str, StackOutcome] = {}
-    for each in outcomes:
-        first = by_pool.get(each.pool)
-        by_pool[each.pool] = each if first is None else both(first, each)
-    return tuple(by_pool[pool] for pool in sorted(by_pool))
 
 
 def sweep_to_text(

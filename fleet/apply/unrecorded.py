@@ -29,7 +29,7 @@ def with_orphans(
     orphans = [each for each in plan.actions if each.pool == outcome.pool and is_orphan(each)]
     if not orphans:
         return outcome
-    return both(outcome, delete_unrecorded_machines(world, plan, orphans, sources, tell))
+    return _both(outcome, delete_unrecorded_machines(world, plan, orphans, sources, tell))
 
 
 def delete_unrecorded_machines(
@@ -139,7 +139,15 @@ def machine_at(world: World, provider: str, name: str) -> Machine | None:
     return next((machine for machine in machines if machine.name == name), None)
 
 
-def both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
+def by_pool(outcomes: Iterable[StackOutcome]) -> dict[str, StackOutcome]:
+    """Return one outcome per pool, where some of its machines are in its stack and some not."""
+    found: dict[str, StackOutcome] = {}
+    for each in outcomes:
+        found[each.pool] = _both(found[each.pool], each) if each.pool in found else each
+    return found
+
+
+def _both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
     """Return one outcome of what was done to a pool in two steps."""
     results = {one.result, other.result}
     return one.model_copy(

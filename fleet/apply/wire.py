@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import assert_never
+from typing import Generic, TypeVar, assert_never
 
 from fleet.apply.observe import Concurrently, Sources, told_or, with_rules
 from fleet.apply.timer import SystemClock
@@ -22,7 +22,7 @@ from fleet.errors import (
 )
 from fleet.migrate.delivery import path_of
 from fleet.migrate.from_copr import CoprAllowList
-from fleet.model.facts import HeldRules, QueueReading, Unknown
+from fleet.model.facts import QueueReading, Unknown
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended
 from fleet.ports import (
@@ -113,9 +113,7 @@ def wire(
         prepare=partial(_prepare, clouds),
         look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
         asking=Concurrently,
-        members=FileMembers(str(base / fleet.members.file), LocalFiles())
-        if fleet.members
-        else None,
+        members=_members(fleet, base),
     )
 
 
@@ -255,15 +253,18 @@ def _prepare(clouds: Mapping[str, AnyCloud]) -> None:
         cloud.prepare()
 
 
-class _UnreadableQueue:
-    """A queue that cannot be read, and why."""
+T = TypeVar("T")
 
-    def __init__(self, reason: str) -> None:
-        self._reason = Unknown(unknown=reason)
 
-    def read(self, now: datetime) -> QueueReading:  # noqa: ARG002 - the port's own argument
+class _Unreadable(Generic[T]):
+    """A queue that cannot be read, or its rules: `told` is why."""
+
+    def __init__(self, told: T) -> None:
+        self._told = told
+
+    def read(self, now: datetime | None = None) -> T:  # noqa: ARG002 - the port's own argument
         """Return that nothing is known."""
-        return QueueReading(demand=self._reason, workers=self._reason)
+        return self._told
 
 
 def _queue(
@@ -278,7 +279,8 @@ def _queue(
             try:
                 return _debusine(fleet, queue, secrets, made)
             except SecretMissing as error:
-                return _UnreadableQueue(str(error))
+                unknown = Unknown(unknown=str(error))
+                return _Unreadable(QueueReading(demand=unknown, workers=unknown))
         case WorldQueueModel():
             return WorldQueue(queue, LocalFiles())
         case CoprQueue():
@@ -295,17 +297,6 @@ def _queue(
     assert_never(queue)
 
 
-class _UnreadableRules:
-    """Rules that cannot be read, and why."""
-
-    def __init__(self, places: tuple[str, ...], reason: str) -> None:
-        self._read = dict.fromkeys(places, Unknown(unknown=reason))
-
-    def read(self) -> Mapping[str, HeldRules | Unknown]:
-        """Return that nothing is known."""
-        return self._read
-
-
 def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str, RuleReader]]:
     """Yield what reads the rules of queues, where fleet.yaml says where they are."""
     for name, queue in fleet.queues.items():
@@ -318,7 +309,8 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
                 try:
                     token = secrets.read(reference) if reference else None
                 except SecretMissing as error:
-                    yield name, _UnreadableRules(places_of(fleet, name), str(error))
+                    unknown = Unknown(unknown=str(error))
+                    yield name, _Unreadable(dict.fromkeys(places_of(fleet, name), unknown))
                 else:
                     path = path_of(fleet)
                     seconds = fleet.guards.demand_max_age
@@ -362,6 +354,9 @@ def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
 
 def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:
     """Return who is in which group, from the file that `members` names beside fleet.yaml."""
-    if fleet.members is None:
-        return {}
-    return FileMembers(str(Path(file).resolve().parent / fleet.members.file), LocalFiles()).read()
+    members = _members(fleet, Path(file).resolve().parent)
+    return members.read() if members else {}
+
+
+def _members(fleet: Fleet, base: Path) -> FileMembers | None:
+    return FileMembers(str(base / fleet.members.file), LocalFiles()) if fleet.members else None
