@@ -116,11 +116,11 @@ class Registry(Protocol):
     def release(self, worker: str) -> None:
         """Switch off a worker whose machine is gone, and give what it ran back to the queue."""
 
-    def pause(self) -> float:
-        """Return how many seconds `confirm` waits before it looks; 0 where it looks at nothing."""
+    def confirm(self, tell: Tell) -> None:
+        """See that what was told in this run stands, as long after it as the queue needs.
 
-    def confirm(self) -> None:
-        """See that what was told in this run stands, as long after it as the queue needs."""
+        `tell` hears how long that takes.
+        """
 
 
 class Enrolment(Value):

@@ -22,6 +22,7 @@ from fleet.ports import (
     SharedStackEngine,
     StackRef,
     Step,
+    Tell,
 )
 
 Note = Callable[[str], None]
@@ -65,11 +66,8 @@ class _Registry:
         self._note(f"queue {self._name}: release {worker}")
         self._registry.release(worker)
 
-    def pause(self) -> float:
-        return self._registry.pause()
-
-    def confirm(self) -> None:
-        self._registry.confirm()
+    def confirm(self, tell: Tell) -> None:
+        self._registry.confirm(tell)
 
 
 class _Enroller:

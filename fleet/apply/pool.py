@@ -545,10 +545,11 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
 def confirm_all(sources: Sources, tell: Tell) -> None:
     """Have each registry verify its changes; the next run sees what failed."""
     for name, registry in sorted(sources.registries.items()):
-        seconds = registry.pause()
-        if seconds >= 1:
-            tell(f"{name}: verifying worker changes in {seconds:.0f} s")
+
+        def said(text: str, name: str = name) -> None:
+            tell(f"{name}: {text}")
+
         try:
-            registry.confirm()
+            registry.confirm(said)
         except FleetError as trouble:
             tell(str(trouble))

@@ -22,7 +22,7 @@ from fleet.model.tickets import (
     to_request,
 )
 from fleet.planner.durations import Made, by_type
-from fleet.ports import Clock
+from fleet.ports import Clock, Tell
 from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse
 from fleet.tagrules.names import names_of
 from fleet.tickets.assignment import Tenancy, clean, may_serve_again, touch
@@ -150,11 +150,7 @@ class StoredTicketDesk:
             if ticket.machine == worker:
                 self._book.change(ticket.id, lambda each: fail(each, because, now), now)
 
-    def pause(self) -> float:
-        """Return how long `confirm` waits."""
-        return 0.0
-
-    def confirm(self) -> None:
+    def confirm(self, tell: Tell) -> None:
         """Do nothing: no other process undoes these changes."""
 
 

@@ -11,7 +11,7 @@ from fleet.engines.projects import previewed
 from fleet.errors import Locked, PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.model.user_data import read_user_data
-from fleet.ports import NO_USER_DATA, Change, Enrolment, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Change, Enrolment, Progress, StackRef, Step, Tell
 from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
 from tests.builders.queue_desk import TicketDesk
 from tests.builders.queue_worlds import FIRST, QUEUE, SECOND, THIRD
@@ -338,7 +338,7 @@ def test_a_person_is_told_what_is_waited_for_at_the_end(desk: TicketDesk) -> Non
 
 def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: TicketDesk) -> None:
     class Forgetful(FakeRegistry):
-        def confirm(self) -> None:
+        def confirm(self, tell: Tell) -> None:  # noqa: ARG002 - the port's own argument
             raise SourceUnreachable("worker w-9 was not drained")
 
     desk.registry = Forgetful()

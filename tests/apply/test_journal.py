@@ -56,7 +56,7 @@ def test_each_step_is_written_before_it_is_done() -> None:
     registry.disable("a")
     registry.revoke("b")
     registry.release("c")
-    registry.confirm()
+    registry.confirm(print)
     assert edges.enrollers["desk"].enrol(ENROLMENT) == "token"
     engine.preview(REF, [worker])
     engine.up(REF, [worker], lambda step: said.append(f"{step.operation}d"))

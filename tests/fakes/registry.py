@@ -1,7 +1,7 @@
 """The written fake of the ports Registry and Enroller."""
 
 from fleet.errors import WorkerBusy
-from fleet.ports import Enrolment
+from fleet.ports import Enrolment, Tell
 
 
 class FakeEnroller:
@@ -74,12 +74,10 @@ class FakeRegistry(FakeEnroller):
         self.running.pop(worker, None)
         self.released.append(worker)
 
-    def pause(self) -> float:
-        """Return how long `confirm` would wait."""
-        return 12.4 if self.disabled or self.drained else 0.0
-
-    def confirm(self) -> None:
+    def confirm(self, tell: Tell) -> None:
         """Note that what was told was looked at again."""
+        if self.disabled or self.drained:
+            tell("looking again in 12 s")
         self.confirmed += 1
 
     def _forget(self, worker: str) -> None:

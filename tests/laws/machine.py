@@ -28,7 +28,7 @@ from fleet.model.facts import (
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Create, Plan
 from fleet.planner.inventory import take_inventory
-from fleet.ports import StackRef
+from fleet.ports import StackRef, Tell
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from tests.builders import NOW, a_request
@@ -141,11 +141,7 @@ class Cloud:
         if worker in self._farm.made:
             self._farm.made[worker].disabled = True
 
-    def pause(self) -> float:
-        """Return how long `confirm` waits."""
-        return 0.0
-
-    def confirm(self) -> None:
+    def confirm(self, tell: Tell) -> None:
         """See that what was told stands; here it does."""
 
 

@@ -10,6 +10,7 @@ from fleet.errors import StoreFailed, WorkerBusy
 from fleet.model.facts import Listing, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Leased, Ticket, fail
+from fleet.ports import Tell
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy, touch
 from tests.builders.ticketing import a_ticket
@@ -92,11 +93,7 @@ class FarmDesk(FakeDesk):
             if ticket.machine == worker:
                 self.change(ticket.id, lambda each: fail(each, "it is gone", now), now)
 
-    def pause(self) -> float:
-        """Return how long `confirm` waits."""
-        return 0.0
-
-    def confirm(self) -> None:
+    def confirm(self, tell: Tell) -> None:
         """See that what was told stands."""
 
     def _tenancy(self, machine: str) -> Tenancy:

@@ -77,6 +77,6 @@ def test_what_was_told_stands_when_nothing_undoes_it(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.registry.drain(WORKER)
 
-    place.registry.confirm()
+    place.registry.confirm(print)
 
     assert not place.takes_work(WORKER)

@@ -202,7 +202,7 @@ def test_a_drain_that_the_server_undoes_is_done_again(at_work: DebusinePlace) ->
     at_work.registry.drain(WORKER)
     at_work.ask("UPDATE db_worker SET static_metadata = %s::jsonb", json.dumps(before))
 
-    at_work.registry.confirm()
+    at_work.registry.confirm(print)
 
     assert at_work.waits == [15.0]
     assert not at_work.takes_work(WORKER)
@@ -211,8 +211,8 @@ def test_a_drain_that_the_server_undoes_is_done_again(at_work: DebusinePlace) ->
 def test_what_stands_is_confirmed_once(at_work: DebusinePlace) -> None:
     at_work.registry.drain(WORKER)
 
-    at_work.registry.confirm()
-    at_work.registry.confirm()
+    at_work.registry.confirm(print)
+    at_work.registry.confirm(print)
 
     assert at_work.waits == [15.0]
 
@@ -282,7 +282,7 @@ def test_a_disabled_worker_is_enabled_again(at_work: DebusinePlace) -> None:
     at_work.registry.disable(WORKER)
 
     at_work.registry.enable(WORKER)
-    at_work.registry.confirm()
+    at_work.registry.confirm(print)
 
     assert at_work.may_talk(WORKER)
 

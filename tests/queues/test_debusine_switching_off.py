@@ -40,20 +40,21 @@ def test_a_request_given_after_the_token_is_off_goes_back_to_the_queue(
     at_work.assign(WORKER, 90)
     at_work.ask("UPDATE db_workrequest SET status = 'pending', started_at = NULL")
 
-    at_work.registry.confirm()
+    at_work.registry.confirm(print)
 
     assert at_work.ask("SELECT status, worker_id FROM db_workrequest") == [("pending", None)]
     assert not at_work.may_talk(WORKER)
 
 
 def test_only_what_was_told_is_waited_for(at_work: DebusinePlace) -> None:
-    before = at_work.registry.pause()
+    said: list[str] = []
 
+    at_work.registry.confirm(said.append)
     at_work.registry.drain(WORKER)
-    told = at_work.registry.pause()
-    at_work.registry.confirm()
+    at_work.registry.confirm(said.append)
+    at_work.registry.confirm(said.append)
 
-    assert (before, told, at_work.registry.pause()) == (0, 15, 0)
+    assert said == ["verifying worker changes in 15 s"]
     assert at_work.waits == [15]
 
 
@@ -80,7 +81,7 @@ def test_a_worker_whose_switching_off_was_not_answered_is_looked_at_again_too(
         deaf.registry.disable(WORKER)
     at_work.assign(WORKER, 90)
 
-    deaf.registry.confirm()
+    deaf.registry.confirm(print)
 
     assert at_work.holder_of(90) is None
 
@@ -105,7 +106,7 @@ def test_a_worker_that_could_not_be_switched_off_keeps_what_it_runs(
     at_work.assign(WORKER, 90)
     at_work.vanish(WORKER)
 
-    place.registry.confirm()
+    place.registry.confirm(print)
 
     assert at_work.holder_of(90) == WORKER
     assert at_work.may_talk(WORKER)
@@ -118,7 +119,7 @@ def test_a_refusal_to_switch_off_forgets_no_drain(at_work: DebusinePlace) -> Non
         at_work.registry.disable(WORKER)
     at_work.ask("UPDATE db_worker SET static_metadata = static_metadata - 'tasks_allowlist'")
 
-    at_work.registry.confirm()
+    at_work.registry.confirm(print)
 
     assert not at_work.takes_work(WORKER)
 

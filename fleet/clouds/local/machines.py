@@ -34,7 +34,7 @@ from fleet.model.facts import (
 )
 from fleet.model.user_data import UserData, read_user_data
 from fleet.model.values import Moment, Value
-from fleet.ports import Clock
+from fleet.ports import Clock, Tell
 from fleet.schema.sources import Faults
 from fleet.state.files import replace_file
 from fleet.state.processes import LOG, Launch, end, find, is_alive, start
@@ -321,11 +321,7 @@ class LocalWorkers(LocalMachines):
     def release(self, worker: str) -> None:
         """Switch off a worker; here it is gone with its machine."""
 
-    def pause(self) -> float:
-        """Return how long `confirm` waits."""
-        return 0.0
-
-    def confirm(self) -> None:
+    def confirm(self, tell: Tell) -> None:
         """See that what was told stands: here nothing undoes it."""
 
     @contextmanager

@@ -27,7 +27,7 @@ from fleet.model.facts import (
     WorkerState,
 )
 from fleet.model.values import Moment, Value
-from fleet.ports import Clock
+from fleet.ports import Clock, Tell
 from fleet.state.files import LocalFiles, replace_file
 
 if TYPE_CHECKING:
@@ -318,11 +318,7 @@ class SimCloud:
     def release(self, worker: str) -> None:
         """Switch off a worker; here it is gone with its machine."""
 
-    def pause(self) -> float:
-        """Return how long `confirm` waits."""
-        return 0.0
-
-    def confirm(self) -> None:
+    def confirm(self, tell: Tell) -> None:
         """See that what was told stands: here nothing undoes it."""
 
     def _set(

@@ -20,7 +20,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fleet.errors import EngineAbsent, FleetError, PlanRefused, SourceUnreachable, WorkerBusy
-from fleet.ports import Enrolment
+from fleet.ports import Enrolment, Tell
 from fleet.queues.debusine import changes
 from fleet.queues.debusine.connection import KNOWN, TABLES, ask_command
 
@@ -254,17 +254,14 @@ class DebusineRegistry:
         """Switch off a worker whose machine is gone, and give its request back to the queue."""
         self._write(worker, "off", changes.release)
 
-    def pause(self) -> float:
-        """Return the seconds until every change is one scheduler interval old."""
-        if not self._written:
-            return 0.0
-        return max(0.0, self._last + INTERVAL - self._clock())
-
-    def confirm(self) -> None:
+    def confirm(self, tell: Tell) -> None:
         """Read back one scheduler interval later, and repeat changes that were undone."""
         if not self._written:
             return
-        self._wait(self.pause())
+        seconds = max(0.0, self._last + INTERVAL - self._clock())
+        if seconds >= 1:
+            tell(f"verifying worker changes in {seconds:.0f} s")
+        self._wait(seconds)
         written, self._written = self._written, {}
         for worker, what in written.items():
             if not _stands(self._run(changes.look, worker), what):
