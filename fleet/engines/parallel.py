@@ -40,67 +40,6 @@ T = TypeVar("T")
 
 _SETTLE_STEPS = 600
 _SETTLE_SECONDS = 0.1
-
-
-class HelperProcess:
-    """A process that is asked for one thing after the other."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self.connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this program itself
-                [*command, str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        self.is_asked = False
-        """Whether it was asked for anything; before that it has begun nothing."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Say whether it can be asked for more."""
-        return self._process.poll() is None
-
-    @property
-    def exit_code(self) -> int:
-        """Return how it ended; below zero the signal that killed it."""
-        return self._process.wait()
-
-    def interrupt(self) -> None:
-        """Have it cancel what it does, in good order; a second time at once."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGINT)
-
-    def end(self) -> None:
-        """Have it end, and wait for that and for what it started."""
-        if self.connection.closed:
-            return
-        self.connection.close()
-        if not self.is_asked:
-            self._process.kill()
-        with suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
-        self._process.wait()
-        # Where it was killed, the CLI that it started goes on until it is told.
-        self.interrupt()
-        never = threading.Event()
-        for _ in range(_SETTLE_STEPS):
-            self._reap()
-            try:
-                os.killpg(self._process.pid, 0)
-            except (ProcessLookupError, PermissionError):
-                return
-            never.wait(_SETTLE_SECONDS)
-
-    def _reap(self) -> None:
-        """Reap what ended after it: nothing else does where we are a container's init."""
-        with suppress(ChildProcessError):
-            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
-                pass
-
-
 _LOOK_SECONDS = 0.01
 
 
@@ -190,21 +129,35 @@ class Turns:
 class Helper:
     """A process that does one operation after the other."""
 
-    def __init__(self, process: HelperProcess, setting: object) -> None:
-        self._process = process
+    def __init__(self, command: Sequence[str], setting: object) -> None:
         self._setting = setting
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - this program itself
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._is_asked = False
+        """Whether it was asked for anything; before that it has begun nothing."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether it can be asked for more."""
+        return self._process.poll() is None
 
     def do(self, stack: str, asked: Call | Word, progress: Progress) -> tuple[Step, ...]:
         """Return what an operation did; raises as the engine does, StackFailed where it died."""
         told: list[str] = []
-        connection = self._process.connection
         try:
             # Not before: who has yet to get ready would be waited for.
-            for words in (asked,) if self._process.is_asked else (self._setting, asked):
-                self._process.is_asked = True
-                connection.send(words)
+            for words in (asked,) if self._is_asked else (self._setting, asked):
+                self._is_asked = True
+                self._connection.send(words)
             while True:
-                match connection.recv():
+                match self._connection.recv():
                     case Step() as step:
                         told.append(step.worker)
                         progress(step)
@@ -216,22 +169,41 @@ class Helper:
             self.end()
             raise StackFailed(
                 f"stack {stack}: the engine's process ended in the middle "
-                f"({_cause(self._process.exit_code)}); the next apply finishes what it began",
+                f"({_cause(self._process.wait())}); the next apply finishes what it began",
                 done=tuple(told),
             ) from error
 
-    @property
-    def is_alive(self) -> bool:
-        """Say whether it can be asked for more."""
-        return self._process.is_alive
-
     def interrupt(self) -> None:
         """Have it cancel what it does, in good order; a second time at once."""
-        self._process.interrupt()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
 
     def end(self) -> None:
         """Have it end, and wait for that and for what it started."""
-        self._process.end()
+        if self._connection.closed:
+            return
+        self._connection.close()
+        if not self._is_asked:
+            self._process.kill()
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
+        self._process.wait()
+        # Where it was killed, the CLI that it started goes on until it is told.
+        self.interrupt()
+        never = threading.Event()
+        for _ in range(_SETTLE_STEPS):
+            self._reap()
+            try:
+                os.killpg(self._process.pid, 0)
+            except (ProcessLookupError, PermissionError):
+                return
+            never.wait(_SETTLE_SECONDS)
+
+    def _reap(self) -> None:
+        """Reap what ended after it: nothing else does where we are a container's init."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
+                pass
 
 
 class Helpers:
@@ -255,10 +227,6 @@ class Helpers:
             if helper.is_alive:
                 self._idle.append(helper)
 
-    def take(self, process: HelperProcess) -> None:
-        """Use a process that was started before anybody knew what it would be told."""
-        self._idle.append(Helper(process, self._setting))
-
     def start(self) -> None:
         """Have one get ready, for it takes a while; where it cannot, who needs it is told."""
         with suppress(StackFailed):
@@ -275,7 +243,7 @@ class Helpers:
 
     def _start(self) -> Helper:
         try:
-            return Helper(HelperProcess(self._command), self._setting)
+            return Helper(self._command, self._setting)
         except OSError as error:
             raise StackFailed(f"the engine's process cannot be started: {error}") from error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.parallel import Call, EngineApart, HelperProcess, Helpers, Turns
+from fleet.engines.parallel import Call, EngineApart, Helpers, Turns
 from fleet.errors import PlanRefused, StackFailed
 from fleet.ports import Change, StackRef, Step
 from fleet.schema.model import Fleet
@@ -126,18 +126,17 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
     helpers.end()
 
 
-def test_a_process_that_was_started_before_is_used(tmp_path: Path) -> None:
-    process = HelperProcess((sys.executable, "-m", "tests.rigs.engine_helper"))
-    helpers, turns = Helpers(("/nowhere/python",), tmp_path), Turns()
+def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Path) -> None:
+    once = f'mkdir {tmp_path}/first && exec {sys.executable} -m tests.rigs.engine_helper "$1"'
+    helpers, turns = Helpers(("sh", "-c", once, "sh"), tmp_path), Turns()
     engine = EngineApart(FakeEngine("pulumi"), helpers, turns)
 
-    helpers.take(process)
+    helpers.start()
 
     with turns.mine():
         assert engine.preview(REF, [a_sim_worker("a")]) == creates("a")
         assert engine.preview(REF, [a_sim_worker("b")]) == creates("b")
     helpers.end()
-    assert not process.is_alive
 
 
 def test_where_no_process_can_be_started_the_stack_fails() -> None:

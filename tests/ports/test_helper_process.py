@@ -1,20 +1,20 @@
 """The process of a helper: what is left when it was ended."""
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fleet.engines.parallel import HelperProcess
+from fleet.engines.parallel import Helper
 
 _SET_CHILD_SUBREAPER = 36
 """See prctl(2)."""
 STARTS_ANOTHER = """
-import subprocess, sys, time
-from multiprocessing.connection import Connection
-Connection(int(sys.argv[1])).send(subprocess.Popen(["sleep", "600"]).pid)
+import pathlib, subprocess, sys, time
+pathlib.Path(sys.argv[1]).write_text(str(subprocess.Popen(["sleep", "600"]).pid))
 time.sleep(600)
 """
 
@@ -29,10 +29,13 @@ def init_of_a_container() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("init_of_a_container")
-def test_where_nobody_else_does_it_takes_away_what_it_started_as_well() -> None:
-    process = HelperProcess([sys.executable, "-c", STARTS_ANOTHER])
-    pid = process.connection.recv()
+def test_where_nobody_else_does_it_takes_away_what_it_started_as_well(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "pid")
+    helper = Helper([sys.executable, "-c", STARTS_ANOTHER, str(tmp_path / "pid")], None)
+    pid = (tmp_path / "pid").read_text()
 
-    process.end()
+    helper.end()
 
     assert not Path(f"/proc/{pid}").exists()
