@@ -249,7 +249,6 @@ class EmbeddedEngine:
         self,
         database: Path,
         providers: Mapping[str, LocalCloud],
-        claimed_by: Callable[[StackRef], str | None] = lambda _: None,
         *,
         unreliable_listings: Collection[str] = (),
         pause: Callable[[float], None] = time.sleep,
@@ -257,7 +256,6 @@ class EmbeddedEngine:
         """`unreliable_listings` names the providers that may leave out a machine that exists."""
         self._records = Records(database)
         self._providers = providers
-        self._claimed_by = claimed_by
         self._unreliable = unreliable_listings
         self._pause = pause
         self._absences = Absences()
@@ -354,7 +352,6 @@ class EmbeddedEngine:
             self._records.drop(ref.name, worker)
 
     def _recorded(self, ref: StackRef) -> StackRows | None:
-        check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
         recorded = self._records.read(ref.name)
         if recorded:
             check_owner(ref, mine=self.name, owner=recorded.engine)

@@ -19,7 +19,6 @@ from fleet.engines.projects import (
     Account,
     check_holds,
     check_made_before,
-    check_owner,
     check_provider,
     evaluate,
     load_project,
@@ -61,12 +60,10 @@ class PulumiEngine:
         home: Path,
         passphrase: Callable[[], str] | None,
         accounts: Mapping[str, Account],
-        claimed_by: Callable[[StackRef], str | None] = lambda _: None,
     ) -> None:
         self._objects = open_objects(backend)
         self._cli = Cli(backend, Home(home), passphrase)
         self._accounts = accounts
-        self._claimed_by = claimed_by
         self._absences = Absences()
         self._checked: tuple[StackRef, Sequence[WorkerInputs]] | None = None
 
@@ -202,7 +199,6 @@ class PulumiEngine:
         self._configure(ref, after.stack.workers if after else ())
 
     def _recorded(self, ref: StackRef) -> Deployment | None:
-        check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
         if self._objects:
             found = read_checkpoint(self._objects, self._project(ref), ref.name)
         else:

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fleet.engines.projects import Project
+from fleet.engines.projects import Project, check_owner
 from fleet.engines.pulumi_backends import FileObjects, Objects
-from fleet.errors import EngineMismatch, Locked, StoreFailed
+from fleet.errors import Locked, StoreFailed
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import StackRef
 from fleet.state.files import replace_file
@@ -124,8 +124,7 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
     pending = {name: each for name, each in begun["creating"].items() if name not in made}
     wanted = {name: each for name, each in made.items() if name not in begun["deleting"]} | pending
     outputs = next((each.get("outputs") or {} for each in resources if each["type"] == ROOT), {})
-    if outputs.get("engine", "pulumi") != "pulumi":
-        raise EngineMismatch(f"stack {ref.name} belongs to the engine {outputs['engine']!r}")
+    check_owner(ref, mine="pulumi", owner=outputs.get("engine"))
     return Deployment(
         stack=Stack(
             engine="pulumi",
@@ -301,7 +300,7 @@ def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None
     if is_over(words, status):
         return None if _is_in_a_container(pid, proc) else False
     age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
-    taken = _lock_moment(str(lock.get("timestamp", "")))
+    taken = _moment(str(lock.get("timestamp", "")))
     held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
     if age + _SLACK >= held:
         return True
@@ -351,13 +350,6 @@ def is_over(stat: Sequence[str], status: str) -> bool:
             pending |= int(mask, 16)
     is_exiting = int(stat[6]) & _EXITING
     return stat[0] in "ZX" or bool(is_exiting or pending & _KILLED)
-
-
-def _lock_moment(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 class Kept:

@@ -14,7 +14,7 @@ from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiBase, PulumiEngine
 from fleet.errors import StackFailed
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
-from fleet.ports import NO_USER_DATA, Change, Engine, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 from tests.fakes.aws import PROVIDER, Amazon, install_double, note_calls
 from tests.ports.engines import (
     a_sim_worker,
@@ -72,7 +72,7 @@ class AwsRig:
         plugins.mkdir(parents=True)
         install_double(plugins)
 
-    def engine(self, owner: str | None = None, **inputs: object) -> PulumiEngine:
+    def engine(self, **inputs: object) -> PulumiEngine:
         account = Account(
             self.cloud, {"aws:region": PROVIDER.region}, inputs=inputs, pause=lambda _: None
         )
@@ -81,7 +81,6 @@ class AwsRig:
             self.folder / "home",
             lambda: "a passphrase for tests",
             {"amazon": account},
-            claimed_by=lambda _: owner,
         )
 
     def base(self) -> PulumiBase:
@@ -190,9 +189,6 @@ class AwsContractRig:
         with pytest.raises(StackFailed):
             self.engine.up(REF, workers, quiet)
         self.heal()
-
-    def claimed_by_the_other(self) -> Engine:
-        return TranslatedEngine(self._rig.engine(owner="embedded"))
 
 
 @contextmanager

@@ -80,9 +80,6 @@ class Rig(Protocol):
     def die_making(self, worker: str, workers: Sequence[WorkerInputs]) -> None:
         """Run an `up` that dies when the machine exists and the engine does not know its id."""
 
-    def claimed_by_the_other(self) -> Engine:
-        """Return this engine, told that the other one owns the stack."""
-
 
 class FakeRig:
     """The written engine."""
@@ -111,10 +108,6 @@ class FakeRig:
         self.engine.dies_at = worker
         dies(self.engine, workers)
         self.engine.dies_at = None
-
-    def claimed_by_the_other(self) -> Engine:
-        self.engine.stacks[REF.name] = Stack(engine="pulumi", provider="desk", serial=1)
-        return self.engine
 
 
 class MortalCloud(SimCloud):
@@ -182,10 +175,8 @@ class EmbeddedRig:
         cloud.configure(MENU)
         return cloud
 
-    def new_engine(self, owner: str | None = None) -> EmbeddedEngine:
-        return EmbeddedEngine(
-            self.folder / "state.db", {"desk": self.cloud}, claimed_by=lambda _: owner
-        )
+    def new_engine(self) -> EmbeddedEngine:
+        return EmbeddedEngine(self.folder / "state.db", {"desk": self.cloud})
 
     def machines(self) -> list[str]:
         return names_in(self.cloud)
@@ -208,9 +199,6 @@ class EmbeddedRig:
         dies(self.engine, workers)
         self.cloud.kills = None
         self.engine = self.new_engine()
-
-    def claimed_by_the_other(self) -> Engine:
-        return self.new_engine(owner="pulumi")
 
 
 class LocalRig(EmbeddedRig):
@@ -264,13 +252,12 @@ class PulumiRig:
         self.engine = self.new_engine()
         self.blocker = ""
 
-    def new_engine(self, owner: str | None = None) -> PulumiEngine:
+    def new_engine(self) -> PulumiEngine:
         return PulumiEngine(
             f"file://{self.folder / 'state'}",
             self.folder / "home",
             lambda: "a passphrase for tests",
             self.accounts,
-            claimed_by=lambda _: owner,
         )
 
     def machines(self) -> list[str]:
@@ -312,9 +299,6 @@ class PulumiRig:
         return [
             each["resource"]["inputs"]["name"] for each in latest.get("pending_operations", [])
         ]
-
-    def claimed_by_the_other(self) -> Engine:
-        return self.new_engine(owner="embedded")
 
 
 def skip_without_cli() -> None:

@@ -13,7 +13,6 @@ from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine
 from fleet.model.facts import WorkerInputs
-from fleet.ports import Engine
 from fleet.schema.model import HcloudProvider
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
@@ -85,9 +84,6 @@ class HcloudRig:
         child.close()
         self.api.watch = lambda _, __: None
 
-    def claimed_by_the_other(self) -> Engine:
-        return an_engine(self.folder, self.api.endpoint, self.api.token, owner="embedded")
-
     def labels(self, worker: str) -> dict[str, str]:
         """Return the labels that a server has."""
         server = self.api.state.resources["servers"][int(id_in(self.cloud, worker))]
@@ -97,7 +93,7 @@ class HcloudRig:
         self.cloud.delete(str(server_id))
 
 
-def an_engine(folder: Path, endpoint: str, token: str, owner: str | None = None) -> PulumiEngine:
+def an_engine(folder: Path, endpoint: str, token: str) -> PulumiEngine:
     """Return the real engine as fleet wires it for Hetzner."""
     account = Account(
         HcloudMachines(PROVIDER, token, base_url=endpoint),
@@ -110,7 +106,6 @@ def an_engine(folder: Path, endpoint: str, token: str, owner: str | None = None)
         folder / "home",
         lambda: "a passphrase for tests",
         {"desk": account, "hetzner": account},
-        claimed_by=lambda _: owner,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.parallel import EngineAside, Turns
-from fleet.errors import EngineMismatch, PlanRefused, StackFailed
+from fleet.errors import PlanRefused, StackFailed
 from fleet.model.user_data import write_user_data
 from fleet.ports import Step
 from simulators.hetzner.server import SimulatedHetzner
@@ -321,15 +321,6 @@ def test_a_machine_whose_token_went_to_one_that_is_gone_is_not_made_without(rig:
     assert rig.machines() == [ONE.name]
 
 
-def test_the_stack_of_another_engine_is_refused(rig: Rig) -> None:
-    engine = rig.claimed_by_the_other()
-
-    with pytest.raises(EngineMismatch):
-        engine.up(rig.ref, [ONE], quiet)
-
-    assert rig.machines() == []
-
-
 def test_forgetting_a_worker_takes_it_out_of_its_stack_and_touches_no_machine(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
     before = read(rig.engine, rig.ref)
@@ -373,13 +364,6 @@ def test_only_what_a_stack_holds_can_be_forgotten(rig: Rig) -> None:
         rig.engine.forget(rig.ref, TWO.name)
 
     assert read(rig.engine, rig.ref).workers == (ONE,)
-
-
-def test_in_the_stack_of_another_engine_nothing_is_forgotten(rig: Rig) -> None:
-    engine = rig.claimed_by_the_other()
-
-    with pytest.raises(EngineMismatch):
-        engine.forget(rig.ref, ONE.name)
 
 
 def test_another_type_for_a_recorded_worker_shows_as_a_change(rig: Rig) -> None:
