@@ -16,8 +16,8 @@ import tarfile
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from posixpath import dirname
 from typing import Any, TypeVar
@@ -29,8 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import folder
 from fleet.images.checks import open_disk
-from fleet.images.disk import locked
-from fleet.images.folder import manifest_of, sbom_of
+from fleet.images.folder import Draft, Tell, drafting, log_of, manifest_of
 from fleet.images.programs import last_of
 from fleet.images.role import ansible_folder
 from fleet.images.roots import kernel_of, packages_of
@@ -382,77 +381,53 @@ class RequestBuilder:
     wait: Callable[[float], None] = time.sleep
     every: float = 10
 
-    def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> Manifest:
+    def build(self, order: BuildOrder, tell: Tell) -> Manifest:
         """Have a version built, and take it into its folder."""
         mirror = self.mirror or order.recipe.mirror
         if reason := why_not(order.recipe, mirror):
             raise BuildFailed(reason)
+        log = log_of(self.images, order)
         headers = {"Token": self.token, "X-Debusine-Scope": self.scope, "User-Agent": "fleet"}
         with (
-            locked(self.images / order.image),
+            drafting(self.images, order, partial(_logged, log, tell)) as draft,
             httpx.Client(timeout=_SECONDS, headers=headers, verify=trusted()) as client,
         ):
-            partial = folder.open_build(self.images, order.image, order.version)
-            log = self.images / order.image / f"{order.version}.log"
-            run = _Run(self, Server(self.url, client), log, tell)
+            run = _Run(self, Server(self.url, client), draft)
             try:
                 request, artifacts = run.request(_data(order, str(mirror)))
                 run.keep_logs(request, artifacts)
-                with run.phase("take"):
-                    image = run.take(request, artifacts, order.recipe, partial)
-                with run.phase("packages"):
-                    packages = run.packages(image, partial)
-                manifest = manifest_of(order, "debusine", packages, run.seconds)
-                if all(each.source for each in packages):
-                    (partial / folder.SBOM).write_text(sbom_of(manifest), encoding="utf-8")
-                log.rename(partial / folder.LOG)
-                return folder.finish_build(partial, manifest)[1]
+                with draft.phase("take"):
+                    image = run.take(request, artifacts)
+                with draft.phase("packages"):
+                    packages = run.packages(image)
+                return draft.finish(manifest_of(order, "debusine", packages, draft.seconds))
             except OSError as error:
                 raise BuildFailed(str(error)) from error
             except httpx.HTTPError as error:
                 raise BuildFailed(f"what {self.url} was sending was cut off: {error}") from error
-            finally:
-                folder.drop_build(partial)
 
 
 class _Run:
     """One build at a server."""
 
-    def __init__(
-        self,
-        builder: RequestBuilder,
-        server: Server,
-        log: Path,
-        tell: Callable[[BuildStep], None],
-    ) -> None:
+    def __init__(self, builder: RequestBuilder, server: Server, draft: Draft) -> None:
         self._builder = builder
         self._server = server
-        self._log = log
-        self._tell = tell
-        self._began = time.monotonic()
+        self._draft = draft
         self._number = 0
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Tell of a phase, and count how long it takes."""
-        began = time.monotonic()
-        self._say(name)
-        yield
-        self.seconds[name] = round(time.monotonic() - began, 3)
 
     def request(self, data: dict[str, object]) -> tuple[Request, tuple[Artifact, ...]]:
         """Post the work request and wait until it is over; return it with what it made."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
-        with self.phase("submit"):
+        with self._draft.phase("submit"):
             self._number = self._server.submit(body).id
-            self._say("submit", f"work request {self._number} at {self._server.url}")
+            self._draft.say("submit", f"work request {self._number} at {self._server.url}")
         try:
             request = self._follow()
         except BaseException:
             aborted = self._server.abort(self._number)
-            self._say("abort", f"work request {self._number}: {aborted}")
+            self._draft.say("abort", f"work request {self._number}: {aborted}")
             raise
         return request, self._server.artifacts(request.artifacts)
 
@@ -467,25 +442,19 @@ class _Run:
                     # The image is what was asked for, and may be there all the same.
                     text = f"not taken: {error}\n"
                 said += text
-                self._note(f"== {name}\n{text}")
+                _note(self._draft.log, f"== {name}\n{text}")
         if (request.status, request.result) != ("completed", "success"):
             raise BuildFailed(
                 f"work request {request.id} at {self._server.url} is {request.status}"
                 f"{f' with {request.result}' if request.result else ''}: its page there shows why"
                 + (
-                    f"; its last output:\n{_failure(said)}\nall output is in {self._log}"
+                    f"; its last output:\n{_failure(said)}\nall output is in {self._draft.log}"
                     if said
                     else ""
                 )
             )
 
-    def take(
-        self,
-        request: Request,
-        artifacts: tuple[Artifact, ...],
-        recipe: ImageRecipe,
-        place: Path,
-    ) -> Artifact:
+    def take(self, request: Request, artifacts: tuple[Artifact, ...]) -> Artifact:
         """Download the disk among the artifacts and check it; it has to be the recipe's."""
         images = [each for each in artifacts if each.category == _IMAGE and len(each.files) == 1]
         if len(images) != 1:
@@ -493,6 +462,7 @@ class _Run:
                 f"work request {request.id} at {self._server.url} has {len(images)} system images "
                 "of one file, one was expected"
             )
+        recipe = self._draft.order.recipe
         asked = (recipe.suite, recipe.architecture)
         got = (images[0].data.get("codename"), images[0].data.get("architecture"))
         if got != asked:
@@ -501,19 +471,21 @@ class _Run:
                 f"for {got[1]}, {asked[0]} for {asked[1]} was asked for"
             )
         ((name, file),) = images[0].files.items()
-        self._server.take(name, file, place / folder.QCOW2)
+        self._server.take(name, file, self._draft.folder / folder.QCOW2)
         return images[0]
 
-    def packages(self, image: Artifact, place: Path) -> tuple[Package, ...]:
+    def packages(self, image: Artifact) -> tuple[Package, ...]:
         """Return the packages as the disk lists them itself; else as the server does, by name."""
         try:
-            with open_disk(place / folder.QCOW2) as disk:
+            with open_disk(self._draft.folder / folder.QCOW2) as disk:
                 listed = disk.root.text(LISTED)
             if not listed:
                 raise BuildFailed(f"the disk has no {LISTED}")
             return read_packages(listed.splitlines())
         except (FleetError, ValueError) as error:
-            self._say("packages", f"WITHOUT their sources, as the server lists them: {error}")
+            self._draft.say(
+                "packages", f"WITHOUT their sources, as the server lists them: {error}"
+            )
         named = sorted(dict(image.data.get("pkglist", {})).items())
         return tuple(
             Package(name=name, version=version, architecture="", source="", source_version="")
@@ -539,9 +511,9 @@ class _Run:
             if request.status != status:
                 since = self._count(status, since)
                 status = request.status
-                self._say(status, f"work request {self._number}")
+                self._draft.say(status, f"work request {self._number}")
             if again:
-                self._say("again", f"the server lost the worker: work request {again.id}")
+                self._draft.say("again", f"the server lost the worker: work request {again.id}")
                 self._number, status = again.id, ""
                 continue
             if status not in _OVER:
@@ -552,17 +524,20 @@ class _Run:
         """Add to a status how long the request had it; returns now."""
         now = time.monotonic()
         if status:
-            self.seconds[status] = round(self.seconds.get(status, 0) + now - since, 3)
+            seconds = self._draft.seconds
+            seconds[status] = round(seconds.get(status, 0) + now - since, 3)
         return now
 
-    def _say(self, phase: str, detail: str = "") -> None:
-        seconds = time.monotonic() - self._began
-        self._note(f"{seconds:8.1f} s  {phase}{f': {detail}' if detail else ''}\n")
-        self._tell(BuildStep(phase=phase, task=detail, seconds=seconds))
 
-    def _note(self, text: str) -> None:
-        with self._log.open("a", encoding="utf-8") as log:
-            log.write(text)
+def _logged(log: Path, tell: Tell, step: BuildStep) -> None:
+    """Tell of a step, and log it."""
+    _note(log, f"{step.seconds:8.1f} s  {step.phase}{f': {step.task}' if step.task else ''}\n")
+    tell(step)
+
+
+def _note(log: Path, text: str) -> None:
+    with log.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def archive_of_the_role() -> bytes:

@@ -7,7 +7,6 @@ A version's folder appears whole or not at all. What is under way has names that
 dot; what a killed build left is removed by the next of that image.
 """
 
-import fcntl
 import os
 import platform
 import pwd
@@ -15,19 +14,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fleet.errors import BuildFailed, Locked, PublicationRefused
+from fleet.errors import BuildFailed, PublicationRefused
 from fleet.images import folder, role
 from fleet.images.bake import Baked, Order, explained, read_messages
 from fleet.images.diskfile import bootable, lacking, programs
-from fleet.images.folder import QCOW2, RAW, manifest_of, sbom_of
+from fleet.images.folder import QCOW2, RAW, Tell, manifest_of, sbom_of
 from fleet.images.programs import find, missing
 from fleet.model.images import BuildOrder, BuildStep, File, Manifest
 
@@ -78,7 +76,6 @@ def _lends(file: Path, name: str) -> bool:
 
 _PROGRAMS = ("mmdebstrap", "tar")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
-Tell = Callable[[BuildStep], None]
 
 
 @dataclass(frozen=True)
@@ -102,10 +99,10 @@ class DiskBuilder:
         """Bake a version into its folder, and say more than its manifest does."""
         if why := self._why_not(order.recipe.architecture):
             raise BuildFailed(why)
-        with locked(self.images / order.image):
+        with folder.locked(self.images / order.image):
             self._remove_leavings(order.image)
             partial = folder.open_build(self.images, order.image, order.version)
-            log = self.images / order.image / f"{order.version}.log"
+            log = folder.log_of(self.images, order)
             try:
                 baked = self._run(order, partial, log, tell)
                 manifest = manifest_of(order, "disk", baked.packages, baked.seconds)
@@ -180,25 +177,6 @@ class DiskBuilder:
 
 def _work(images: Path, image: str, version: str) -> Path:
     return images / image / f".{version}.work"
-
-
-@contextmanager
-def locked(place: Path) -> Iterator[None]:
-    """Have the builds of an image for oneself, as long as this process lives."""
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / ".lock").open("a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise Locked(
-                f"image {place.name} is being built already, by {lock.read().strip()}; wait "
-                "for that build, or end it"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n")
-        lock.flush()
-        yield
 
 
 @contextmanager

@@ -4,13 +4,16 @@ A folder of that name is whole: it is written under a name that begins with a do
 the end. A reader checks a file against the manifest, for a computer may lose power.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -19,9 +22,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import ValidationError
 
-from fleet.errors import FileUnreadable
+from fleet.errors import FileUnreadable, Locked
 from fleet.images.role import role_digest
-from fleet.model.images import BuildOrder, File, Manifest, Package, recipe_digest
+from fleet.model.images import BuildOrder, BuildStep, File, Manifest, Package, recipe_digest
 from fleet.model.values import digest
 from fleet.state.files import replace_file
 
@@ -93,7 +96,7 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
 
 
 def open_build(images: Path, image: str, version: str) -> Path:
-    """Return an empty folder to build into, until `finish_build` or `drop_build`.
+    """Return an empty folder to build into, until `finish_build`.
 
     The caller holds the lock of that image's builds: what killed ones left goes.
     """
@@ -119,9 +122,74 @@ def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
     return final, whole
 
 
-def drop_build(partial: Path) -> None:
-    """Delete the folder of a build that came to nothing."""
-    shutil.rmtree(partial, ignore_errors=True)
+@contextmanager
+def locked(place: Path) -> Iterator[None]:
+    """Have the builds of an image for oneself, as long as this process lives."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / ".lock").open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise Locked(
+                f"image {place.name} is being built already, by {lock.read().strip()}; wait "
+                "for that build, or end it"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n")
+        lock.flush()
+        yield
+
+
+def log_of(images: Path, order: BuildOrder) -> Path:
+    """Return where a build logs; of one that failed, the log stays there."""
+    return images / order.image / f"{order.version}.log"
+
+
+Tell = Callable[[BuildStep], None]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A version under way: its folder, its log, and how many seconds each phase took."""
+
+    order: BuildOrder
+    folder: Path
+    log: Path
+    tell: Tell
+    began: float = field(default_factory=time.monotonic)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Tell of a phase, and count how long it takes."""
+        began = time.monotonic()
+        self.say(name)
+        yield
+        self.seconds[name] = round(time.monotonic() - began, 3)
+
+    def say(self, phase: str, task: str = "") -> None:
+        """Tell of a phase, or of what is done in it."""
+        seconds = time.monotonic() - self.began
+        self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
+
+    def finish(self, manifest: Manifest) -> Manifest:
+        """Have the version whole: with its log, and a bill of materials where all is known."""
+        if all(each.source for each in manifest.packages):
+            (self.folder / SBOM).write_text(sbom_of(manifest), encoding="utf-8")
+        self.log.rename(self.folder / LOG)
+        return finish_build(self.folder, manifest)[1]
+
+
+@contextmanager
+def drafting(images: Path, order: BuildOrder, tell: Tell) -> Iterator[Draft]:
+    """Have the builds of an image for oneself; what was not finished is gone afterwards."""
+    with locked(images / order.image):
+        partial = open_build(images, order.image, order.version)
+        try:
+            yield Draft(order, partial, log_of(images, order), tell)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def delete_build(images: Path, image: str, version: str) -> None:

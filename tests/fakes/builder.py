@@ -5,7 +5,6 @@ from pathlib import Path
 
 from fleet.errors import BuildFailed
 from fleet.images import folder
-from fleet.images.disk import locked
 from fleet.model.images import BuildOrder, BuildStep, Manifest
 
 
@@ -17,16 +16,12 @@ class FakeImageBuilder:
         self.fails = ""
 
     def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> Manifest:
-        with locked(self._images / order.image):
-            partial = folder.open_build(self._images, order.image, order.version)
-            try:
-                tell(BuildStep(phase="base", seconds=0))
-                if self.fails:
-                    raise BuildFailed(self.fails)
-                (partial / folder.QCOW2).write_bytes(b"a disk")
-                return folder.finish_build(partial, _manifest(order))[1]
-            finally:
-                folder.drop_build(partial)
+        with folder.drafting(self._images, order, tell) as draft:
+            tell(BuildStep(phase="base", seconds=0))
+            if self.fails:
+                raise BuildFailed(self.fails)
+            (draft.folder / folder.QCOW2).write_bytes(b"a disk")
+            return folder.finish_build(draft.folder, _manifest(order))[1]
 
 
 def _manifest(order: BuildOrder) -> Manifest:

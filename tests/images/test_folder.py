@@ -7,7 +7,6 @@ import pytest
 
 from fleet.errors import FileUnreadable
 from fleet.images.folder import (
-    drop_build,
     find_build,
     finish_build,
     list_builds,
@@ -61,15 +60,6 @@ def test_a_build_under_way_is_no_build(tmp_path: Path) -> None:
     (partial / "disk.qcow2").write_bytes(b"half")
 
     assert [build.version for build in list_builds(tmp_path, IMAGE)] == [VERSION]
-
-
-def test_a_dropped_build_leaves_nothing(tmp_path: Path) -> None:
-    partial = open_build(tmp_path, IMAGE, VERSION)
-    (partial / "disk.qcow2").write_bytes(b"half")
-
-    drop_build(partial)
-
-    assert list((tmp_path / IMAGE).iterdir()) == []
 
 
 @pytest.mark.parametrize("version", [VERSION, "20261121T190000Z"])

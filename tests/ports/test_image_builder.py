@@ -16,7 +16,8 @@ import pytest
 from fleet.errors import BuildFailed, Locked
 from fleet.images import disk, diskfile, folder
 from fleet.images.debusine_build import RequestBuilder
-from fleet.images.disk import DiskBuilder, locked
+from fleet.images.disk import DiskBuilder
+from fleet.images.folder import locked
 from fleet.images.programs import missing
 from fleet.images.role import RoleFailed
 from fleet.model.images import BuildOrder, BuildStep

@@ -6,10 +6,10 @@ tested before the snapshot is taken.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from fleet.clouds.hcloud.images import (
@@ -21,15 +21,13 @@ from fleet.clouds.hcloud.images import (
     temporary_machine,
 )
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
-from fleet.images import folder
 from fleet.images.checks import Tree, check_image
 from fleet.images.debusine_build import LIST_PACKAGES, read_packages
-from fleet.images.disk import locked
-from fleet.images.folder import manifest_of, sbom_of
+from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.programs import held
 from fleet.images.role import Host, RoleFailed, RoleRun, run_role, ssh_host, why_not
 from fleet.images.ssh import Ssh, open_tree
-from fleet.model.images import BuildOrder, BuildStep, Manifest, Publication, Test, role_variables
+from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
 """Suite to the image of Hetzner's that it is made from; it has none of sid."""
@@ -58,7 +56,6 @@ rm -rf ~root/.ssh
 sync
 """
 """What no image may hold: whose machine it was, who could enter it, what it logged."""
-Tell = Callable[[BuildStep], None]
 Role = Callable[[Host, Mapping[str, object], Path, Callable[[str], None]], RoleRun]
 
 
@@ -85,73 +82,70 @@ class InstanceBuilder:
         """Bake a version, and say which snapshot it is."""
         if lacking := why_not():
             raise BuildFailed(lacking)
-        place = self.images / order.image
-        with locked(place), held(place / ".build-hcloud.lock") as holder, self.api.session():
-            partial = folder.open_build(self.images, order.image, order.version)
-            log = place / f"{order.version}.log"
+        lock = self.images / order.image / ".build-hcloud.lock"
+        with (
+            drafting(self.images, order, tell) as draft,
+            held(lock) as holder,
+            self.api.session(),
+        ):
             try:
-                run = _Run(self, order, log, tell)
-                manifest, snapshot = run.bake(holder)
-                (partial / folder.SBOM).write_text(sbom_of(manifest), encoding="utf-8")
-                log.rename(partial / folder.LOG)
-                _, manifest = folder.finish_build(partial, manifest)
+                manifest, snapshot = _Run(self, draft).bake(holder)
+                manifest = draft.finish(manifest)
                 self.api.relabel(snapshot, {**snapshot.labels, "state": "whole"})
             except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
                 raise BuildFailed(str(error)) from error
-            finally:
-                folder.drop_build(partial)
         at = datetime.fromisoformat(snapshot.created)
         return manifest, Publication(id=str(snapshot.id), at=at, verified=False)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Run:
     """One build."""
 
     builder: InstanceBuilder
-    order: BuildOrder
-    log: Path
-    tell: Tell
-    began: float = field(default_factory=time.monotonic)
-    seconds: dict[str, float] = field(default_factory=dict)
+    draft: Draft
 
     def bake(self, holder: str) -> tuple[Manifest, Found]:
         """Return what came of it; the machine is gone then."""
-        site, api = self.builder.site, self.builder.api
-        self._say("machine")
+        site, api, draft = self.builder.site, self.builder.api, self.draft
+        draft.say("machine")
         with temporary_machine(api, self._machine(holder), site.entry) as rented:
             server, ssh = rented.server, rented.ssh
-            self.seconds["machine"] = round(time.monotonic() - self.began, 3)
-            with self._phase("ready"):
+            draft.seconds["machine"] = round(time.monotonic() - draft.began, 3)
+            with draft.phase("ready"):
                 self._run(ssh, READY)
-            with self._phase("role"):
-                variables = role_variables(self.order.recipe)
-                self.builder.role(ssh_host_of(ssh), variables, self.log, self._task)
-            with self._phase("packages"):
+            with draft.phase("role"):
+                variables = role_variables(draft.order.recipe)
+                self.builder.role(
+                    ssh_host_of(ssh), variables, draft.log, partial(draft.say, "role")
+                )
+            with draft.phase("packages"):
                 packages = read_packages(ssh.lines(LIST_PACKAGES))
             # Once it is clean no login works, so the reader connects before that.
             with open_tree(ssh) as tree:
-                with self._phase("clean"):
+                with draft.phase("clean"):
                     self._run(ssh, CLEAN)
                 test = self._test(tree)
-            manifest = manifest_of(self.order, "instance", packages, self.seconds)
+            manifest = manifest_of(draft.order, "instance", packages, draft.seconds)
             manifest = manifest.model_copy(update={"tests": (test,)})
-            with self._phase("snapshot"):
+            with draft.phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
             rental = rented.rental(site.provider)
-        return manifest.model_copy(update={"seconds": self.seconds, "rental": rental}), snapshot
+        return manifest.model_copy(update={"seconds": draft.seconds, "rental": rental}), snapshot
 
     def _test(self, tree: Tree) -> Test:
         """Look into what the snapshot will hold; BuildFailed where that is not fit for use."""
-        at = self.order.built_at + timedelta(seconds=round(time.monotonic() - self.began))
-        with self._phase("test"):
-            problems = check_image(tree, self.order.recipe)
+        at = self.draft.order.built_at + timedelta(
+            seconds=round(time.monotonic() - self.draft.began)
+        )
+        with self.draft.phase("test"):
+            problems = check_image(tree, self.draft.order.recipe)
         if problems:
             raise BuildFailed("the baked image is not usable: " + "\n  ".join(problems))
-        return Test(kind="offline", at=at, seconds=self.seconds["test"])
+        return Test(kind="offline", at=at, seconds=self.draft.seconds["test"])
 
     def _machine(self, holder: str) -> Order:
-        recipe = self.order.recipe
+        recipe = self.draft.order.recipe
         if recipe.suite not in _STOCK:
             raise BuildFailed(
                 f"Hetzner has no image of {recipe.suite} to begin with, only of "
@@ -160,8 +154,8 @@ class _Run:
         return Order(
             purpose="build",
             fleet=self.builder.site.fleet,
-            image=self.order.image,
-            version=self.order.version,
+            image=self.draft.order.image,
+            version=self.draft.order.version,
             architecture=recipe.architecture,
             location=self.builder.site.location,
             holder=holder,
@@ -169,23 +163,9 @@ class _Run:
         )
 
     def _run(self, ssh: Ssh, script: str) -> None:
-        with self.log.open("a", encoding="utf-8") as log:
+        with self.draft.log.open("a", encoding="utf-8") as log:
             for line in ssh.lines(script):
                 log.write(line)
-
-    def _task(self, task: str) -> None:
-        self._say("role", task)
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        self._say(name)
-        yield
-        self.seconds[name] = round(time.monotonic() - began, 3)
-
-    def _say(self, phase: str, task: str = "") -> None:
-        seconds = time.monotonic() - self.began
-        self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
 
 
 def ssh_host_of(ssh: Ssh) -> Host:
