@@ -326,26 +326,24 @@ def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
 
     A connection that is lost is made again, and only pieces that differ are sent again.
     """
-    device, piece_mib = writing.device, writing.piece_mib
     size = raw.stat().st_size
-    ours = _ours(raw, piece_mib * _MIB, Total(tell, "prepare", size))
+    ours = _ours(raw, writing.piece_mib * _MIB, Total(tell, "prepare", size))
     wrong: Sequence[int] = range(len(ours))
-    _empty(ssh, device)
+    _empty(ssh, writing.device)
     for attempt in range(_TRIES):
         try:
             if attempt:
-                wrong = _differing(ssh, device, ours, piece_mib, Total(_nobody, "read back", size))
-            _send(ssh, raw, device, wrong, _Sending(piece_mib, size, tell))
-            back = Total(tell, "read back", size)
-            wrong = _differing(ssh, device, ours, piece_mib, back)
+                wrong = _differing(ssh, writing, ours, Total(_nobody, "read back", size))
+            _send(ssh, raw, writing, wrong, Total(tell, "upload", size))
+            wrong = _differing(ssh, writing, ours, Total(tell, "read back", size))
         except SourceUnreachable as error:
             lost = error
         else:
             if not wrong:
                 return
             lost = SourceUnreachable(
-                f"{len(wrong)} of {len(ours)} pieces on {device} of {ssh.host} are not what was "
-                "sent"
+                f"{len(wrong)} of {len(ours)} pieces on {writing.device} of {ssh.host} are not "
+                "what was sent"
             )
         writing.pause(2**attempt)
     raise SourceUnreachable(f"{lost} (the last of {_TRIES} tries)") from lost
@@ -357,29 +355,19 @@ def _empty(ssh: Ssh, device: str) -> None:
     ssh.run(f"if [ -b {named} ]; then blkdiscard -f {named} 2>/dev/null || true; fi")
 
 
-class _Sending:
-    """How pieces are sent, and who hears of it."""
-
-    def __init__(self, piece_mib: int, size: int, tell: Tell) -> None:
-        self.piece_mib = piece_mib
-        self.size = size
-        self.total = Total(tell, "upload", size)
-
-
-def _send(ssh: Ssh, raw: Path, device: str, numbers: Sequence[int], sending: _Sending) -> None:
+def _send(ssh: Ssh, raw: Path, writing: Writing, numbers: Sequence[int], total: Total) -> None:
     if not numbers:
         return
-    mib = sending.piece_mib
+    mib = writing.piece_mib
     # Each dd takes its piece of what comes in; only the last piece may be shorter.
     script = (
         f"set -e; for i in {' '.join(map(str, numbers))}; do "
-        f"dd of={shlex.quote(device)} bs=1M count={mib} seek=$((i*{mib})) "
+        f"dd of={shlex.quote(writing.device)} bs=1M count={mib} seek=$((i*{mib})) "
         "iflag=fullblock conv=notrunc,fsync 2>/dev/null; done"
     )
-    size = sending.size
-    right = size - sum(min(mib * _MIB, size - i * mib * _MIB) for i in numbers)
-    sending.total.move(right)
-    ssh.run(script, _pieces(raw, numbers, mib * _MIB, sending.total))
+    right = total.total - sum(min(mib * _MIB, total.total - i * mib * _MIB) for i in numbers)
+    total.move(right)
+    ssh.run(script, _pieces(raw, numbers, mib * _MIB, total))
 
 
 def _pieces(raw: Path, numbers: Sequence[int], size: int, total: Total) -> Iterator[bytes]:
@@ -393,11 +381,9 @@ def _pieces(raw: Path, numbers: Sequence[int], size: int, total: Total) -> Itera
                 total.move(len(part))
 
 
-def _differing(
-    ssh: Ssh, device: str, ours: Sequence[str], piece_mib: int, total: Total
-) -> list[int]:
+def _differing(ssh: Ssh, writing: Writing, ours: Sequence[str], total: Total) -> list[int]:
     """Return the numbers of the pieces that are not there as they should be."""
-    named = shlex.quote(device)
+    named, piece_mib = shlex.quote(writing.device), writing.piece_mib
     rest = total.total - (len(ours) - 1) * piece_mib * _MIB
     # Past the caches of that device: what counts is what it gives back.
     script = (
@@ -412,7 +398,7 @@ def _differing(
         theirs.append(line[:64])
         total.move(piece_mib * _MIB)
     if len(theirs) != len(ours):
-        raise SourceUnreachable(f"{ssh.host} did not read back all of {device}")
+        raise SourceUnreachable(f"{ssh.host} did not read back all of {writing.device}")
     return [number for number, each in enumerate(ours) if theirs[number] != each]
 
 
