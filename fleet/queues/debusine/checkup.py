@@ -68,7 +68,7 @@ class DebusineServer:
     def summary(self) -> Summary:
         """Return its time, workers and work, which need no token."""
         with self._asking() as asking:
-            reply = asking.anyone(STATUS)
+            reply = asking.get(STATUS)
             asked_at = self._now()
         status = reply.parse(_Status)
         names = status.external_workers_arch.keys() | status.worker_tasks_arch.keys()
@@ -84,13 +84,13 @@ class DebusineServer:
     def user(self) -> str:
         """Return the user of the token; empty: the server does not recognise it."""
         with self._asking() as asking:
-            who = asking.with_token(_WHO, self._queue.scopes[0]).parse(_Who)
+            who = asking.get(_WHO, self._queue.scopes[0]).parse(_Who)
         return who.user if who.auth else ""
 
     def counts(self) -> Mapping[str, int]:
         """Return how much work for workers is pending, by scope, without a token."""
         with self._asking() as asking:
-            counted = counts_by_scope(asking.anyone)
+            counted = counts_by_scope(asking)
         return {scope: counted[scope] for scope in self._queue.scopes if scope in counted}
 
     @contextmanager

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -85,7 +84,7 @@ class DebusineRest:
         over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
         listed = {walk.scope: len(walk.rows) for walk in walks}
-        pending = count_pending(listed, asking.anyone)
+        pending = count_pending(listed, asking)
         again = _Again(asking.page, self._deadline(reader, _LOOKING_AGAIN))
         unlisted = {walk.scope: again.confirm(walk, pending[walk.scope]) for walk in walks}
         rows = tuple(row for walk in walks for row in walk.rows.values())
@@ -234,9 +233,7 @@ class Asking:
                 "answering instead of Debusine?"
             )
         query = _ASKED | ({} if walk.cursor is None else {"cursor": walk.cursor})
-        with _in_time():
-            reply = self._reader.get(LIST, query, self._of(walk.scope))
-        page = self._checked(reply, walk.scope).parse(Page)
+        page = self.get(LIST, walk.scope, query).parse(Page)
         self._check(page, walk.scope)
         return page
 
@@ -250,23 +247,23 @@ class Asking:
                     "another address?"
                 )
 
-    def anyone(self, path: str, *, only: bytes = b"", silence: float | None = None) -> Reply:
-        """Return an answer that needs no token; `only` lines that begin so."""
+    def get(
+        self,
+        path: str,
+        scope: str | None = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        only: bytes = b"",
+        silence: float | None = None,
+    ) -> Reply:
+        """Return an answer, whose status is 200: lines that begin with `only`.
+
+        In a scope it is for the token's user; without one it needs no token, and gets none.
+        """
+        secret = {} if scope is None or self._token is None else {"Token": self._token}
+        headers = {} if scope is None else {"X-Debusine-Scope": scope, **secret}
         with _in_time():
-            reply = self._reader.get(path, {}, {}, only=only, silence=silence)
-        return self._checked(reply, None)
-
-    def with_token(self, path: str, scope: str) -> Reply:
-        """Return an answer for the token's user."""
-        with _in_time():
-            reply = self._reader.get(path, {}, self._of(scope))
-        return self._checked(reply, scope)
-
-    def _of(self, scope: str) -> dict[str, str]:
-        secret = {} if self._token is None else {"Token": self._token}
-        return {"X-Debusine-Scope": scope, **secret}
-
-    def _checked(self, reply: Reply, scope: str | None) -> Reply:
+            reply = self._reader.get(path, query or {}, headers, only=only, silence=silence)
         if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
             return reply
         advice = self._advice(reply.status, scope)
@@ -319,13 +316,6 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
-class Ask(Protocol):
-    """Asks the server for one path, without a token."""
-
-    def __call__(self, path: str, *, only: bytes = b"", silence: float | None = None) -> Reply:
-        """Return the answer, whose status is 200: lines that begin with `only`."""
-
-
 class _Count(BaseModel):
     model_config = ConfigDict(strict=True)
     pending: int
@@ -341,7 +331,7 @@ class ServiceStatus(BaseModel):
     tasks: _Tasks
 
 
-def count_pending(listed: Mapping[str, int], ask: Ask) -> Mapping[str, int]:
+def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int]:
     """Return how many requests for workers are pending in each scope, as the server counts them.
 
     `listed` are the rows of every scope that was read, those with a worker included, as the
@@ -349,7 +339,7 @@ def count_pending(listed: Mapping[str, int], ask: Ask) -> Mapping[str, int]:
     listed, nothing was left out.
     """
     try:
-        counted = counts_by_scope(ask)
+        counted = counts_by_scope(asking)
         missing = sorted(listed.keys() - counted)
         if not missing:
             return {scope: counted[scope] for scope in listed}
@@ -358,7 +348,7 @@ def count_pending(listed: Mapping[str, int], ask: Ask) -> Mapping[str, int]:
         raise
     except SourceUnreachable as error:
         because = str(error)
-    total = ask(STATUS).parse(ServiceStatus).tasks.Worker.pending
+    total = asking.get(STATUS).parse(ServiceStatus).tasks.Worker.pending
     if total <= sum(listed.values()):
         return listed
     raise SourceUnreachable(
@@ -384,9 +374,9 @@ def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
     )
 
 
-def counts_by_scope(ask: Ask) -> dict[str, int]:
+def counts_by_scope(asking: Asking) -> dict[str, int]:
     """Return how much work for workers each scope has pending; it lists every scope it has."""
-    reply = ask(METRICS, only=_FAMILY, silence=_PATIENCE)
+    reply = asking.get(METRICS, only=_FAMILY, silence=_PATIENCE)
     counted: dict[str, int] = {}
     text = reply.body.decode("utf-8", errors="replace")
     for sample in _SAMPLE.finditer(text):
