@@ -312,7 +312,7 @@ class AwsPublisher:
             "BootMode": _boot_mode(manifest),
             "TagSpecifications": [{"ResourceType": "image", "Tags": _list(tags)}],
         }
-        image = self._call("RegisterImage", partial(_registered, asked=asked))
+        image = self._call("RegisterImage", lambda ec2: ec2.register_image(**asked)["ImageId"])
         if image is None:
             marks = {key: tags[key] for key in (f"{MARK}:image", f"{MARK}:version")}
             there = self._same(self._images(marks), tags)
@@ -378,10 +378,6 @@ class AwsPublisher:
                 if code_of(error) in _GONE or code_of(error) == _TAKEN:
                     return None
                 raise
-
-
-def _registered(ec2: Any, asked: dict[str, Any]) -> str:  # noqa: ANN401 - same
-    return str(ec2.register_image(**asked)["ImageId"])
 
 
 def _owned(tags: Tags, owner: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ tested before the snapshot is taken.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -56,13 +56,8 @@ rm -rf ~root/.ssh
 sync
 """
 """What no image may hold: whose machine it was, who could enter it, what it logged."""
-Role = Callable[[Host, Mapping[str, object], Path, Callable[[str], None]], RoleRun]
-
-
-def _run_role(
-    host: Host, variables: Mapping[str, object], log: Path, told: Callable[[str], None]
-) -> RoleRun:
-    return run_role(host, variables, log=log, told=told)
+Role = Callable[..., RoleRun]
+"""What runs the role as `run_role` does."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class InstanceBuilder:
     images: Path
     site: HcloudSite
     api: Hetzner
-    role: Role = _run_role
+    role: Role = run_role
 
     def build(self, order: BuildOrder, tell: Tell) -> Manifest:
         """Bake a version; its folder holds everything but a disk."""
@@ -116,9 +111,8 @@ class _Run:
                 self._run(ssh, READY)
             with draft.phase("role"):
                 variables = role_variables(draft.order.recipe)
-                self.builder.role(
-                    ssh_host_of(ssh), variables, draft.log, partial(draft.say, "role")
-                )
+                told = partial(draft.say, "role")
+                self.builder.role(ssh_host_of(ssh), variables, log=draft.log, told=told)
             with draft.phase("packages"):
                 packages = read_packages(ssh.lines(LIST_PACKAGES))
             # Once it is clean no login works, so the reader connects before that.
