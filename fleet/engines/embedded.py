@@ -97,29 +97,20 @@ class Records:
         with self._transaction() as connection:
             if not sa.inspect(connection).has_table(_STACKS.name):
                 return None
-            stack = connection.execute(sa.select(_STACKS).where(_STACKS.c.name == name)).first()
+            columns = [column for column in _STACKS.c if column.name != "name"]
+            stacks = connection.execute(sa.select(*columns).where(_STACKS.c.name == name))
+            stack = stacks.mappings().first()
             if stack is None:
                 return None
+            columns = [column for column in _RESOURCES.c if column.name != "stack"]
             found = connection.execute(
-                sa.select(_RESOURCES).where(_RESOURCES.c.stack == name).order_by("name")
+                sa.select(*columns).where(_RESOURCES.c.stack == name).order_by("name")
             )
-            rows = [
-                Row(
-                    name=each.name,
-                    type=each.type,
-                    inputs=json.loads(each.inputs),
-                    state=each.state,
-                    id=each.id,
-                )
-                for each in found
-            ]
-            return StackRows(
-                project=stack.project,
-                provider=stack.provider,
-                engine=stack.engine,
-                serial=stack.serial,
-                rows={row.name: row for row in rows},
-            )
+            rows = {
+                each["name"]: Row(**{**each, "inputs": json.loads(each["inputs"])})
+                for each in found.mappings()
+            }
+            return StackRows(**stack, rows=rows)
 
     def fill(self, stacks: Mapping[str, StackRows]) -> None:
         """Record whole stacks, all of them or none; those that are there already stay."""
@@ -129,27 +120,17 @@ class Records:
         with self._transaction() as connection:
             _METADATA.create_all(connection)
             for name, each in new.items():
-                said = each.model_dump(include={"project", "provider", "engine", "serial"})
+                said = each.model_dump(exclude={"rows"})
                 connection.execute(sa.insert(_STACKS).values(name=name, **said))
                 for row in each.rows.values():
-                    values = _values(row)
-                    connection.execute(
-                        sa.insert(_RESOURCES).values(stack=name, name=row.name, **values)
-                    )
+                    connection.execute(sa.insert(_RESOURCES).values(_values(name, row)))
 
     def begin(self, ref: StackRef) -> None:
         """Record that a stack exists, and whose it is."""
-        with self._transaction() as connection:
-            _METADATA.create_all(connection)
-            connection.execute(
-                sa.insert(_STACKS).values(
-                    name=ref.name,
-                    project=ref.project,
-                    provider=ref.provider,
-                    engine="embedded",
-                    serial=1,
-                )
-            )
+        new = StackRows(
+            project=ref.project, provider=ref.provider, engine="embedded", serial=1, rows={}
+        )
+        self.fill({ref.name: new})
 
     def move(self, ref: StackRef) -> None:
         """Record that an emptied stack is at another provider from now on."""
@@ -163,10 +144,9 @@ class Records:
 
     def put(self, stack: str, row: Row) -> None:
         """Record a resource, or what is about to become of it."""
-        values = _values(row)
         with self._transaction() as connection:
             connection.execute(_this(sa.delete(_RESOURCES), stack, row.name))
-            connection.execute(sa.insert(_RESOURCES).values(stack=stack, name=row.name, **values))
+            connection.execute(sa.insert(_RESOURCES).values(_values(stack, row)))
             _grow(connection, stack)
 
     def drop(self, stack: str, name: str) -> None:
@@ -197,13 +177,9 @@ class Records:
             ) from error
 
 
-def _values(row: Row) -> Mapping[str, Any]:
-    return {
-        "type": row.type,
-        "inputs": json.dumps(row.inputs, sort_keys=True),
-        "state": row.state,
-        "id": row.id,
-    }
+def _values(stack: str, row: Row) -> dict[str, Any]:
+    inputs = json.dumps(row.inputs, sort_keys=True)
+    return {"stack": stack, **row.model_dump(exclude={"inputs"}), "inputs": inputs}
 
 
 def _this(statement: sa.Delete, stack: str, name: str) -> sa.Delete:
