@@ -29,8 +29,9 @@ from contrib.debusine.sql import (
     source_of_workers,
 )
 from contrib.debusine.statements import worker_provides, worker_requires
-from fleet.tagrules.debusine import CLASS_PREFIX, LONGEST_TAG, TYPE_PREFIX, is_storable
+from fleet.tagrules.debusine import LONGEST_TAG, TYPE_PREFIX, is_storable
 from fleet.tagrules.offers import Ask, Offer
+from fleet.tagrules.sources import CLASS
 from fleet.tagrules.vocabulary import read_minimums, read_numbers
 
 _NEVER = Q(pk__in=[])
@@ -160,7 +161,7 @@ def _provides(tag: str) -> Q:
     if tag.startswith(TYPE_PREFIX):
         return Q(worker_type=tag.removeprefix(TYPE_PREFIX))
     written = Q(static_metadata__provided_tags__contains=[tag])
-    if tag.startswith(CLASS_PREFIX):
+    if tag.startswith(CLASS):
         return written
     return written | Q(dynamic_metadata__provided_tags__contains=[tag])
 

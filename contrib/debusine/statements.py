@@ -27,8 +27,9 @@ from contrib.debusine.sql import (
     texts,
     weave,
 )
-from fleet.tagrules.debusine import CLASS_PREFIX, TASK_TYPES, TYPE_PREFIX, TaskLists, is_storable
+from fleet.tagrules.debusine import TASK_TYPES, TYPE_PREFIX, TaskLists, is_storable
 from fleet.tagrules.offers import Ask, Offer
+from fleet.tagrules.sources import CLASS
 
 _WAITING = Sql(
     "r.status = 'pending' AND r.worker_id IS NULL AND r.task_type = ANY(%s::varchar[])",
@@ -140,7 +141,7 @@ def worker_provides(dynamic: Sql, static: Sql, worker_type: Sql) -> Sql:
         "UNION SELECT t FROM {} WHERE NOT starts_with(t, {}) UNION SELECT {} || {})::varchar[]",
         _listed(dynamic, "provided_tags"),
         _TYPE,
-        Sql("%s", (CLASS_PREFIX,)),
+        Sql("%s", (CLASS,)),
         _listed(static, "provided_tags"),
         _TYPE,
         _TYPE,

@@ -34,7 +34,8 @@ from fleet.model.prices import MachineType, find_types
 from fleet.schema.findings import Span
 from fleet.schema.model import Fleet, Pool, default_sizes
 from fleet.schema.nodes import Node
-from fleet.tagrules.debusine import CLASS_PREFIX, TYPE_PREFIX
+from fleet.tagrules.debusine import TYPE_PREFIX
+from fleet.tagrules.sources import CLASS
 
 KINDS = ("hetzner", "aws", "dummy")
 _LIMITS = ("max_active_instances", "target_max_seconds_per_month", "max_idle_seconds")
@@ -428,7 +429,7 @@ def _tags_of(pool: ListedPool, notes: Notes) -> Iterator[tuple[str, object]]:
 
 def _carried(pool: ListedPool, key: str) -> tuple[str, ...]:
     """Return the tags that also hold for fleet's machines: not those that fleet derives."""
-    own = (TYPE_PREFIX, *(CLASS_PREFIX + size for size in default_sizes()))
+    own = (TYPE_PREFIX, *(CLASS + size for size in default_sizes()))
     return tuple(tag for tag in pool.words.get(key, ()) if not tag.startswith(own))
 
 

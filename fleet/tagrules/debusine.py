@@ -20,7 +20,6 @@ from fleet.tagrules.sources import CLASS
 from fleet.tagrules.vocabulary import Numbers
 
 TYPE_PREFIX = "worker:type:"
-CLASS_PREFIX = "worker:class:"
 TASK_TYPES = ("Worker", "Server", "Signing")
 """The types of tasks that workers run."""
 
@@ -54,7 +53,7 @@ class WorkerRow:
         reported = _tags(self.dynamic_metadata, "provided_tags")
         written = _tags(self.static_metadata, "provided_tags")
         return frozenset(
-            {tag for tag in reported if not tag.startswith((TYPE_PREFIX, CLASS_PREFIX))}
+            {tag for tag in reported if not tag.startswith((TYPE_PREFIX, CLASS))}
             | {tag for tag in written if not tag.startswith(TYPE_PREFIX)}
             | {TYPE_PREFIX + self.worker_type}
         )
@@ -88,9 +87,6 @@ def _tags(metadata: Mapping[str, Any], key: str) -> list[str]:
 RUNGS: tuple[Decimal, ...] = (Decimal(0), *(Decimal(2**power) for power in range(41)))
 """0 and the powers of two beyond the highest number that a tag may state."""
 
-PREFIX = "worker:class:"
-"""Debusine lets only its administrators provide tags that begin like this."""
-
 
 def ladder(name: str, number: Decimal, rungs: Iterable[Decimal] = RUNGS) -> tuple[str, ...]:
     """Return the tags that a worker with this number provides, lowest first."""
@@ -110,7 +106,7 @@ def rungs_for(minimums: Iterable[Numbers]) -> tuple[Decimal, ...]:
 
 
 def _tag(name: str, rung: Decimal) -> str:
-    return f"{PREFIX}{name}-{rung:f}"
+    return f"{CLASS}{name}-{rung:f}"
 
 
 def rungs_of(fleet: Fleet) -> tuple[Decimal, ...]:

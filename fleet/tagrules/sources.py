@@ -41,6 +41,7 @@ from fleet.tagrules.vocabulary import tag_name
 
 TOLERANCE = Decimal("0.05")
 CLASS = "worker:class:"
+"""Debusine lets only its administrators provide tags that begin like this."""
 BUILD_ARCH = "worker:build-arch:"
 EXTERNAL_WORKER = "worker:type:external"
 """The type of every worker on a machine of a pool."""
