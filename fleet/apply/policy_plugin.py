@@ -139,26 +139,15 @@ class Policies:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
-        """Note what a test tries while it is prepared."""
-        return (yield from self._watched())
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Iterator[None]:
-        """Note what a test tries while it runs."""
-        return (yield from self._watched())
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Iterator[None]:
-        """Note what a test tries while it is tidied up."""
-        return (yield from self._watched())
-
-    def _watched(self) -> Iterator[None]:
+        """Note what a test tries while it is prepared, runs, and is tidied up."""
         # Between these, pytest itself looks for sources that it could show.
         before = len(self._refused)
         try:
             return (yield)
         finally:
             self._tried += self._refused[before:]
+
+    pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what pytest says of the parts of a test."""
