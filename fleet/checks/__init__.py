@@ -4,71 +4,11 @@ Begin with the table of rules, `CHECKS`; a theme is a file.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from fleet.checks.limits import (
-    budget_counts_nothing,
-    budget_without_limit,
-    expired,
-    expires_soon,
-    state_without_passphrase,
-)
-from fleet.checks.machines import (
-    disk_above_type,
-    market_not_sold,
-    missing_price,
-    old_prices,
-    source_without_key,
-    unknown_currency,
-    unknown_image,
-    unknown_machine_type,
-    unknown_suite,
-    worker_not_in_suite,
-    wrong_source,
-)
-from fleet.checks.pools import (
-    cadence_and_idle,
-    min_above_max,
-    name_too_long,
-    never_ready,
-    on_demand_pool_with_warm_machines,
-    pool_name,
-    previously_still_there,
-    target_wait_below_boot,
-    unknown_pool,
-    unknown_provider,
-    unknown_time_zone,
-)
-from fleet.checks.powerful import (
-    invalid_pattern,
-    pattern_covered,
-    pattern_like_a_glob,
-    pattern_matches_much,
-    pattern_matches_nothing,
-    pattern_misses_dirs,
-    pattern_too_wide,
-    powerful_case_fails,
-)
-from fleet.checks.queues import (
-    admin_without_read,
-    misspelt_task,
-    token_in_clear,
-    two_queues_give_work,
-    unknown_queue,
-)
-from fleet.checks.tags import (
-    contradicting_sources,
-    derivation_cycle,
-    enforced_by_capacity_alone,
-    forbidden_tag,
-    minimum_on_plain_tag,
-    plain_tag_only,
-    protection_by_workspace_tag,
-    unknown_tag,
-    wrong_derivation,
-    wrong_number,
-)
+from fleet.checks import limits, machines, pools, powerful, queues, tags
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 
@@ -76,55 +16,55 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
 CHECKS = (
-    admin_without_read,
-    budget_counts_nothing,
-    budget_without_limit,
-    cadence_and_idle,
-    contradicting_sources,
-    derivation_cycle,
-    disk_above_type,
-    enforced_by_capacity_alone,
-    forbidden_tag,
-    invalid_pattern,
-    market_not_sold,
-    missing_price,
-    min_above_max,
-    minimum_on_plain_tag,
-    misspelt_task,
-    name_too_long,
-    pool_name,
-    never_ready,
-    on_demand_pool_with_warm_machines,
-    pattern_covered,
-    pattern_like_a_glob,
-    pattern_misses_dirs,
-    pattern_too_wide,
-    plain_tag_only,
-    powerful_case_fails,
-    previously_still_there,
-    protection_by_workspace_tag,
-    source_without_key,
-    state_without_passphrase,
-    target_wait_below_boot,
-    token_in_clear,
-    two_queues_give_work,
-    unknown_currency,
-    unknown_image,
-    unknown_machine_type,
-    unknown_pool,
-    unknown_provider,
-    unknown_queue,
-    unknown_suite,
-    unknown_tag,
-    unknown_time_zone,
-    worker_not_in_suite,
-    wrong_derivation,
-    wrong_number,
-    wrong_source,
+    queues.admin_without_read,
+    limits.budget_counts_nothing,
+    limits.budget_without_limit,
+    pools.cadence_and_idle,
+    tags.contradicting_sources,
+    tags.derivation_cycle,
+    machines.disk_above_type,
+    tags.enforced_by_capacity_alone,
+    tags.forbidden_tag,
+    powerful.invalid_pattern,
+    machines.market_not_sold,
+    machines.missing_price,
+    pools.min_above_max,
+    tags.minimum_on_plain_tag,
+    queues.misspelt_task,
+    pools.name_too_long,
+    pools.pool_name,
+    pools.never_ready,
+    pools.on_demand_pool_with_warm_machines,
+    powerful.pattern_covered,
+    powerful.pattern_like_a_glob,
+    powerful.pattern_misses_dirs,
+    powerful.pattern_too_wide,
+    tags.plain_tag_only,
+    powerful.powerful_case_fails,
+    pools.previously_still_there,
+    tags.protection_by_workspace_tag,
+    machines.source_without_key,
+    limits.state_without_passphrase,
+    pools.target_wait_below_boot,
+    queues.token_in_clear,
+    queues.two_queues_give_work,
+    machines.unknown_currency,
+    machines.unknown_image,
+    machines.unknown_machine_type,
+    pools.unknown_pool,
+    pools.unknown_provider,
+    queues.unknown_queue,
+    machines.unknown_suite,
+    tags.unknown_tag,
+    pools.unknown_time_zone,
+    machines.worker_not_in_suite,
+    tags.wrong_derivation,
+    tags.wrong_number,
+    machines.wrong_source,
 )
-DATED_CHECKS = (expired, expires_soon, old_prices)
+DATED_CHECKS = (limits.expired, limits.expires_soon, machines.old_prices)
 """The checks that look at a date."""
-RECORDED_CHECKS = (pattern_matches_much, pattern_matches_nothing)
+RECORDED_CHECKS = (powerful.pattern_matches_much, powerful.pattern_matches_nothing)
 """The checks that look at what waited in a recorded queue, where one is given."""
 
 
@@ -140,9 +80,15 @@ RULES = tuple(map(rule_of, _ALL))
 def check_all(fleet: Fleet, today: date, recorded: "Recorded | None" = None) -> Iterator[Finding]:
     """Return what every rule says; `today` only ever makes warnings."""
     for check in CHECKS:
-        yield from check(fleet)
+        yield from _named(check, check(fleet))
     for dated in DATED_CHECKS:
-        yield from dated(fleet, today)
+        yield from _named(dated, dated(fleet, today))
     if recorded is not None:
         for compared in RECORDED_CHECKS:
-            yield from compared(fleet, recorded, today)
+            yield from _named(compared, compared(fleet, recorded, today))
+
+
+def _named(
+    check: Callable[..., Iterator[Finding]], findings: Iterator[Finding]
+) -> Iterator[Finding]:
+    return (replace(each, rule=rule_of(check)) for each in findings)

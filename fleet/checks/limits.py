@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from datetime import date
 from typing import NamedTuple
 
+from fleet.checks.findings import unwise
 from fleet.schema.findings import Finding, Path
 from fleet.schema.limits import Budget
-from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool
+from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import PoolBudget
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import mentions, tag_name
@@ -19,20 +20,16 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
     known = provided | {tag_name(m.tag) for m in mentions(fleet)}
     for name, budget in fleet.budgets.items():
         if scopes and budget.scope is not None and budget.scope not in scopes:
-            yield Finding(
-                "budget-counts-nothing",
+            yield unwise(
                 f"no queue has scope '{budget.scope}', so this budget never applies",
                 ("budgets", name, "scope"),
-                severity="warning",
                 hint=f"one of: {', '.join(sorted(scopes))}",
             )
         for number, tag in enumerate(budget.tags):
             if fleet.pools and tag_name(tag) not in known:
-                yield Finding(
-                    "budget-counts-nothing",
+                yield unwise(
                     f"nothing provides or asks for {tag}, so this budget never counts it",
                     ("budgets", name, "tags", number),
-                    severity="warning",
                     hint="spell it as in `provides` of a pool, or remove it",
                 )
 
@@ -51,8 +48,8 @@ _FLEET_KEYS = "per_hour, per_day, per_month or machine_hours_per_day"
 
 def budget_without_limit(fleet: Fleet) -> Iterator[Finding]:
     """Warn of each budget, of a pool or under `budgets`, that sets no limit."""
-    for name, pool in fleet.pools.items():
-        if isinstance(pool, Pool) and pool.budget is not None:
+    for name, pool in fleet.dynamic_pools.items():
+        if pool.budget is not None:
             yield from _check_budget(pool.budget, ("pools", name, "budget"), _POOL_KEYS)
     for name, budget in fleet.budgets.items():
         yield from _check_budget(budget, ("budgets", name), _FLEET_KEYS)
@@ -62,22 +59,20 @@ def _check_budget(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterato
     if any("per_" in key and value is not None for key, value in budget):
         return
     message, hint = "this budget sets no limit", f"add {keys}, or remove the budget"
-    yield Finding("budget-without-limit", message, path, severity="warning", at="key", hint=hint)
+    yield unwise(message, path, at="key", hint=hint)
 
 
 def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a provider whose engine needs a passphrase that is not configured."""
     if fleet.state.passphrase is not None:
         return
-    used = {pool.provider for pool in fleet.pools.values() if not isinstance(pool, StaticPool)}
+    used = {pool.provider for pool in fleet.dynamic_pools.values()}
     for name, provider in fleet.providers.items():
         if name in used and provider.engine == "pulumi":
-            yield Finding(
-                "state-without-passphrase",
+            yield unwise(
                 f"provider '{name}' needs a passphrase to encrypt stack state; until then "
                 "`fleet apply` creates no machines there",
                 ("providers", name),
-                severity="warning",
                 at="key",
                 hint="add `state: {passphrase: {env: FLEET_PASSPHRASE}}`",
             )
@@ -100,7 +95,7 @@ def expired(fleet: Fleet, today: date) -> Iterator[Finding]:
     for each in dated(fleet):
         if each.day < today:
             message = f"{each.what} expired on {each.day} and has no effect"
-            yield Finding("expired", message, each.path, severity="warning", hint=each.afterwards)
+            yield unwise(message, each.path, hint=each.afterwards)
 
 
 def dated(fleet: Fleet) -> Iterator[Dated]:
@@ -137,12 +132,10 @@ def expires_soon(fleet: Fleet, today: date) -> Iterator[Finding]:
         left = (each.day - today).days
         if 0 <= left <= _VERY_SOON:
             message = f"{each.what} expires {_when(each.day, left)}, then it has no effect"
-            yield Finding(
-                "expires-soon", message, each.path, severity="warning", hint=each.last_week
-            )
+            yield unwise(message, each.path, hint=each.last_week)
         elif 0 <= left <= _SOON and each.before:
             message = f"{each.what} expires {_when(each.day, left)}"
-            yield Finding("expires-soon", message, each.path, severity="warning", hint=each.before)
+            yield unwise(message, each.path, hint=each.before)
 
 
 def _when(day: date, left: int) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 
+from fleet.checks.findings import unwise, wrong
 from fleet.model.apt_sources import problems
 from fleet.model.prices import (
     LOCATIONS,
@@ -23,21 +24,17 @@ from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
     Fleet,
     HcloudProvider,
-    ImageRecipe,
     Machine,
     Money,
     Pool,
     Provider,
     Section,
-    StaticPool,
 )
 
 
 def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
     """Require a machine type of the catalogue, or its cores and memory."""
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool):
-            continue
+    for name, pool in fleet.dynamic_pools.items():
         provider = fleet.providers.get(pool.provider)
         if provider is None:
             continue
@@ -48,7 +45,7 @@ def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
             sold = ", ".join(known_types(fleet, pool.provider))
             hint = f"add type: one of {sold}" if sold else "state cores and memory"
             message = "machine has neither a type nor cores and memory"
-            yield Finding("unknown-machine-type", message, path, hint=hint)
+            yield wrong(message, path, hint=hint)
         for number, each in enumerate(wanted):
             if each not in known:
                 yield _finding(fleet, pool, each, (*path, *_place(pool, number)))
@@ -62,8 +59,7 @@ def _check_durations(fleet: Fleet) -> Iterator[Finding]:
         for number, each in enumerate(stated if isinstance(stated, list) else ()):
             if each.machine is not None and each.machine not in sold and each.cores is None:
                 close = nearest(each.machine, sold)
-                yield Finding(
-                    "unknown-machine-type",
+                yield wrong(
                     f"no provider sells machine type '{each.machine}', so its speed is unknown",
                     ("durations", task, number, "machine"),
                     hint=f"did you mean '{close}'?" if close else "state its cores",
@@ -84,13 +80,11 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     message = f"the catalogue has no machine type '{wanted}' for provider '{pool.provider}'"
     # A provider's own price list may have types that are newer than the catalogue.
     may_be_new = re.fullmatch(fleet.providers[pool.provider].listed_types, wanted)
-    return Finding(
-        "unknown-machine-type",
+    return (unwise if may_be_new else wrong)(
         f"{message}; the pool creates none unless the provider's price list has it"
         if may_be_new
         else message,
         path,
-        severity="warning" if may_be_new else "error",
         hint=f"did you mean '{close}'?" if close else f"{known} cores, memory, disk and price",
     )
 
@@ -127,11 +121,9 @@ def _most_alike(wanted: str, types: Mapping[str, MachineType]) -> str:
 
 def missing_price(fleet: Fleet) -> Iterator[Finding]:
     """Require a price for what a pool buys: the catalogue's, or the pool's own."""
-    for name, pool in fleet.pools.items():
-        provider = fleet.providers.get(pool.provider) if isinstance(pool, Pool) else None
-        if not isinstance(pool, Pool) or provider is None or "on-demand" not in markets_of(pool):
-            continue
-        if pool.mode == "observe":
+    for name, pool in fleet.dynamic_pools.items():
+        provider = fleet.providers.get(pool.provider)
+        if provider is None or "on-demand" not in markets_of(pool) or pool.mode == "observe":
             continue
         types = find_types(fleet, pool)
         unpriced = [each for each in types if each.price is None]
@@ -142,11 +134,9 @@ def missing_price(fleet: Fleet) -> Iterator[Finding]:
             listed = bool(provider.listed_types and type_names(pool))
             sold = listed or all(each.name in known for each in unpriced)
             message = _describe_unpriced(provider, unpriced, named=bool(type_names(pool)))
-            yield Finding(
-                "missing-price",
+            yield (wrong if alone and not sold else unwise)(
                 f"{message}; " + (_NO_MACHINES if alone else "fleet buys none"),
                 ("pools", name, "machine"),
-                severity="error" if alone and not sold else "warning",
                 hint=_hint(pool.provider, provider),
             )
 
@@ -179,12 +169,10 @@ def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:
             continue
         if today - date.fromisoformat(as_of) > OLD_AFTER and _counts_with_table(fleet, name):
             of = "its own list" if own_list(provider) else "the catalogue"
-            yield Finding(
-                "old-prices",
+            yield unwise(
                 f"prices of provider '{name}' are of {as_of} ({of}), more than "
                 f"{OLD_AFTER.days} days ago",
                 ("providers", name),
-                severity="warning",
                 hint="run `fleet prices check`, or install a newer fleet",
             )
 
@@ -196,15 +184,14 @@ def _counts_with_table(fleet: Fleet, provider: str) -> bool:
         and pool.mode != "observe"
         and (isinstance(pool.machine, str) or pool.machine.price is None)
         and any(listed_type(fleet, provider, each) for each in type_names(pool))
-        for pool in fleet.pools.values()
-        if isinstance(pool, Pool)
+        for pool in fleet.dynamic_pools.values()
     )
 
 
 def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
     """Require that machines can be bought on each market that their pool names."""
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool) or "spot" not in markets_of(pool):
+    for name, pool in fleet.dynamic_pools.items():
+        if "spot" not in markets_of(pool):
             continue
         unsold = [known.name for known in find_types(fleet, pool) if known.spot is None]
         if unsold:
@@ -221,19 +208,17 @@ def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     # Where prices come from a table, a later one may have a spot price.
     stays = provider is not None and not (provider.has_spot and source_of(provider.kind))
     alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
-    return Finding(
-        "market-not-sold",
+    return (wrong if alone and stays else unwise)(
         f"{message}; " + (_NO_MACHINES if alone else "fleet buys none there"),
         ("pools", name, "machine", "market", number),
-        severity="error" if alone and stays else "warning",
         hint="write market: [on-demand]",
     )
 
 
 def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
     """Require that the disk of each type of a pool is as large as the pool's disk and swap."""
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool) or not isinstance(pool.machine, Machine):
+    for name, pool in fleet.dynamic_pools.items():
+        if not isinstance(pool.machine, Machine):
             continue
         machine, provider = pool.machine, fleet.providers.get(pool.provider)
         needed = (machine.disk or 0) + pool.swap
@@ -244,8 +229,7 @@ def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
         if small:
             disks = ", ".join(f"{each.name} has {_gib(each.disk)}" for each in small)
             key = "disk" if machine.disk else "swap"
-            yield Finding(
-                "disk-above-type",
+            yield wrong(
                 f"disk and swap need {_gib(needed)}, but {disks} (fixed by the provider)",
                 ("pools", name, "machine", key),
                 hint="choose a larger type, or reduce disk and swap",
@@ -263,8 +247,7 @@ def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
     """Require an exchange rate for every currency but that of the file."""
     for path, currency in _currencies(fleet):
         if currency != fleet.money.currency and currency not in fleet.money.exchange:
-            yield Finding(
-                "unknown-currency",
+            yield wrong(
                 f"there is no exchange rate from {currency} to {fleet.money.currency}",
                 path,
                 hint=f"add money: {{exchange: {{{currency}: {{rate: …, as_of: …}}}}}}",
@@ -274,17 +257,17 @@ def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
 def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     for path, money in _written_money(fleet):
         yield path, money.currency
-    for name, pool in fleet.pools.items():
-        types = find_types(fleet, pool) if isinstance(pool, Pool) else ()
-        for currency in dict.fromkeys(each.currency for each in types if each.price is not None):
+    for name, pool in fleet.dynamic_pools.items():
+        priced = [each for each in find_types(fleet, pool) if each.price is not None]
+        for currency in dict.fromkeys(each.currency for each in priced):
             yield ("pools", name, "machine"), currency
 
 
 def _written_money(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
     for name, provider in fleet.providers.items():
         yield from _stated_prices(("providers", name), provider)
-    for name, pool in fleet.pools.items():
-        if isinstance(pool, Pool) and pool.budget:
+    for name, pool in fleet.dynamic_pools.items():
+        if pool.budget:
             yield from _amounts(("pools", name, "budget"), pool.budget)
     for name, budget in fleet.budgets.items():
         yield from _amounts(("budgets", name), budget)
@@ -313,11 +296,10 @@ def _amounts(path: Path, section: Section) -> Iterator[tuple[Path, Money]]:
 
 def unknown_image(fleet: Fleet) -> Iterator[Finding]:
     """Require that the image of a pool is declared under `images`."""
-    for name, pool in fleet.pools.items():
-        if isinstance(pool, StaticPool) or pool.image in fleet.images:
+    for name, pool in fleet.dynamic_pools.items():
+        if pool.image in fleet.images:
             continue
-        yield Finding(
-            "unknown-image",
+        yield wrong(
             f"there is no image '{pool.image}'",
             ("pools", name, "image"),
             hint=did_you_mean(pool.image, fleet.images)
@@ -333,11 +315,10 @@ _OTHER_NAMES = {"oldstable": "bookworm", "stable": "trixie", "unstable": "sid"}
 
 def unknown_suite(fleet: Fleet) -> Iterator[Finding]:
     """Require that fleet knows the suite of an image, by its code name."""
-    for name, image in fleet.images.items():
-        if isinstance(image, ImageRecipe) and image.suite not in SUITES:
+    for name, image in fleet.recipes.items():
+        if image.suite not in SUITES:
             meant = _OTHER_NAMES.get(image.suite)
-            yield Finding(
-                "unknown-suite",
+            yield wrong(
                 f"fleet cannot build images of suite '{image.suite}'",
                 ("images", name, "suite"),
                 hint=f"did you mean '{meant}'?" if meant else did_you_mean(image.suite, SUITES),
@@ -349,10 +330,9 @@ _WITHOUT = {"bookworm": "bookworm-backports"}
 
 def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
     """Require a source of an image whose suite holds no worker."""
-    for name, image in fleet.images.items():
-        if isinstance(image, ImageRecipe) and image.source is None and image.suite in _WITHOUT:
-            yield Finding(
-                "worker-not-in-suite",
+    for name, image in fleet.recipes.items():
+        if image.source is None and image.suite in _WITHOUT:
+            yield wrong(
                 f"{image.suite} has no debusine-worker",
                 ("images", name, "suite"),
                 hint=f"add a source that has it, for example {_WITHOUT[image.suite]}",
@@ -361,27 +341,17 @@ def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
 
 def source_without_key(fleet: Fleet) -> Iterator[Finding]:
     """Require that every source names the public key that signs it."""
-    for name, image in fleet.images.items():
-        if isinstance(image, ImageRecipe) and image.source is not None:
-            for problem in problems(image.source):
-                if problem.keyless:
-                    path = ("images", name, "source")
-                    yield Finding(
-                        "source-without-key",
-                        problem.message,
-                        path,
-                        hint=problem.hint,
-                        part=problem.part,
-                    )
+    return _source_problems(fleet, keyless=True)
 
 
 def wrong_source(fleet: Fleet) -> Iterator[Finding]:
     """Require that every source is one in deb822 form, with all that apt needs of it."""
-    for name, image in fleet.images.items():
-        if isinstance(image, ImageRecipe) and image.source is not None:
-            for problem in problems(image.source):
-                if not problem.keyless:
-                    path = ("images", name, "source")
-                    yield Finding(
-                        "wrong-source", problem.message, path, hint=problem.hint, part=problem.part
-                    )
+    return _source_problems(fleet, keyless=False)
+
+
+def _source_problems(fleet: Fleet, *, keyless: bool) -> Iterator[Finding]:
+    for name, image in fleet.recipes.items():
+        for each in problems(image.source) if image.source is not None else ():
+            if each.keyless == keyless:
+                path = ("images", name, "source")
+                yield wrong(each.message, path, hint=each.hint, part=each.part)

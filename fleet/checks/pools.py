@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
+from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
     Fleet,
     ImageRecipe,
     Pool,
     Ready,
-    StaticPool,
     TicketQueue,
     beginning_of,
     has_no_usable_queue,
@@ -26,24 +26,19 @@ def min_above_max(fleet: Fleet) -> Iterator[Finding]:
     """Require that no figure is above the one that bounds it."""
     boots = fleet.guards.boot_failures
     if boots.stop_after > boots.of_last:
-        yield Finding(
-            "min-above-max",
+        yield wrong(
             f"stop_after is {boots.stop_after}, but of_last is {boots.of_last}",
             ("guards", "boot_failures", "stop_after"),
             hint=f"lower stop_after to {boots.of_last} or raise of_last",
         )
-    for name, pool in fleet.pools.items():
-        workers = None if isinstance(pool, StaticPool) else pool.workers
-        if workers is None:
-            continue
+    for name, pool in fleet.dynamic_pools.items():
         for key in ("min", "spare", "max_starting"):
-            figure = getattr(workers, key)
-            if figure is not None and figure > workers.max:
-                yield Finding(
-                    "min-above-max",
-                    f"{key} is {figure}, but max is {workers.max}",
+            figure, most = getattr(pool.workers, key), pool.workers.max
+            if figure is not None and figure > most:
+                yield wrong(
+                    f"{key} is {figure}, but max is {most}",
                     ("pools", name, "workers", key),
-                    hint=f"lower {key} to {workers.max} or raise max",
+                    hint=f"lower {key} to {most} or raise max",
                 )
 
 
@@ -53,15 +48,12 @@ LONGEST = 50
 
 def name_too_long(fleet: Fleet) -> Iterator[Finding]:
     """Require that names of workers, FLEET-POOL-NUMBER, have at most 50 characters."""
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool):
-            continue
+    for name, pool in fleet.dynamic_pools.items():
         if speaks_resalloc(fleet, name):
             continue  # no queue of workers registers them
         longest = f"{beginning_of(fleet, name)}{max(1, pool.workers.max):04}"
         if len(longest) > LONGEST:
-            yield Finding(
-                "name-too-long",
+            yield wrong(
                 f"worker names like {longest} have {len(longest)} characters; at most {LONGEST} "
                 "are possible",
                 ("pools", name),
@@ -74,8 +66,7 @@ def pool_name(fleet: Fleet) -> Iterator[Finding]:
     """Require a valid host name for each pool, except for commands written for Resalloc."""
     for name in fleet.pools:
         if not (re.fullmatch(NAME_PATTERN, name) or speaks_resalloc(fleet, name)):
-            yield Finding(
-                "pool-name",
+            yield wrong(
                 f"'{name}' is no valid host name: use at most 31 lower-case letters, digits and "
                 "hyphens",
                 ("pools", name),
@@ -86,16 +77,12 @@ def pool_name(fleet: Fleet) -> Iterator[Finding]:
 
 def never_ready(fleet: Fleet) -> Iterator[Finding]:
     """Require that a pool's machines can get work, and that the port of `ready` is open."""
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool):
-            continue
+    for name, pool in fleet.dynamic_pools.items():
         if has_no_usable_queue(fleet, pool):
-            yield Finding(
-                "never-ready",
+            yield unwise(
                 f"pool '{name}' creates no machines: none of its queues registers workers or "
                 "serves tickets",
                 ("pools", name, "serves" if pool.serves is not None else "provider"),
-                severity="warning",
                 hint="serve a queue of kind debusine or tickets",
             )
         if pool.ready is not None:
@@ -106,8 +93,7 @@ def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[
     path = ("pools", name, "ready")
     provider = fleet.providers.get(pool.provider)
     if provider is None or not provider.is_cloud:
-        yield Finding(
-            "never-ready",
+        yield wrong(
             f"`ready` works only with hcloud and aws, and provider '{pool.provider}' is neither",
             path,
             hint="remove it; for a provider of kind hooks use `livecheck`",
@@ -117,16 +103,14 @@ def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[
         isinstance(each, TicketQueue) and serves_queue(pool, queue)
         for queue, each in fleet.queues.items()
     ):
-        yield Finding(
-            "never-ready",
+        yield wrong(
             f"`ready` works only for tickets, and pool '{name}' serves no queue of kind tickets",
             path,
             hint="remove it, or serve a queue of kind tickets",
         )
     key = provider.blocked_by(ready.port)
     if key:
-        yield Finding(
-            "never-ready",
+        yield wrong(
             f"`{key}` of provider '{pool.provider}' blocks port {ready.port}, so no machine "
             "becomes ready",
             (*path, "port") if "port" in ready.model_fields_set else path,
@@ -139,16 +123,13 @@ def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
     if not any(rule.on_demand for rule in fleet.tags.values()):
         return
     vocabulary = Vocabulary(fleet)
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool):
-            continue
+    for name, pool in fleet.dynamic_pools.items():
         provided = dict.fromkeys(each.tag for each in pool_sources(fleet, name, ()))
         on_demand = [tag for tag in provided if vocabulary.is_on_demand(tag)]
         for key in ("min", "spare"):
             figure = getattr(pool.workers, key)
             if on_demand and figure:
-                yield Finding(
-                    "on-demand-pool-with-warm-machines",
+                yield wrong(
                     f"{key} is {figure}, but the pool provides the on-demand tag "
                     f"'{on_demand[0]}' and keeps no idle machines",
                     ("pools", name, "workers", key),
@@ -159,21 +140,19 @@ def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
 def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
     """Require that `previously` names a removed pool, and that no two pools name the same."""
     successors: dict[str, str] = {}
-    for name, pool in fleet.pools.items():
-        old = pool.previously if isinstance(pool, Pool) else None
+    for name, pool in fleet.dynamic_pools.items():
+        old = pool.previously
         if old is None:
             continue
         path = ("pools", name, "previously")
         if old in fleet.pools:
-            yield Finding(
-                "previously-still-there",
+            yield wrong(
                 f"pool '{old}' still exists; `previously` must name a removed pool",
                 path,
                 hint=f"remove pool '{old}', or this key",
             )
         elif old in successors:
-            yield Finding(
-                "previously-still-there",
+            yield wrong(
                 f"pool '{successors[old]}' already has `previously: {old}`",
                 path,
                 hint="remove one; only one pool can take over the machines",
@@ -183,17 +162,13 @@ def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
 
 def target_wait_below_boot(fleet: Fleet) -> Iterator[Finding]:
     """Warn where `target_wait` is not longer than `boot.expected`."""
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool) or pool.target_wait is None:
-            continue
-        if pool.target_wait <= pool.boot.expected:
+    for name, pool in fleet.dynamic_pools.items():
+        if pool.target_wait is not None and pool.target_wait <= pool.boot.expected:
             boots = write_duration(pool.boot.expected)
-            yield Finding(
-                "target-wait-below-boot",
+            yield unwise(
                 f"target_wait is {write_duration(pool.target_wait)}, but a machine takes {boots} "
                 "to boot",
                 ("pools", name, "target_wait"),
-                severity="warning",
                 hint=f"make it longer than boot.expected ({boots}), or remove it to create one "
                 "machine per waiting request",
             )
@@ -204,8 +179,7 @@ def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
     for path, name in _time_zones(fleet):
         if name != "UTC" and not _exists(name):
             close = nearest(name, _known())
-            yield Finding(
-                "unknown-time-zone",
+            yield wrong(
                 f"there is no time zone '{name}'",
                 path,
                 hint=f"did you mean '{close}'?" if close else "use a name like Europe/Berlin",
@@ -214,9 +188,8 @@ def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
 
 def _time_zones(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     yield ("money", "time_zone"), fleet.money.time_zone
-    for name, pool in fleet.pools.items():
-        windows = pool.replace.windows if isinstance(pool, Pool) else []
-        for number, window in enumerate(windows):
+    for name, pool in fleet.dynamic_pools.items():
+        for number, window in enumerate(pool.replace.windows):
             words = window.split(" ")
             if len(words) > 2:  # noqa: PLR2004 - days, hours and then the zone
                 yield ("pools", name, "replace", "windows", number), words[2]
@@ -249,9 +222,7 @@ def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
         is_own = "expire_after" in fleet.model_fields_set
         path: Path = ("expire_after",) if is_own else ("cadence",)
         yield _too_short(fleet, path, "expire_after", fleet.expire_after, _RUNS * fleet.cadence)
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool):
-            continue
+    for name, pool in fleet.dynamic_pools.items():
         for section, key in (("retire", "idle_after"), ("boot", "deadline")):
             written = getattr(pool, section)
             if getattr(written, key) < fleet.cadence:
@@ -261,12 +232,10 @@ def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _too_short(fleet: Fleet, path: Path, key: str, seconds: int, least: int) -> Finding:
-    return Finding(
-        "cadence-and-idle",
+    return unwise(
         f"{key} is {write_duration(seconds)}, but `fleet apply` runs only every "
         f"{write_duration(fleet.cadence)}",
         path,
-        severity="warning",
         hint=f"run it more often, or set {key} to at least {write_duration(least)}",
     )
 
@@ -276,7 +245,7 @@ def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
 
     An approval to delete may name a removed pool, whose machines still have to be deleted.
     """
-    pools = sorted(name for name, pool in fleet.pools.items() if isinstance(pool, Pool))
+    pools = sorted(fleet.dynamic_pools)
     for number, approval in enumerate(fleet.approvals):
         if approval.pool in pools:
             continue
@@ -288,11 +257,9 @@ def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
             hint = f"did you mean '{close[0]}'?"
         else:
             hint = f"known: {', '.join(pools)}" if pools else "remove the approval"
-        yield Finding(
-            "unknown-pool",
+        yield (unwise if may_be_removed else wrong)(
             f"no pool '{approval.pool}' creates or deletes machines",
             ("approvals", number, "pool"),
-            severity="warning" if may_be_removed else "error",
             hint=hint,
         )
 
@@ -301,8 +268,7 @@ def unknown_provider(fleet: Fleet) -> Iterator[Finding]:
     """Require that a provider named by a pool or an image is declared under `providers`."""
     for path, name, at_key in _named_providers(fleet):
         if name not in fleet.providers:
-            yield Finding(
-                "unknown-provider",
+            yield wrong(
                 f"there is no provider '{name}'",
                 path,
                 at="key" if at_key else "value",
@@ -320,6 +286,5 @@ def _named_providers(fleet: Fleet) -> Iterator[tuple[Path, str, bool]]:
         else:
             for provider in image.existing:
                 yield ("images", name, "existing", provider), provider, True
-    for name, pool in fleet.pools.items():
-        if isinstance(pool, Pool):
-            yield ("pools", name, "provider"), pool.provider, False
+    for name, pool in fleet.dynamic_pools.items():
+        yield ("pools", name, "provider"), pool.provider, False

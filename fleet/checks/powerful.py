@@ -4,15 +4,29 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
+from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, as_written, nearest, quoted
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, PowerfulRule, TicketQueue
-
-if TYPE_CHECKING:
-    from fleet.tagrules.allow import BadPattern, Piece
-    from fleet.tagrules.names import Recorded
-
+from fleet.tagrules.allow import (
+    PARTS,
+    AllowList,
+    BadPattern,
+    PatternSet,
+    Piece,
+    compile_pattern,
+    is_valid,
+    is_word,
+    matches_name,
+    read_pattern,
+    samples_of,
+    segments,
+    simplified,
+    takes_all_of,
+    without_directory,
+    word_of,
+)
+from fleet.tagrules.names import Recorded
 
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?", re.DOTALL)
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
@@ -48,18 +62,13 @@ _WORDS = {
 
 def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
     """Require that every pattern is valid RE2."""
-    patterns = list(_patterns(fleet))
-    if not patterns:
-        return
-    from fleet.tagrules.allow import BadPattern, compile_pattern
-
-    for pattern, path in patterns:
+    for pattern, path in _patterns(fleet):
         try:
             compile_pattern(pattern)
         except BadPattern as bad:
             error = _named_reference(pattern) or bad
             message, hint = _explain(error)
-            yield Finding("invalid-pattern", message, path, hint=hint, part=_part(pattern, error))
+            yield wrong(message, path, hint=hint, part=_part(pattern, error))
 
 
 def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:
@@ -72,7 +81,7 @@ def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:
                 yield each.match, ("durations", task, number, "match")
 
 
-def _explain(error: "BadPattern") -> tuple[str, str]:
+def _explain(error: BadPattern) -> tuple[str, str]:
     if _LOOK_AROUND.match(error.part):
         return (
             f"{as_written(error.part)} is a look-around, which RE2 does not support",
@@ -87,15 +96,13 @@ def _explain(error: "BadPattern") -> tuple[str, str]:
     return f"not an RE2 pattern: {message}", hint
 
 
-def _named_reference(pattern: str) -> "BadPattern | None":
+def _named_reference(pattern: str) -> BadPattern | None:
     """Return the error for a named back-reference, which RE2 reports only as a bad `(?P`."""
-    from fleet.tagrules.allow import BadPattern
-
     found = "(?P=" in _without_classes(pattern, "")
     return BadPattern("invalid perl operator", "(?P=") if found else None
 
 
-def _part(pattern: str, error: "BadPattern") -> tuple[int, int] | None:
+def _part(pattern: str, error: BadPattern) -> tuple[int, int] | None:
     """Return where the characters are that RE2 names in its error."""
     match error.reason:
         case "missing )":
@@ -153,11 +160,9 @@ def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
 
 def _finding(number: int, wider: PowerfulRule) -> Finding:
     contact = f" ({wider.contact})" if wider.contact else ""
-    return Finding(
-        "pattern-covered",
+    return unwise(
         f"rule {as_written(wider.match)}{contact} matches all of this and asks for the same tags",
         ("powerful", number, "match"),
-        severity="warning",
         hint="remove this rule, or narrow the other",
     )
 
@@ -177,15 +182,6 @@ def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
     """Yield each rule with those whose pattern certainly matches all that its own matches."""
-    from fleet.tagrules.allow import (
-        PatternSet,
-        is_word,
-        read_pattern,
-        samples_of,
-        simplified,
-        word_of,
-    )
-
     valid = _valid(fleet)
     read = {number: read_pattern(text) for number, text in valid.items()}
     simple = {n: text for n, pieces in read.items() if (text := simplified(pieces)) is not None}
@@ -202,8 +198,6 @@ def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
 
 
 def _valid(fleet: Fleet) -> dict[int, str]:
-    from fleet.tagrules.allow import is_valid
-
     return {number: rule.match for number, rule in enumerate(fleet.powerful) if is_valid(rule)}
 
 
@@ -217,20 +211,16 @@ def pattern_like_a_glob(fleet: Fleet) -> Iterator[Finding]:
     for number, rule in enumerate(fleet.powerful):
         for piece, meaning, instead in _globs(rule):
             better = rule.match[: piece.start] + instead + rule.match[piece.end :]
-            yield Finding(
-                "pattern-like-a-glob",
+            yield unwise(
                 f"{as_written(rule.match[piece.start : piece.end])} matches {meaning}: patterns "
                 "are RE2, not shell globs",
                 ("powerful", number, "match"),
-                severity="warning",
                 hint=f"did you mean '{better}'?",
                 part=(piece.start, piece.end),
             )
 
 
-def _globs(rule: PowerfulRule) -> Iterator[tuple["Piece", str, str]]:
-    from fleet.tagrules.allow import is_valid, read_pattern
-
+def _globs(rule: PowerfulRule) -> Iterator[tuple[Piece, str, str]]:
     for piece in (is_valid(rule) and read_pattern(rule.match)) or ():
         if piece.kind != "other":
             continue
@@ -248,23 +238,19 @@ _FEW = 10
 _SHOWN = 3
 
 
-def pattern_matches_much(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
+def pattern_matches_much(fleet: Fleet, recorded: Recorded, today: date) -> Iterator[Finding]:
     """Warn of a rule that matches more names than `at_most`, or without it more than half."""
     if not fleet.powerful:
         return
-    from fleet.tagrules.allow import AllowList
-
     total = len(recorded.names)
     for number, names in AllowList(fleet, today).count_names(recorded.names).items():
         rule = fleet.powerful[number]
         most = max(_FEW, total // 2) if rule.at_most is None else rule.at_most
         if len(names) > most:
             limit = "more than half" if rule.at_most is None else f"at_most is {most}"
-            yield Finding(
-                "pattern-matches-much",
+            yield unwise(
                 f"this matches {len(names)} of {total} recorded names ({limit}): {_listed(names)}",
                 ("powerful", number, "match"),
-                severity="warning",
                 hint="narrow it" if rule.at_most is None else "narrow it, or raise at_most",
             )
 
@@ -278,28 +264,21 @@ _COMPARED = 200
 """How many names are searched for a similar one."""
 
 
-def pattern_matches_nothing(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
+def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> Iterator[Finding]:
     """Warn of an active rule that matches no name of a queue that was read in full."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
-    from fleet.tagrules.allow import AllowList
-
     found = AllowList(fleet, today).count_names(recorded.names)
     for number, names in found.items():
         if not names:
-            yield Finding(
-                "pattern-matches-nothing",
+            yield unwise(
                 f"this matches none of {len(recorded.names)} recorded names",
                 ("powerful", number, "match"),
-                severity="warning",
                 hint=_hint(fleet.powerful[number], recorded.names),
             )
 
 
 def _hint(rule: PowerfulRule, names: Sequence[str]) -> str:
-    from fleet.tagrules.allow import compile_pattern
-    from fleet.tagrules.names import without_directory
-
     pattern = compile_pattern(rule.match)
     if not rule.dirs:
         inside = next((n for n in names if ":" in n and pattern.takes(without_directory(n))), "")
@@ -327,19 +306,15 @@ def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
         if "dirs" not in rule.model_fields_set:
             project = _project_without_dirs(fleet, rule)
             if project:
-                yield Finding(
-                    "pattern-misses-dirs",
+                yield unwise(
                     f"this matches no pull-request directory of {project}, such as {project}:pr:7",
                     ("powerful", number, "match"),
-                    severity="warning",
                     hint="add `dirs: true` to include them, or `dirs: false` to leave them out",
                 )
 
 
 def _project_without_dirs(fleet: Fleet, rule: PowerfulRule) -> str:
     """Return owner/project if the pattern spells both out, and they are Copr's."""
-    from fleet.tagrules.allow import is_valid, is_word, read_pattern, segments, word_of
-
     parts = segments((is_valid(rule) and read_pattern(rule.match)) or ())
     if len(parts) < 3 or not (is_word(parts[0]) and is_word(parts[1])):  # noqa: PLR2004 - owner, project, rest
         return ""
@@ -364,26 +339,20 @@ def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
         builds = _too_many_builds(rule)
         if builds:
             ask = f"; ask {rule.contact} which" if rule.contact else ""
-            yield Finding(
-                "pattern-too-wide",
+            yield unwise(
                 f"this gives {', '.join(rule.ask)} to {builds}",
                 ("powerful", number, "match"),
-                severity="warning",
                 hint=f"name the project and package that need it{ask}",
             )
 
 
 def _too_many_builds(rule: PowerfulRule) -> str:
     """Describe the builds that a pattern matches if they are too many; else ""."""
-    from fleet.tagrules.allow import is_valid, read_pattern
-
     pieces = read_pattern(rule.match) if is_valid(rule) else None
     return _describe_builds(rule.match, pieces) if pieces else ""
 
 
-def _describe_builds(pattern: str, pieces: "Sequence[Piece]") -> str:
-    from fleet.tagrules.allow import read_pattern, takes_all_of, word_of
-
+def _describe_builds(pattern: str, pieces: Sequence[Piece]) -> str:
     build = read_pattern(_BUILD) or ()
     slash = read_pattern("/") or ()
     anybody = read_pattern("[^/]+") or ()
@@ -403,43 +372,26 @@ def _describe_builds(pattern: str, pieces: "Sequence[Piece]") -> str:
 def powerful_case_fails(fleet: Fleet) -> Iterator[Finding]:
     """Require that a rule matches the names under `matches`, and none under `rejects`."""
     for number, rule in enumerate(fleet.powerful):
-        if (rule.matches or rule.rejects) and _is_valid(rule):
+        if is_valid(rule):
             yield from _cases(("powerful", number), rule)
 
 
 def _cases(path: Path, rule: PowerfulRule) -> Iterator[Finding]:
-    from fleet.tagrules.allow import matches_name
-
     for number, name in enumerate(rule.matches):
         if not matches_name(rule, name):
             message = f"{as_written(rule.match)} must match this name, but does not"
-            yield Finding(
-                "powerful-case-fails",
-                message,
-                (*path, "matches", number),
-                hint=_hint_to_match(rule, name),
-            )
+            yield wrong(message, (*path, "matches", number), hint=_hint_to_match(rule, name))
     for number, name in enumerate(rule.rejects):
         if matches_name(rule, name):
             message = f"{as_written(rule.match)} must not match this name, but does"
-            yield Finding(
-                "powerful-case-fails",
+            yield wrong(
                 message,
                 (*path, "rejects", number),
                 hint="narrow the pattern, or correct the case" + _ask_contact(rule),
             )
 
 
-def _is_valid(rule: PowerfulRule) -> bool:
-    from fleet.tagrules.allow import is_valid
-
-    return is_valid(rule)  # what is not, invalid-pattern says
-
-
 def _hint_to_match(rule: PowerfulRule, name: str) -> str:
-    from fleet.tagrules.allow import compile_pattern
-    from fleet.tagrules.names import PARTS, without_directory
-
     pattern = compile_pattern(rule.match)
     if not rule.dirs and pattern.takes(without_directory(name)):
         return "the name is in a directory of the project: add `dirs: true`"

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from ipaddress import ip_address
 
+from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, did_you_mean
 from fleet.schema.model import (
     CoprQueue,
     DebusineQueue,
     Fleet,
-    ImageRecipe,
     TicketQueue,
     serves_queue,
 )
@@ -21,8 +22,7 @@ def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
     for name, pool in fleet.pools.items():
         for number, queue in enumerate(pool.serves or ()):
             if queue not in fleet.queues:
-                yield Finding(
-                    "unknown-queue",
+                yield wrong(
                     f"there is no queue '{queue}'",
                     ("pools", name, "serves", number),
                     hint=did_you_mean(queue, fleet.queues)
@@ -31,8 +31,7 @@ def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
     desks = [name for name, queue in fleet.queues.items() if isinstance(queue, TicketQueue)]
     for name, copr in fleet.queues.items():
         if isinstance(copr, CoprQueue) and copr.tickets is not None and copr.tickets not in desks:
-            yield Finding(
-                "unknown-queue",
+            yield wrong(
                 f"there is no queue '{copr.tickets}' of kind tickets",
                 ("queues", name, "tickets"),
                 hint=did_you_mean(copr.tickets, desks)
@@ -44,12 +43,10 @@ def admin_without_read(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a queue that fleet can change but not read: it would never delete a machine."""
     for name, queue in fleet.queues.items():
         if isinstance(queue, DebusineQueue) and queue.admin and not queue.read:
-            yield Finding(
-                "admin-without-read",
+            yield unwise(
                 f"fleet creates workers of queue '{name}' but cannot see which are idle, so it "
                 "deletes no machines",
                 ("queues", name, "admin"),
-                severity="warning",
                 at="key",
                 hint="add `read: {env: FLEET_DEBUSINE_DSN}`; `fleet debusine grants` prints the "
                 "role it needs",
@@ -83,17 +80,13 @@ def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
     """Warn of an unknown task whose name is close to a known one."""
     if not fleet.durations:
         return
-    import difflib
-
     tasks = sorted(_TASKS | set(_named_tasks(fleet)))
     for task in fleet.durations:
-        close = difflib.get_close_matches(task, tasks, n=1, cutoff=_NEAR)
+        close = get_close_matches(task, tasks, n=1, cutoff=_NEAR)
         if task not in tasks and close:
-            yield Finding(
-                "misspelt-task",
+            yield unwise(
                 f"unknown task '{task}': this duration is never used",
                 ("durations", task),
-                severity="warning",
                 at="key",
                 hint=f"did you mean '{close[0]}'?",
             )
@@ -116,8 +109,7 @@ def token_in_clear(fleet: Fleet) -> Iterator[Finding]:
         found = _IN_CLEAR.match(url)
         host = found[1].strip("[]") if found else ""
         if found and not _is_local(host):
-            yield Finding(
-                "token-in-clear",
+            yield wrong(
                 f"tokens would be sent to {host} unencrypted",
                 path,
                 hint="write https://; only this computer, such as localhost, may use http://",
@@ -128,8 +120,8 @@ def _servers_with_tokens(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     for name, queue in fleet.queues.items():
         if isinstance(queue, DebusineQueue) and (queue.token or queue.admin):
             yield ("queues", name, "url"), queue.url
-    for name, image in fleet.images.items():
-        if isinstance(image, ImageRecipe) and image.api_url:
+    for name, image in fleet.recipes.items():
+        if image.api_url:
             yield ("images", name, "api_url"), image.api_url
     webhook = fleet.notify.webhook
     if webhook is not None and webhook.token and isinstance(webhook.url, str):
@@ -151,8 +143,7 @@ def two_queues_give_work(fleet: Fleet) -> Iterator[Finding]:
         desks = [queue for queue in served if kinds[queue] is TicketQueue]
         servers = [queue for queue in served if kinds[queue] is DebusineQueue]
         if desks and servers:
-            yield Finding(
-                "two-queues-give-work",
+            yield wrong(
                 f"pool '{name}' serves tickets of {desks[0]} and workers of {servers[0]}: both "
                 "would use the same machine",
                 ("pools", name, "serves") if pool.serves is not None else ("pools", name),

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 
+from fleet.checks.findings import unwise, wrong
 from fleet.model.prices import find_types
 from fleet.schema.findings import Finding, did_you_mean
 from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, Pool, WorldQueue
 from fleet.tagrules.context import ENVIRONMENTS
-from fleet.tagrules.derive import number_of
+from fleet.tagrules.derive import find_cycle, is_placeholder, number_of, placeholders
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.sources import (
     SYSTEM_ONLY,
@@ -45,32 +47,28 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
         if mention.role == "asked" and name not in provided:
             message = f"no pool provides {name}, so requests for it wait forever"
             hint = _similar(name, provided) or "add it to `provides` of a pool that has it"
-            yield Finding("unknown-tag", message, mention.path, severity="warning", hint=hint)
+            yield unwise(message, mention.path, hint=hint)
         elif mention.role != "asked" and name not in asked | declared:
             near = _similar(name, asked | declared)
             if near:
                 message = f"nothing asks for {name} or declares it"
-                yield Finding("unknown-tag", message, mention.path, severity="warning", hint=near)
+                yield unwise(message, mention.path, hint=near)
     vocabulary = Vocabulary(fleet)
     for name in sorted(declared - provided):
         near = _similar(name, provided)
         if near or vocabulary.is_on_demand(name) or vocabulary.is_exclusive(name):
             message = f"no pool provides {name}"
             hint = near or "add it to `provides` of a pool, or remove it"
-            yield Finding(
-                "unknown-tag", message, ("tags", name), severity="warning", at="key", hint=hint
-            )
+            yield unwise(message, ("tags", name), at="key", hint=hint)
 
 
 def _similar(tag: str, known: Collection[str]) -> str:
     """Return a hint if a tag is similar to a known one, not counting different digits."""
     if not known:
         return ""
-    import difflib
-
     shape = _DIGITS.sub("0", tag)
     others = [each for each in sorted(known) if each != tag and _DIGITS.sub("0", each) != shape]
-    close = difflib.get_close_matches(tag, others, n=1, cutoff=_NEAR)
+    close = get_close_matches(tag, others, n=1, cutoff=_NEAR)
     return f"did you mean '{close[0]}'?" if close else ""
 
 
@@ -87,20 +85,19 @@ def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
             # What a machine provides by itself is not written anywhere.
             if doubt.kind == "not-permitted" and doubt.path[-1:] != ("machine",):
                 hint = "remove it here, or add this source to provided_by"
-                yield Finding("forbidden-tag", doubt.because, doubt.path, hint=hint)
+                yield wrong(doubt.because, doubt.path, hint=hint)
     for name, rule in fleet.tags.items():
         if rule.asked_by == []:
             message = f"asked_by is empty, so no request may ask for {name}"
             hint = "list who may, for example asked_by: [rules]"
-            yield Finding("forbidden-tag", message, ("tags", name, "asked_by"), hint=hint)
+            yield wrong(message, ("tags", name, "asked_by"), hint=hint)
 
 
 def _check_asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
     allowed, path = vocabulary.asked_by(mention.tag)
     word = "rules" if mention.path[0] == "powerful" else "task"
     if allowed is not None and word not in allowed:
-        yield Finding(
-            "forbidden-tag",
+        yield wrong(
             f"{mention.tag} is not allowed here: {'.'.join(map(str, path))} does not list {word}",
             mention.path,
             hint=f"add {word} there, or remove the tag here",
@@ -117,8 +114,7 @@ def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
             ("on_demand", rule.on_demand, "on demand"),
         ):
             if written:
-                yield Finding(
-                    "plain-tag-only",
+                yield wrong(
                     f"{name} is a number, and only plain tags can be {word}",
                     ("tags", name, key),
                     at="key",
@@ -134,8 +130,7 @@ def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
         if ">=" not in mention.tag or name in numeric:
             continue
         near = did_you_mean(name, numeric)
-        yield Finding(
-            "minimum-on-plain-tag",
+        yield wrong(
             f"{name} is a plain tag and has no minimum",
             mention.path,
             hint=near
@@ -161,12 +156,7 @@ def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
             agreeing.add(alike)
         for doubt in doubts:
             if doubt.kind == "contradiction":
-                yield Finding(
-                    "contradicting-sources",
-                    doubt.because,
-                    doubt.path,
-                    hint="keep the correct one",
-                )
+                yield wrong(doubt.because, doubt.path, hint="keep the correct one")
 
 
 def _check_architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
@@ -175,8 +165,7 @@ def _check_architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding
         native = native_architectures((machine,))
         if image is None or image.architecture in native:
             continue
-        yield Finding(
-            "contradicting-sources",
+        yield wrong(
             f"image {pool.image} is for {image.architecture}, but machine {machine.name} runs "
             f"{' and '.join(native)}",
             ("pools", name, "image"),
@@ -188,13 +177,10 @@ def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
     """Require that no rule derives, through others, what it builds on itself."""
     if not any(rule.tag for rule in fleet.derive):
         return
-    from fleet.tagrules.derive import find_cycle
-
     cycle = find_cycle(fleet.derive)
     if cycle:
         steps = [f"{fleet.derive[place].tag} gives {fleet.derive[place].ask}" for place in cycle]
-        yield Finding(
-            "derivation-cycle",
+        yield wrong(
             f"these rules form a cycle: {', '.join(steps)}",
             ("derive", cycle[0], "tag"),
             hint="derive one of them from the task data with `from`",
@@ -208,12 +194,9 @@ def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
         yield from _check_history(fleet, number, rule)
         if rule.lookup is not None and rule.from_ is None:
             message = "lookup needs `from`, the value to look up"
-            yield Finding(
-                "wrong-derivation", message, ("derive", number, "lookup"), hint="add from: PATH"
-            )
+            yield wrong(message, ("derive", number, "lookup"), hint="add from: PATH")
         elif rule.lookup is not None and rule.lookup not in _tables(fleet):
-            yield Finding(
-                "wrong-derivation",
+            yield wrong(
                 f"there is no table '{rule.lookup}' under lookups",
                 ("derive", number, "lookup"),
                 hint=did_you_mean(rule.lookup, _tables(fleet))
@@ -234,42 +217,32 @@ def _check_history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Find
     if rule.from_ is not None or rule.tag is not None:
         word = "from" if rule.from_ is not None else "tag"
         message = f"`history` and `{word}` both set {{value}}"
-        yield Finding(
-            "wrong-derivation", message, ("derive", number, word), hint="keep one of them"
-        )
+        yield wrong(message, ("derive", number, word), hint="keep one of them")
     name = number_of(rule.ask)
     if name is None:
         message = "a rule with `history` must ask for a minimum of a number"
         hint = f"write ask: '{rule.history.of}_gib>={{value}}'"
-        yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
+        yield wrong(message, ("derive", number, "ask"), hint=hint)
     elif name not in Vocabulary(fleet).numeric:
         message = f"{name} is a plain tag and has no minimum"
         near = did_you_mean(name, Vocabulary(fleet).numeric)
         declare = f"declare it: tags: {{{name}: {{kind: number}}}}"
         hint = near if near.startswith("did") else declare
-        yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
+        yield wrong(message, ("derive", number, "ask"), hint=hint)
 
 
 def _check_value(number: int, rule: DeriveRule) -> Iterator[Finding]:
-    from fleet.tagrules.derive import is_placeholder, placeholders
-
     path = ("derive", number, "ask")
     if rule.tag is not None and rule.from_ is not None:
         message = "`from` and `tag` both set {value}"
-        yield Finding(
-            "wrong-derivation", message, ("derive", number, "tag"), hint="keep one of them"
-        )
+        yield wrong(message, ("derive", number, "tag"), hint="keep one of them")
     for part in placeholders(rule.ask):
         if not is_placeholder(part):
             message = f"unknown placeholder '{part}'"
-            yield Finding(
-                "wrong-derivation", message, path, hint="write {value}, or {value.KEY} for a part"
-            )
+            yield wrong(message, path, hint="write {value}, or {value.KEY} for a part")
         elif rule.from_ is None and rule.tag is None and rule.history is None:
             message = f"'{part}' has no value: the rule has no `from`, `tag` or `history`"
-            yield Finding(
-                "wrong-derivation", message, path, hint="add from: PATH, a path in the task data"
-            )
+            yield wrong(message, path, hint="add from: PATH, a path in the task data")
 
 
 _RANGE = "use a number from 0 to below 10^12 with at most six decimal places"
@@ -286,7 +259,7 @@ def wrong_number(fleet: Fleet) -> Iterator[Finding]:
         if name.endswith("*"):
             message = "a numeric tag cannot have a `*` in its name"
             hint = "declare each numeric tag by its full name"
-            yield Finding("wrong-number", message, ("tags", name, "kind"), hint=hint)
+            yield wrong(message, ("tags", name, "kind"), hint=hint)
 
 
 def _check_number(mention: Mention, name: str) -> Iterator[Finding]:
@@ -298,27 +271,25 @@ def _check_number(mention: Mention, name: str) -> Iterator[Finding]:
     sign = ">=" if asks else "="
     rest = mention.tag.removeprefix(name)
     if rest.startswith(sign) and not rest.startswith(f"{sign}="):
-        yield Finding("wrong-number", f"{mention.tag} is out of range", mention.path, hint=_RANGE)
+        yield wrong(f"{mention.tag} is out of range", mention.path, hint=_RANGE)
     else:
         word = "minimum" if asks else "number"
         message = f"{mention.tag} is not a valid {word} of {name}"
-        yield Finding("wrong-number", message, mention.path, hint=f"write it like {form}")
+        yield wrong(message, mention.path, hint=f"write it like {form}")
 
 
 def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
     """Warn of `requires` that lists only tags that a workspace owner can provide."""
     servers = {name for name, queue in fleet.queues.items() if isinstance(queue, DebusineQueue)}
-    for name, pool in fleet.pools.items():
-        if not isinstance(pool, Pool) or not servers & set(pool.serves or servers):
+    for name, pool in fleet.dynamic_pools.items():
+        if not servers & set(pool.serves or servers):
             continue
         if all(map(is_workspace_tag, pool.requires)):
             for number, tag in enumerate(pool.requires):
-                yield Finding(
-                    "protection-by-workspace-tag",
+                yield unwise(
                     f"any owner of a Debusine workspace can make requests provide '{tag}', so it "
                     "protects nothing",
                     ("pools", name, "requires", number),
-                    severity="warning",
                     hint=f"also require a tag that begins with {', '.join(SYSTEM_ONLY)}",
                 )
 
@@ -327,12 +298,10 @@ def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a permission, exclusivity or limit that the queue does not enforce."""
     for each in enforcement_of(fleet):
         if each.claim != "tag" and each.by == "capacity":
-            yield Finding(
-                "enforced-by-capacity-alone",
+            yield unwise(
                 f"queue '{each.queue}' does not enforce '{each.claim}' of '{each.tag}': "
                 f"{each.because}",
                 each.path,
-                severity="warning",
                 at="key",
                 hint=_hint(each),
             )

@@ -65,11 +65,9 @@ def find_image_changes(
 
 
 def _find(base: Fleet, head: Fleet, world: World, plan: Plan) -> Iterator[ImageChange]:
-    for name, recipe in sorted(head.images.items()):
-        before = base.images.get(name)
-        if not isinstance(recipe, ImageRecipe):
-            continue
-        old = recipe_digest(before) if isinstance(before, ImageRecipe) else ""
+    for name, recipe in sorted(head.recipes.items()):
+        before = base.recipes.get(name)
+        old = recipe_digest(before) if before else ""
         if old == recipe_digest(recipe):
             continue
         yield ImageChange(

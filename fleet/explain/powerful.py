@@ -122,8 +122,8 @@ class _Search:
         begun_now = worker.model_copy(
             update={"work": work.model_copy(update={"started_at": self.world.time})}
         )
-        for name, pool in sorted(self.fleet.pools.items()):
-            if not isinstance(pool, Pool) or name == verdict.pool:
+        for name, pool in sorted(self.fleet.dynamic_pools.items()):
+            if name == verdict.pool:
                 continue
             if verdict.registry in self.fleet.queues and not serves_queue(pool, verdict.registry):
                 continue

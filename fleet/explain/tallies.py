@@ -41,10 +41,10 @@ def dotted(path: Iterable[str | int]) -> str:
 
 def limit_paths(fleet: Fleet) -> frozenset[str]:
     """Return the keys of fleet.yaml that limit how many machines there may be, or their cost."""
-    found = {dotted(("pools", n, "workers", "max")) for n, p in _pools(fleet)}
-    budgets = [(("pools", n, "budget"), p.budget) for n, p in _pools(fleet) if p.budget]
+    pools = fleet.dynamic_pools.items()
+    found = {dotted(("pools", name, "workers", "max")) for name, _ in pools}
     sections: list[tuple[tuple[str, ...], object]] = [
-        *budgets,
+        *((("pools", name, "budget"), pool.budget) for name, pool in pools),
         *((("budgets", name), budget) for name, budget in fleet.budgets.items()),
     ]
     for path, budget in sections:
@@ -65,12 +65,6 @@ def limit_paths(fleet: Fleet) -> frozenset[str]:
         if limits.total is not None:
             found.add(dotted((*where, "total")))
     return frozenset(found)
-
-
-def _pools(fleet: Fleet) -> Iterator[tuple[str, Pool]]:
-    for name, pool in fleet.pools.items():
-        if isinstance(pool, Pool):
-            yield name, pool
 
 
 def tallies_of(

@@ -25,7 +25,7 @@ from fleet.model.prices import (
 from fleet.model.values import Value
 from fleet.report.terminal import Line, Span, Style, line, lines_to_text
 from fleet.report.words import many
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.schema.pools import Market
 
 _SLACK = Decimal("0.02")
@@ -104,10 +104,8 @@ def used_types(fleet: Fleet, provider: str, market: Market | None = None) -> tup
     """Return the machine types that the pools of a provider name, sorted; those of one market."""
     pools = [
         pool
-        for pool in fleet.pools.values()
-        if isinstance(pool, Pool)
-        and pool.provider == provider
-        and (market is None or market in markets_of(pool))
+        for pool in fleet.dynamic_pools.values()
+        if pool.provider == provider and (market is None or market in markets_of(pool))
     ]
     return tuple(sorted({name for pool in pools for name in type_names(pool)}))
 

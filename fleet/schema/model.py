@@ -225,6 +225,16 @@ class Fleet(Section):
     )
     approvals: list[Approval] = Field([], description="Permissions to pass a guard.")
 
+    @property
+    def dynamic_pools(self) -> dict[str, Pool]:
+        """Return the pools whose machines fleet creates, by name."""
+        return {name: pool for name, pool in self.pools.items() if isinstance(pool, Pool)}
+
+    @property
+    def recipes(self) -> dict[str, ImageRecipe]:
+        """Return the images that fleet builds, by name."""
+        return {n: image for n, image in self.images.items() if isinstance(image, ImageRecipe)}
+
     @model_validator(mode="after")
     def _unfold(self) -> Self:
         """Give each pool with its own commands its own provider and image."""

@@ -47,8 +47,8 @@ def find_ladders(fleet: Fleet) -> tuple[Ladder, ...]:
     """Return the ladders of all pools whose machines fleet creates and deletes, pool by pool."""
     return tuple(
         ladder
-        for name, pool in sorted(fleet.pools.items())
-        if isinstance(pool, Pool) and pool.mode == "apply"
+        for name, pool in sorted(fleet.dynamic_pools.items())
+        if pool.mode == "apply"
         for ladder in _of_pool(fleet, name, pool)
     )
 

@@ -11,7 +11,7 @@ from fleet.model.facts import Unknown, World
 from fleet.model.images import ImageVersion, Version
 from fleet.model.plan import Plan
 from fleet.report.images import commands_of
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.schema.pools import ExistingImage
 
 _MOST = 20
@@ -122,8 +122,8 @@ class _Teller:
             declared=declared if image else "no",
             pools=tuple(
                 pool
-                for pool, found in sorted(self.fleet.pools.items())
-                if isinstance(found, Pool) and found.image == name
+                for pool, found in sorted(self.fleet.dynamic_pools.items())
+                if found.image == name
             ),
             versions=tuple(kept),
             hidden=len(rows) - len(kept),
