@@ -13,7 +13,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
-from fleet.migrate.delivery import Delivered, Delivery, RuleBook, deliver, path_of
+from fleet.migrate.delivery import Delivered, Delivery, deliver, path_of
 from fleet.migrate.from_copr import find_list, read_list
 from fleet.model.facts import HeldRules
 from fleet.model.outcome import Outcome
@@ -161,7 +161,7 @@ def _print_result(delivered: Delivered, console: Console) -> None:
         console.note(f"fleet: error: {delivered.failed}")
 
 
-def _show(deliveries: Sequence[tuple[RuleBook, Delivery]], console: Console) -> None:
+def _show(deliveries: Sequence[tuple[TaskRules, Delivery]], console: Console) -> None:
     for _, delivery in deliveries:
         if delivery.is_empty:
             count = many(len(delivery.entries), "rule")

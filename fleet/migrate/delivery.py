@@ -7,10 +7,11 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.model.values import canonical_json
+from fleet.queues.debusine.task_rules import Counts, TaskRules
 from fleet.schema.model import Fleet, RefuseDelete
 from fleet.schema.units import write_count
 from fleet.tagrules.export import Entry, listed
@@ -129,32 +130,6 @@ def _plain(entry: Entry) -> Entry:
     }
 
 
-class Counted(Protocol):
-    """How many entries a post changes."""
-
-    @property
-    def updated(self) -> int:
-        """Return how many get another content."""
-
-    @property
-    def removed(self) -> int:
-        """Return how many are deleted."""
-
-    @property
-    def unchanged(self) -> int:
-        """Return how many stay."""
-
-
-class RuleBook(Protocol):
-    """Where entries of rules are kept, by place; each raises SourceUnreachable where it fails."""
-
-    def stored(self, place: str) -> list[dict[str, Any]]:
-        """Return all entries just as they are stored."""
-
-    def post(self, place: str, entries: Sequence[dict[str, Any]], *, dry_run: bool) -> Counted:
-        """Replace all entries, or say what that would change."""
-
-
 @dataclass(frozen=True)
 class Delivered:
     """The result of deliveries: a line for each that was done, and why one failed."""
@@ -168,7 +143,7 @@ class Delivered:
         return (5 if self.done else 1) if self.failed else 0
 
 
-def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
+def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
     """Write what differs; PlanRefused before the first change where the server disagrees."""
     due = [(book, delivery) for book, delivery in deliveries if not delivery.is_empty]
     for book, delivery in due:
@@ -194,26 +169,26 @@ def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
     return Delivered(tuple(done))
 
 
-def _try(book: RuleBook, delivery: Delivery) -> None:
+def _try(book: TaskRules, delivery: Delivery) -> None:
     """Raise PlanRefused where the server would change entries that fleet did not write."""
     counted = book.post(delivery.place, delivery.to_post(), dry_run=True)
-    if _discrepancy(delivery, counted):
+    if other := _discrepancy(delivery, counted):
         raise PlanRefused(
-            f"refused, nothing changed at {delivery.place}: the server would change "
-            f"{_discrepancy(delivery, counted)}: concurrent update; retry"
+            f"refused, nothing changed at {delivery.place}: the server would change {other}: "
+            "concurrent update; retry"
         )
 
 
-def _check_done(delivery: Delivery, counted: Counted) -> None:
+def _check_done(delivery: Delivery, counted: Counts) -> None:
     """Raise SourceUnreachable where the server changed entries that fleet did not write."""
-    if _discrepancy(delivery, counted):
+    if other := _discrepancy(delivery, counted):
         raise SourceUnreachable(
-            f"{delivery.place}: the server changed {_discrepancy(delivery, counted)}: a "
-            "concurrent push may be lost; push it again"
+            f"{delivery.place}: the server changed {other}: a concurrent push may be lost; push "
+            "it again"
         )
 
 
-def _discrepancy(delivery: Delivery, counted: Counted) -> str:
+def _discrepancy(delivery: Delivery, counted: Counts) -> str:
     """Return what a server changes, where that differs from the delivery; else nothing."""
     own = len(delivery.held) - len(delivery.others) - delivery.kept
     changed = counted.removed + counted.updated
@@ -222,7 +197,7 @@ def _discrepancy(delivery: Delivery, counted: Counted) -> str:
     return f"{changed} entries, of which fleet wrote {own}"
 
 
-def _read_back(book: RuleBook, delivery: Delivery) -> None:
+def _read_back(book: TaskRules, delivery: Delivery) -> None:
     now = Delivery(delivery.place, delivery.path, book.stored(delivery.place), delivery.entries)
     if not now.is_empty or any(entry not in now.others for entry in delivery.others):
         raise SourceUnreachable(

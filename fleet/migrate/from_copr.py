@@ -26,19 +26,18 @@ from fleet.migrate.writing import (
     Notes,
     comment_text,
     comments,
-    decoded,
-    document,
     flow,
     header,
     item_to_lines,
     read_plain,
+    read_text,
     scalar,
 )
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.http import Limits, Reader
 from fleet.schema.findings import Span
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl
-from fleet.schema.nodes import lines_of
+from fleet.schema.nodes import lines_of, place_of
 from fleet.schema.source import Document, Files
 from fleet.schema.units import TAG_PATTERN, follows
 from fleet.tagrules.allow import BadPattern, compile_pattern, pieces, split_top, with_brace
@@ -78,11 +77,10 @@ def is_filled_in(text: str, place: Span, what: str, notes: Notes) -> bool:
 
 def _blank_out(name: str, text: str, tag: re.Match[str], end: int, notes: Notes) -> str:
     """Note that a part of the text is skipped, and return as many blanks."""
-    before, part = lines_of(text[: tag.start()]), text[tag.start() : end]
-    line, column = len(before), len(before[-1]) + 1
-    last = line + len(lines_of(part)) - 1
-    place = Span(name, line, column, line, column + len(lines_of(tag[0])[0]))
-    until = f" and the lines below it, to line {last}" if last > line else ""
+    part = text[tag.start() : end]
+    place = place_of(name, text, tag.start(), len(lines_of(tag[0])[0]))
+    last = place.line + len(lines_of(part)) - 1
+    until = f" and the lines below it, to line {last}" if last > place.line else ""
     # What is set may be a password.
     what = comment_text(tag[0]) if tag["word"] in ("if", "for") else f"{{% {tag['word']} … %}}"
     notes.change("no-equivalent", place, f"{what}{until}", _INSTEAD)
@@ -143,11 +141,7 @@ def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imp
             notes.change("never-acts", parts[0].place, f"[{section}] {name}", now)
         else:
             _read(name, parts, limits, notes)
-    if notes.findings:
-        return Imported(written, findings=tuple(notes.findings))
-    return Imported(
-        written, document(_limit_lines(written.name, fleet, limits)), notes.sorted_changes()
-    )
+    return notes.imported(written, _limit_lines(written.name, fleet, limits))
 
 
 def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_Part]]]:
@@ -367,32 +361,27 @@ def import_copr(
     name: str, content: bytes, fleet: str, recorded: Recorded | None = None
 ) -> Imported:
     """Return the fleet.yaml that a configuration of Copr becomes."""
-    text, wrong = decoded(name, content)
-    written = read_plain(name, text or "")
-    if text is None:
-        return Imported(written, findings=(wrong,) if wrong else ())
-    notes = Notes()
+    text = read_text(name, content)
+    if isinstance(text, Imported):
+        return text
+    written, notes = read_plain(name, text), Notes()
     text = without_jinja(name, text, notes)
     if is_backend(text):
         return import_limits(written, text, fleet, notes)
     rules = [rule for rule in _rules(name, text, notes) if not _is_filled_in(rule, notes)]
-    if notes.findings:
-        return Imported(written, findings=tuple(notes.findings))
-    blocks = [block for rule in rules for block in _block(rule, notes)]
-    changes = notes.sorted_changes()
-    if recorded is not None:
-        changes = tuple(_with_names(change, rules, recorded) for change in changes)
-    return Imported(written, document(_lines(name, fleet, rules, blocks)), changes)
+    imported = notes.imported(written, _lines(name, fleet, rules, notes))
+    if recorded is None:
+        return imported
+    changes = (_with_names(change, rules, recorded) for change in imported.changes)
+    return replace(imported, changes=tuple(changes))
 
 
 def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
     """Return the rules of a configuration; raises FileUnreadable where they are no literals."""
-    text, wrong = decoded(name, content)
-    notes = Notes()
-    rules = tuple(_rules(name, text or "", notes)) if wrong is None else ()
-    for finding in (wrong, *notes.findings):
-        if finding is not None:
-            raise FileUnreadable(f"{finding.span}: {finding.message}")
+    text, notes = read_text(name, content), Notes()
+    rules = tuple(_rules(name, text, notes)) if isinstance(text, str) else ()
+    for finding in (*(text.findings if isinstance(text, Imported) else ()), *notes.findings):
+        raise FileUnreadable(f"{finding.span}: {finding.message}")
     return rules
 
 
@@ -588,18 +577,16 @@ def _is_filled_in(rule: Rule, notes: Notes) -> bool:
     )
 
 
-def _block(rule: Rule, notes: Notes) -> Iterator[Block]:
+def _block(rule: Rule, notes: Notes) -> Block:
     try:
         wide = widened(rule.pattern)
     except NeverMatches as reason:
         now = f"Python rejects it ({reason}), so Copr skips this rule"
         notes.change("never-acts", rule.place, f"pattern {rule.pattern}", now)
-        yield Block(above=[f"never acted: {rule.pattern} for {', '.join(rule.tags)}"])
-        return
+        return Block(above=[f"never acted: {rule.pattern} for {', '.join(rule.tags)}"])
     except NotTakenOver as reason:
         notes.change("no-equivalent", rule.place, f"pattern {rule.pattern}", str(reason))
-        yield Block(above=[f"no equivalent: {rule.pattern} for {', '.join(rule.tags)}"])
-        return
+        return Block(above=[f"no equivalent: {rule.pattern} for {', '.join(rule.tags)}"])
     if wide != rule.pattern:
         now = f"a full match on {wide} equals Copr's prefix match"
         notes.change("changed", rule.place, f"pattern {rule.pattern}", now)
@@ -609,7 +596,7 @@ def _block(rule: Rule, notes: Notes) -> Iterator[Block]:
     entries: list[tuple[str, object]] = [("match", wide), ("ask", list(dict.fromkeys(rule.tags)))]
     if rule.reason:
         entries.append(("reason", rule.reason))
-    yield Block(entries)
+    return Block(entries)
 
 
 def _with_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change:
@@ -625,7 +612,8 @@ def _with_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change
     return replace(change, now=now, names=tuple(only))
 
 
-def _lines(name: str, fleet: str, rules: list[Rule], blocks: list[Block]) -> Iterator[str]:
+def _lines(name: str, fleet: str, rules: list[Rule], notes: Notes) -> Iterator[str]:
+    blocks = [_block(rule, notes) for rule in rules]
     yield from header("copr", name, fleet)
     tags = sorted({tag for rule in rules for tag in rule.tags})
     if tags:

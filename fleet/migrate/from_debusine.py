@@ -13,13 +13,11 @@ from fleet.migrate.writing import (
     Imported,
     Notes,
     comments,
-    decoded,
-    document,
     duration,
     flow,
     header,
     name_of,
-    read_plain,
+    read_text,
     read_yaml,
     renaming,
     scalar,
@@ -273,21 +271,23 @@ class _Fleet:
 
 def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
     """Return the fleet.yaml that a listing of worker pools becomes."""
-    text, wrong = decoded(name, content)
-    if text is None:
-        return Imported(read_plain(name, ""), findings=(wrong,) if wrong else ())
+    text = read_text(name, content)
+    if isinstance(text, Imported):
+        return text
     written, parsed = read_yaml(name, text)
     notes = Notes(findings=list(written.findings))
     listed = _listed(parsed.root, name, notes)
-    if notes.findings:
-        return Imported(written, findings=tuple(notes.findings))
+    return notes.imported(written, _lines(name, fleet, listed, notes))
+
+
+def _found(listed: list[ListedPool], notes: Notes) -> _Fleet:
     found = _Fleet(scopes=tuple(sorted({s for p in listed for s in p.words.get("scopes", ())})))
     for pool in listed:
         _add(found, pool, notes)
     if {"aws"} < {provider["kind"] for provider in found.providers.values()}:
         now = "fleet.yaml needs the exchange rate; 1.0 is a placeholder"
         notes.change("to-do", listed[0].place, "prices in USD beside others", now)
-    return Imported(written, document(_lines(name, fleet, found)), notes.sorted_changes())
+    return found
 
 
 def _listed(root: Node | None, name: str, notes: Notes) -> list[ListedPool]:
@@ -433,7 +433,8 @@ def _carried(pool: ListedPool, key: str) -> tuple[str, ...]:
     return tuple(tag for tag in pool.words.get(key, ()) if not tag.startswith(own))
 
 
-def _lines(name: str, fleet: str, found: _Fleet) -> Iterator[str]:
+def _lines(name: str, fleet: str, listed: list[ListedPool], notes: Notes) -> Iterator[str]:
+    found = _found(listed, notes)
     yield from header("debusine", name, fleet)
     yield from _money(found)
     yield ""

@@ -14,14 +14,11 @@ from fleet.migrate.writing import (
     Imported,
     Notes,
     comments,
-    decoded,
-    document,
     duration,
     flow,
     header,
     name_of,
-    place_of,
-    read_plain,
+    read_text,
     read_yaml,
     renaming,
     scalar,
@@ -32,7 +29,7 @@ from fleet.migrate.writing import (
     templates_to_lines,
 )
 from fleet.schema.findings import Finding, Span, did_you_mean
-from fleet.schema.nodes import Node
+from fleet.schema.nodes import Node, place_of
 from fleet.schema.sources import COUNTER_PATTERN, HookTimeouts
 from fleet.schema.units import LONGEST_WORD, POOL_PATTERN, TAG_PATTERN, follows
 
@@ -249,7 +246,7 @@ def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
 def _command(pool: PoolOptions, hook: str, notes: Notes) -> list[str]:
     """Return a command for fleet.yaml; a long one becomes a file."""
     text = pool.commands[f"cmd_{hook}"]
-    if notes.scripts is None or ("\n" not in text and len(text) <= _LONGEST_LINE):
+    if not notes.with_scripts or ("\n" not in text and len(text) <= _LONGEST_LINE):
         return [*_SHELL, text]
     path = f"hooks/{pool.name}-{hook}.sh"
     notes.scripts[path] = f"#!/bin/sh\n{text}\n"
@@ -342,21 +339,16 @@ def import_resalloc(
     name: str, content: bytes, fleet: str, *, with_scripts: bool = False
 ) -> Imported:
     """Return the fleet.yaml that a pools.yaml becomes; `with_scripts`: and files beside it."""
-    text, wrong = decoded(name, content)
-    if text is None:
-        return Imported(read_plain(name, ""), findings=(wrong,) if wrong else ())
+    text = read_text(name, content)
+    if isinstance(text, Imported):
+        return text
     written, parsed = read_yaml(name, text)
-    notes = Notes(findings=list(written.findings), scripts={} if with_scripts else None)
+    notes = Notes(findings=list(written.findings), with_scripts=with_scripts)
     template = _template(name, text, parsed.root, broken=bool(parsed.findings))
     if template:
         return Imported(written, findings=(template,))
     pools = _pools(parsed.root, name, notes)
-    if notes.findings:
-        return Imported(written, findings=tuple(notes.findings))
-    _note_general_changes(pools, notes)
-    text = document(_lines(name, fleet, pools, notes))
-    scripts = tuple((notes.scripts or {}).items())
-    return Imported(written, text, notes.sorted_changes(), scripts=scripts)
+    return notes.imported(written, _lines(name, fleet, pools, notes))
 
 
 def _template(name: str, text: str, root: Node | None, *, broken: bool) -> Finding | None:
@@ -449,6 +441,7 @@ def _note_general_changes(pools: list[PoolOptions], notes: Notes) -> None:
 
 
 def _lines(name: str, fleet: str, pools: list[PoolOptions], notes: Notes) -> Iterator[str]:
+    _note_general_changes(pools, notes)
     yield from header("resalloc", name, fleet)
     yield ""
     yield from comments(["Resalloc's clients take their tickets here"])

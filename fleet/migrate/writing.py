@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import yaml
 
 from fleet.schema.findings import Finding, Span, quoted
-from fleet.schema.nodes import Node, Parsed, lines_of, parse
+from fleet.schema.nodes import Node, Parsed, decoded, parse
 from fleet.schema.source import Document
 from fleet.schema.units import DURATION_PATTERN, SIZE_PATTERN, written
 
@@ -155,11 +155,6 @@ def _plain(node: Node) -> object:
     return "null" if node.value is None else node.value
 
 
-def document(lines: Iterable[str]) -> str:
-    """Return lines as a file."""
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
 LIMIT = 1_000_000
 """Bytes of a file that is imported."""
 
@@ -198,8 +193,10 @@ class Notes:
 
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    scripts: dict[str, str] | None = None
-    """Where long commands go, by path; None: they stay in fleet.yaml."""
+    scripts: dict[str, str] = field(default_factory=dict)
+    """Where long commands go, by path."""
+    with_scripts: bool = False
+    """Else they stay in fleet.yaml."""
 
     def change(self, kind: Kind, place: Span, what: str, now: str) -> None:
         """Note a change of meaning."""
@@ -209,10 +206,17 @@ class Notes:
         """Note an error."""
         self.findings.append(Finding(rule, message, hint=hint, span=place))
 
-    def sorted_changes(self) -> tuple[Change, ...]:
-        """Return the changes in the order of the file, each once."""
+    def imported(self, written: Document, lines: Iterable[str]) -> Imported:
+        """Return lines as a file with what they change; none where the file has errors.
+
+        Lines may add changes while they are written. Changes are in the order of the file.
+        """
+        if self.findings:
+            return Imported(written, findings=tuple(self.findings))
+        text = "\n".join(line.rstrip() for line in lines) + "\n"
         unique = dict.fromkeys(self.changes)
-        return tuple(sorted(unique, key=lambda c: (c.place.line, c.place.column, c.kind, c.what)))
+        changes = sorted(unique, key=lambda c: (c.place.line, c.place.column, c.kind, c.what))
+        return Imported(written, text, tuple(changes), scripts=tuple(self.scripts.items()))
 
 
 def changes_to_text(changes: Iterable[Change]) -> str:
@@ -227,26 +231,9 @@ def changes_to_json(changes: Iterable[Change]) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
 
-def place_of(name: str, text: str, offset: int, length: int = 1) -> Span:
-    """Return where some characters of a text stand."""
-    before = lines_of(text[:offset])
-    line, column = len(before), len(before[-1]) + 1
-    return Span(name, line, column, line, column + length)
-
-
 def short(node: Node) -> str:
     """Return a scalar as it is quoted in messages; the kind of any other node."""
     return quoted(node.value) if node.kind == "scalar" else f"a {node.kind}"
-
-
-def decoded(name: str, content: bytes) -> tuple[str | None, Finding | None]:
-    """Return a file's text, or what is wrong with it."""
-    try:
-        return content.decode("utf-8-sig"), None
-    except UnicodeDecodeError as error:
-        message = f"the byte 0x{content[error.start]:02X} is not UTF-8"
-        span = place_of(name, content[: error.start].decode("utf-8"), error.start)
-        return None, Finding("not-text", message, hint="is this the right file?", span=span)
 
 
 def read_yaml(name: str, text: str) -> tuple[Document, Parsed]:
@@ -262,6 +249,12 @@ def read_yaml(name: str, text: str) -> tuple[Document, Parsed]:
 def read_plain(name: str, text: str) -> Document:
     """Return a file that is no YAML, for its lines."""
     return Document(name, root=None, texts={name: text}, roots=(), findings=())
+
+
+def read_text(name: str, content: bytes) -> str | Imported:
+    """Return a file's text, or that it is none."""
+    text = decoded(content, name, "is this the right file?")
+    return text if isinstance(text, str) else Imported(read_plain(name, ""), findings=(text,))
 
 
 def _named(change: Change) -> str:

@@ -106,15 +106,32 @@ def lines_of(text: str) -> list[str]:
     return LINE_BREAK.split(text)
 
 
-def _not_text(text: str, index: int, file: str) -> Finding:
-    before = lines_of(text[:index])
+def place_of(file: str, text: str, offset: int, length: int = 1) -> Span:
+    """Return where some characters of a text are that are on one line."""
+    before = lines_of(text[:offset])
     line, column = len(before), len(before[-1]) + 1
+    return Span(file, line, column, line, column + length)
+
+
+def _not_text(text: str, index: int, file: str) -> Finding:
     return Finding(
         rule="not-text",
         message=f"the file contains the control character U+{ord(text[index]):04X}",
         hint="check that this is a YAML file in UTF-8",
-        span=Span(file, line, column, line, column + 1),
+        span=place_of(file, text, index),
     )
+
+
+def decoded(
+    content: bytes, file: str, hint: str = "check that this is a YAML file in UTF-8"
+) -> str | Finding:
+    """Return the text of a file, or what is wrong with it."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"the byte 0x{content[error.start]:02X} is not UTF-8"
+        span = place_of(file, content[: error.start].decode("utf-8"), error.start)
+        return Finding("not-text", message, hint=hint, span=span)
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:

@@ -6,16 +6,12 @@ from pydantic import Field, Tag
 
 from fleet.schema.units import Command, EnvNames, SecretRef, Section, Url, branch
 
-
-def _url_form(value: object) -> str | None:
-    if isinstance(value, str):
-        return "webhook-address"
-    return "webhook-secret" if isinstance(value, dict | Section) else None
-
-
 WebhookUrl = Annotated[
     Annotated[Url, Tag("webhook-address")] | Annotated[SecretRef, Tag("webhook-secret")],
-    branch(_url_form, "a URL, or a reference to one that is secret: {env: NAME}"),
+    branch(
+        {"webhook-address": str, "webhook-secret": (dict, Section)},
+        "a URL, or a reference to one that is secret: {env: NAME}",
+    ),
 ]
 
 

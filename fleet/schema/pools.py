@@ -66,20 +66,13 @@ class Promote(Section):
     )
 
 
-def _promote_form(value: object) -> str | None:
-    match value:
-        case str():
-            return "promote-word"
-        case Promote() | dict():
-            return "promote-steps"
-        case _:
-            return None
-
-
 PromoteRule = Annotated[
     Annotated[Literal["manual", "tested"], Tag("promote-word")]
     | Annotated[Promote, Tag("promote-steps")],
-    branch(_promote_form, "manual, tested, or a mapping like {candidate: 20%, after: 6h}"),
+    branch(
+        {"promote-word": str, "promote-steps": (dict, Promote)},
+        "manual, tested, or a mapping like {candidate: 20%, after: 6h}",
+    ),
 ]
 
 _PROMOTE = (
@@ -152,34 +145,22 @@ class ExistingImage(Section):
     version: Text | None = Field(None, description=_PIN)
 
 
-def _image_form(value: object) -> str | None:
-    match value:
-        case ExistingImage():
-            return "image-existing"
-        case ImageRecipe():
-            return "image-recipe"
-        case dict():
-            return "image-existing" if "existing" in value else "image-recipe"
-        case _:
-            return None
-
-
 Image = Annotated[
     Annotated[ImageRecipe, Tag("image-recipe")] | Annotated[ExistingImage, Tag("image-existing")],
-    branch(_image_form, "an image: a mapping with suite and architecture, or with existing"),
+    branch(
+        {"image-existing": ExistingImage, "image-recipe": (dict, ImageRecipe)},
+        "an image: a mapping with suite and architecture, or with existing",
+        keys={"existing": "image-existing"},
+    ),
 ]
-
-
-def _type_form(value: object) -> str | None:
-    if isinstance(value, str):
-        return "one-type"
-    return "several-types" if isinstance(value, list) else None
 
 
 Types = Annotated[
     Annotated[Text, Tag("one-type")]
     | Annotated[list[Text], Field(min_length=1), Tag("several-types")],
-    branch(_type_form, "a machine type like ccx33, or a list of types"),
+    branch(
+        {"one-type": str, "several-types": list}, "a machine type like ccx33, or a list of types"
+    ),
 ]
 
 
@@ -307,15 +288,12 @@ class Replace(Section):
     )
 
 
-def _machine_form(value: object) -> str | None:
-    if isinstance(value, str):
-        return "machine-type"
-    return "machine-figures" if isinstance(value, dict | Machine) else None
-
-
 TypeOrMachine = Annotated[
     Annotated[Text, Tag("machine-type")] | Annotated[Machine, Tag("machine-figures")],
-    branch(_machine_form, "a machine type like ccx33, or a mapping like {type: ccx33}"),
+    branch(
+        {"machine-type": str, "machine-figures": (dict, Machine)},
+        "a machine type like ccx33, or a mapping like {type: ccx33}",
+    ),
 ]
 
 Mode = Literal["apply", "observe", "drain", "pause"]
@@ -404,21 +382,13 @@ class StaticPool(Section):
     )
 
 
-def _pool_form(value: object) -> str | None:
-    match value:
-        case StaticPool() | {"static": _}:
-            return "pool-static"
-        case HooksPool() | {"hooks": _}:
-            return "pool-hooks"
-        case Pool() | dict():
-            return "pool-dynamic"
-        case _:
-            return None
-
-
 AnyPool = Annotated[
     Annotated[Pool, Tag("pool-dynamic")]
     | Annotated[StaticPool, Tag("pool-static")]
     | Annotated[HooksPool, Tag("pool-hooks")],
-    branch(_pool_form, "a pool: a mapping with provider, machine, image and workers, or static"),
+    branch(
+        {"pool-static": StaticPool, "pool-hooks": HooksPool, "pool-dynamic": (dict, Pool)},
+        "a pool: a mapping with provider, machine, image and workers, or static",
+        keys={"static": "pool-static", "hooks": "pool-hooks"},
+    ),
 ]

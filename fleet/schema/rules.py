@@ -54,14 +54,13 @@ class Duration(Section):
     )
 
 
-def _duration_form(value: object) -> str:
-    return "several-durations" if isinstance(value, list) else "one-duration"
-
-
 Durations = Annotated[
     Annotated[Seconds, Tag("one-duration")]
     | Annotated[list[Duration], Field(min_length=1, max_length=1000), Tag("several-durations")],
-    branch(_duration_form, "a duration like 30m, or a list of {match, takes, machine, …}"),
+    branch(
+        {"several-durations": list, "one-duration": object},
+        "a duration like 30m, or a list of {match, takes, machine, …}",
+    ),
 ]
 
 
@@ -104,28 +103,22 @@ AskedBy = Literal["user", "task", "rules", "tickets", "system"]
 ProvidedBy = Literal["pool", "machine", "image", "worker"]
 
 
-def _asker_form(value: object) -> str | None:
-    if isinstance(value, str):
-        return "asker-word"
-    return "asker-names" if isinstance(value, dict | Askers) else None
-
-
 Asker = Annotated[
     Annotated[AskedBy, Tag("asker-word")] | Annotated[Askers, Tag("asker-names")],
-    branch(_asker_form, "one of user, task, rules, tickets, system, or a mapping of names"),
+    branch(
+        {"asker-word": str, "asker-names": (dict, Askers)},
+        "one of user, task, rules, tickets, system, or a mapping of names",
+    ),
 ]
-
-
-def _otherwise_form(value: object) -> str | None:
-    if isinstance(value, str):
-        return "otherwise-wait"
-    return "otherwise-drop" if isinstance(value, dict | Otherwise) else None
 
 
 WaitOrDrop = Annotated[
     Annotated[Literal["wait"], Tag("otherwise-wait")]
     | Annotated[Otherwise, Tag("otherwise-drop")],
-    branch(_otherwise_form, "wait, or a mapping like {after: 2h, drop: true}"),
+    branch(
+        {"otherwise-wait": str, "otherwise-drop": (dict, Otherwise)},
+        "wait, or a mapping like {after: 2h, drop: true}",
+    ),
 ]
 
 
@@ -274,20 +267,12 @@ class CoprRulesUrl(Section):
     url: Url = Field(description="URL of that file, read without credentials.")
 
 
-def _copr_rules_form(value: object) -> str | None:
-    match value:
-        case CoprRulesFile():
-            return "copr-rules-file"
-        case CoprRulesUrl():
-            return "copr-rules-url"
-        case dict():
-            return "copr-rules-url" if "url" in value else "copr-rules-file"
-        case _:
-            return None
-
-
 CoprRules = Annotated[
     Annotated[CoprRulesFile, Tag("copr-rules-file")]
     | Annotated[CoprRulesUrl, Tag("copr-rules-url")],
-    branch(_copr_rules_form, "{file: PATH} or {url: ADDRESS}"),
+    branch(
+        {"copr-rules-url": CoprRulesUrl, "copr-rules-file": (dict, CoprRulesFile)},
+        "{file: PATH} or {url: ADDRESS}",
+        keys={"url": "copr-rules-url"},
+    ),
 ]

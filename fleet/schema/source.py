@@ -13,7 +13,7 @@ from typing import Protocol
 
 from fleet.errors import FileUnreadable
 from fleet.schema.findings import IN_POOL, At, Finding, Path, Span, did_you_mean, quoted
-from fleet.schema.nodes import MAX_NODES, Node, lines_of, narrowed, parse
+from fleet.schema.nodes import MAX_NODES, Node, decoded, lines_of, narrowed, parse
 from fleet.schema.secrets import find_secrets, holds_secret, masked, masked_source
 from fleet.schema.units import NAME_PATTERN, follows
 
@@ -366,20 +366,19 @@ class _Reader:
         try:
             content = self._files.read(name, self._left)
         except FileUnreadable as error:
-            text = str(error).removeprefix(f"{name}: ")
-            self.report(Span(name), "unreadable-file", text, "name another file with --file")
+            message = str(error).removeprefix(f"{name}: ")
+            self.report(Span(name), "unreadable-file", message, "name another file with --file")
             return None
         self._left -= len(content)
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            self._not_utf_8(name, content, error)
+        text = decoded(content, name)
+        if isinstance(text, Finding):
+            self.findings.append(text)
             return None
         self.texts[name] = text
         parsed = parse(text, name)
         self.findings += parsed.findings
-        if parsed.root is None and not parsed.findings:
-            self._empty(name)
+        if parsed.root is None and not parsed.findings and name == self.main:
+            self.report(Span(name), "empty-file", "the file is empty", "begin with fleet: NAME")
         return None if parsed.root is None else self._within_limit(parsed.root)
 
     def _within_limit(self, root: Node) -> Node | None:
@@ -405,17 +404,6 @@ class _Reader:
     def report(self, span: Span, rule: str, message: str, hint: str = "") -> None:
         """Add a finding."""
         self.findings.append(Finding(rule, message, hint=hint, span=span))
-
-    def _not_utf_8(self, name: str, content: bytes, error: UnicodeDecodeError) -> None:
-        before = lines_of(content[: error.start].decode("utf-8"))
-        line, column = len(before), len(before[-1]) + 1
-        message = f"the byte 0x{content[error.start]:02X} is not UTF-8"
-        span = Span(name, line, column, line, column + 1)
-        self.report(span, "not-text", message, "check that this is a YAML file in UTF-8")
-
-    def _empty(self, name: str) -> None:
-        if name == self.main:
-            self.report(Span(name), "empty-file", "the file is empty", "begin with fleet: NAME")
 
     def _matching(self, item: Node) -> Sequence[str]:
         pattern = item.value
@@ -499,6 +487,3 @@ def _joined(one: Node, other: Node) -> Node:
         dropped=one.dropped,
         items=one.items + other.items,
     )
-
-
-__all__ = ["LIMIT", "Document", "Files", "read_document"]

@@ -415,15 +415,12 @@ class AdminDsn(Section):
     dsn: SecretRef = Field(description="DSN of a PostgreSQL role that may write.")
 
 
-def _admin_form(value: object) -> str | None:
-    if isinstance(value, list):
-        return "admin-command"
-    return "admin-database" if isinstance(value, dict | AdminDsn) else None
-
-
 Admin = Annotated[
     Annotated[Command, Tag("admin-command")] | Annotated[AdminDsn, Tag("admin-database")],
-    branch(_admin_form, "a command as a list, or {dsn: {env: NAME}}"),
+    branch(
+        {"admin-command": list, "admin-database": (dict, AdminDsn)},
+        "a command as a list, or {dsn: {env: NAME}}",
+    ),
 ]
 
 

@@ -1,10 +1,12 @@
 """What every part of fleet.yaml is made of: units, strict sections, common types, secrets."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import chain
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import (
@@ -272,8 +274,22 @@ Written = PlainSerializer(Section.as_written)
 """Marks a section in a model that is stored: it is written as in fleet.yaml."""
 
 
-def branch(choose: Callable[[Any], str | None], expected: str) -> Discriminator:
-    """Return a discriminator that reports only errors of the branch that was meant."""
+def branch(
+    forms: Mapping[str, type | tuple[type, ...]],
+    expected: str,
+    keys: Mapping[str, str] = MappingProxyType({}),
+) -> Discriminator:
+    """Return a discriminator that reports only errors of the branch that was meant.
+
+    `forms` says by tag what a value of each branch is: the first that fits is meant. A mapping is
+    meant for the branch of `keys` of which it has the key.
+    """
+
+    def choose(value: object) -> str | None:
+        named = (tag for key, tag in keys.items() if isinstance(value, dict) and key in value)
+        fitting = (tag for tag, form in forms.items() if isinstance(value, form))
+        return next(chain(named, fitting), None)
+
     return Discriminator(
         choose, custom_error_type=EXPECTED, custom_error_message=f"expected {expected}"
     )
@@ -302,24 +318,17 @@ class CommandSecret(Section):
     )
 
 
-def _secret_form(value: object) -> str | None:
-    match value:
-        case FileSecret():
-            return "secret-file"
-        case CommandSecret():
-            return "secret-command"
-        case EnvSecret():
-            return "secret-env"
-        case dict():
-            written = [form for form in ("file", "command") if form in value]
-            return f"secret-{written[0]}" if written else "secret-env"
-        case _:
-            return None
-
-
 SecretRef = Annotated[
     Annotated[EnvSecret, Tag("secret-env")]
     | Annotated[FileSecret, Tag("secret-file")]
     | Annotated[CommandSecret, Tag("secret-command")],
-    branch(_secret_form, "a reference to a secret: {env: NAME}, {file: PATH} or {command: […]}"),
+    branch(
+        {
+            "secret-file": FileSecret,
+            "secret-command": CommandSecret,
+            "secret-env": (dict, EnvSecret),
+        },
+        "a reference to a secret: {env: NAME}, {file: PATH} or {command: […]}",
+        keys={"file": "secret-file", "command": "secret-command"},
+    ),
 ]
