@@ -15,7 +15,7 @@ from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.record import RunLog
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.cli.arguments import Parser, add_file, add_json, flag
 from fleet.errors import SourceUnreachable, WrongUsage, refusal
 from fleet.model.facts import Found, Stack, Unknown, World
 from fleet.model.outcome import Outcome
@@ -34,13 +34,13 @@ def arguments(parser: Parser) -> None:
         help="machines whose label KEY at the provider is exactly VALUE",
     )
     parser.add_argument("--pool", required=True, metavar="NAME", help="the pool that adopts them")
-    parser.add_argument(
+    flag(
+        parser,
         "--outdated",
-        action="store_true",
-        help="also adopt machines that differ from what the pool creates today; they are "
+        "also adopt machines that differ from what the pool creates today; they are "
         "replaced later",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be adopted")
+    flag(parser, "--dry-run", "only show what would be adopted")
     add_json(parser)
 
 

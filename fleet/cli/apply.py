@@ -10,7 +10,7 @@ from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals
-from fleet.cli.arguments import Parser, add_file, count
+from fleet.cli.arguments import Parser, add_file, count, flag, option, repeated
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.plan import Plan
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
@@ -19,8 +19,7 @@ from fleet.report.json import value_to_json
 from fleet.report.outcome import outcome_to_text
 from fleet.report.plan_text import plan_to_text
 from fleet.state.files import LocalFiles
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
@@ -32,28 +31,25 @@ def arguments(parser: Parser) -> None:
         metavar="PLAN",
         help="a plan saved by `fleet plan --out`; fail with a diff if the current plan differs",
     )
-    parser.add_argument(
+    repeated(
+        parser,
         "--pool",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="change only this pool; may be repeated; guards still count the whole fleet",
+        "NAME",
+        "change only this pool; may be repeated; guards still count the whole fleet",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--jobs",
-        type=count(1, 1_000),
-        metavar="N",
-        help="change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
+        "N",
+        "change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
+        kind=count(1, 1_000),
     )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the outcome as JSON; with --every, one line per run",
-    )
-    parser.add_argument(
+    flag(parser, "--json", "print the outcome as JSON; with --every, one line per run")
+    option(
+        parser,
         "--every",
-        metavar="DURATION",
-        help="apply again and again, as in --every 60s; Ctrl-C or SIGTERM stops it",
+        "DURATION",
+        "apply again and again, as in --every 60s; Ctrl-C or SIGTERM stops it",
     )
     parser.add_argument(
         "--for",
@@ -61,20 +57,17 @@ def arguments(parser: Parser) -> None:
         metavar="DURATION",
         help="with --every: start no run later than this after the first, as in --for 14m",
     )
-    parser.add_argument(
-        "--until-quiet",
-        action="store_true",
-        help="with --every: stop when there is nothing left to do",
-    )
-    parser.add_argument(
+    flag(parser, "--until-quiet", "with --every: stop when there is nothing left to do")
+    option(
+        parser,
         "--metrics",
-        metavar="FILE",
-        help="after each run write its metrics to FILE, for node_exporter's textfile collector",
+        "FILE",
+        "after each run write its metrics to FILE, for node_exporter's textfile collector",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--trust-clock",
-        action="store_true",
-        help="apply once although the clock differs from the last run's or the server's",
+        "apply once although the clock differs from the last run's or the server's",
     )
 
 
@@ -139,7 +132,7 @@ def _apply_once(
 def _write_metrics(decision: Decision, args: argparse.Namespace, console: Console) -> None:
     """Write the metrics; what cannot be written is reported and does not fail the run."""
     fleet = decision.config.fleet
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    store = store_of(fleet, args.file)
     try:
         LocalFiles().write_text(args.metrics, metrics_of(decision, store))
     except FileUnreadable as error:

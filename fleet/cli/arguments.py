@@ -58,6 +58,32 @@ def add_verb(verbs: Verbs, name: str, help_text: str, *, config: bool = True) ->
     return parser
 
 
+Options = argparse._ActionsContainer  # noqa: SLF001 - a parser, or a group of its options
+
+
+def flag(options: Options, name: str, help_text: str) -> None:
+    """Add an option without a value."""
+    options.add_argument(name, action="store_true", help=help_text)
+
+
+def option(  # noqa: PLR0913 - what argparse needs to know
+    options: Options,
+    name: str,
+    metavar: str,
+    help_text: str,
+    *,
+    default: object = None,
+    kind: Callable[[str], object] = str,
+) -> None:
+    """Add an option with a value, which `kind` reads."""
+    options.add_argument(name, metavar=metavar, help=help_text, default=default, type=kind)
+
+
+def repeated(options: Options, name: str, metavar: str, help_text: str) -> None:
+    """Add an option that may be repeated; its value is the list of all."""
+    options.add_argument(name, metavar=metavar, help=help_text, action="append", default=[])
+
+
 def add_file(parser: argparse.ArgumentParser) -> None:
     """Add the option that names fleet.yaml."""
     parser.add_argument(
@@ -71,20 +97,22 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 
 def add_world(parser: argparse.ArgumentParser) -> None:
     """Add the option that reads facts from a file."""
-    parser.add_argument(
+    option(
+        parser,
         "--world",
-        metavar="FILE",
-        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME; starts no "
+        "FILE",
+        "read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME; starts no "
         "program, connects nowhere, opens no file outside the folder of fleet.yaml",
     )
 
 
 def add_base(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the fleet.yaml of the target branch."""
-    parser.add_argument(
+    option(
+        parser,
         "--base",
-        metavar="FILE",
-        help="also show the differences from the plan of this fleet.yaml, as of the target "
+        "FILE",
+        "also show the differences from the plan of this fleet.yaml, as of the target "
         "branch; if it cannot be read, the plan says so",
     )
 
@@ -143,13 +171,8 @@ def count(least: int, most: int) -> Callable[[str], int]:
 
 def add_span(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a time of the past; `moment_of` says when it was."""
-    parser.add_argument(
-        "--since",
-        type=past_time,
-        metavar="TIME",
-        help="from this time on, as 2h, 7d or 2026-11-21",
-    )
-    parser.add_argument("--until", type=past_time, metavar="TIME", help="up to this time")
+    option(parser, "--since", "TIME", "from this time on, as 2h, 7d or 2026-11-21", kind=past_time)
+    option(parser, "--until", "TIME", "up to this time", kind=past_time)
 
 
 def past_time(text: str) -> timedelta | datetime:
@@ -185,4 +208,4 @@ def _reason(text: str) -> str:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option that prints JSON."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    flag(parser, "--json", "print JSON")

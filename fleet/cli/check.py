@@ -16,7 +16,7 @@ from fleet.apply.policies import (
     find_policies,
     policy_process,
 )
-from fleet.cli.arguments import Parser, add_base, add_file, add_world
+from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.errors import WrongUsage
 from fleet.model.policies import PolicyFile
 from fleet.ports import Console
@@ -36,18 +36,17 @@ def arguments(parser: Parser) -> None:
     add_file(parser)
     add_world(parser)
     add_base(parser)
-    parser.add_argument(
+    option(
+        parser,
         "--policies",
-        metavar="FOLDER",
-        help="where the policies are (default: policies beside fleet.yaml)",
+        "FOLDER",
+        "where the policies are (default: policies beside fleet.yaml)",
     )
-    parser.add_argument("--json", action="store_true", help="print findings as JSON")
-    parser.add_argument(
-        "--gitlab-code-quality",
-        metavar="FILE",
-        help="also write a GitLab code quality report to FILE",
+    flag(parser, "--json", "print findings as JSON")
+    option(
+        parser, "--gitlab-code-quality", "FILE", "also write a GitLab code quality report to FILE"
     )
-    parser.add_argument("--junit", metavar="FILE", help="also write a JUnit report to FILE")
+    option(parser, "--junit", "FILE", "also write a JUnit report to FILE")
 
 
 @contextmanager

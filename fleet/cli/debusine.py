@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleet.apply.config import load_config
-from fleet.cli.arguments import Parser, add_json, add_verb
+from fleet.cli.arguments import Parser, add_json, add_verb, flag, option
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.queues.debusine.grants import Standing, compare, rights, write_grants
@@ -23,20 +23,14 @@ def arguments(parser: Parser) -> None:
         "grants",
         "print the SQL for a role that reads demand and workers",
     )
-    grants.add_argument(
-        "--admin",
-        action="store_true",
-        help="print it for the role that also changes workers (admin.dsn)",
-    )
-    grants.add_argument(
-        "--role", metavar="NAME", help="the role's name (default: fleet_ro or fleet_rw)"
-    )
-    grants.add_argument(
+    flag(grants, "--admin", "print it for the role that also changes workers (admin.dsn)")
+    option(grants, "--role", "NAME", "the role's name (default: fleet_ro or fleet_rw)")
+    flag(
+        grants,
         "--check",
-        action="store_true",
-        help="check in the database of fleet.yaml which rights the role lacks or does not need",
+        "check in the database of fleet.yaml which rights the role lacks or does not need",
     )
-    grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
+    option(grants, "--queue", "NAME", "with --check: only this queue")
     add_json(grants)
 
 

@@ -16,6 +16,7 @@ from fleet.apply.doctor import Asked, examine
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.cli.output import show
 from fleet.clouds.kinds import clouds_of
 from fleet.engines.projects import extra_of
 from fleet.errors import SecretMissing, add_extra
@@ -25,17 +26,15 @@ from fleet.model.doctor import Finding, wrong
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.queues.gitlab import Gitlab
-from fleet.report.answers import diagnosis_to_text
-from fleet.report.json import value_to_json
+from fleet.report.answers import diagnosis_to_lines
 from fleet.schema.model import (
     DebusineQueue,
     Fleet,
 )
 from fleet.schema.sources import AdminDsn
 from fleet.schema.units import SecretRef
-from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
@@ -52,17 +51,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = priced(config, world)
     console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
     diagnosis = examine(Case(config.fleet, world, plan_for(config, world)), asked)
-    if args.json:
-        console.out(value_to_json(diagnosis))
-    else:
-        console.out(diagnosis_to_text(diagnosis, colour=console.colour))
+    show(args, console, diagnosis, diagnosis_to_lines(diagnosis))
     return diagnosis.exit_code
 
 
 def _asked(config: Config, file: str) -> Asked:
     fleet = config.fleet
     secrets = HostSecrets(os.environ, Path(file).resolve().parent)
-    store = DatabaseStore(find_places(fleet, file).store, fleet.fleet)
+    store = store_of(fleet, file)
     return Asked(
         sources=wire(fleet, file),
         secrets=secrets,

@@ -4,7 +4,8 @@ import argparse
 
 from fleet.apply.decide import Decision, decide
 from fleet.apply.places import all_with_places, with_places
-from fleet.cli.arguments import Parser, add_file, add_json, add_world
+from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag
+from fleet.cli.output import show
 from fleet.errors import FleetError
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import each_request, explain_every, explain_request
@@ -12,8 +13,7 @@ from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.ports import Console
 from fleet.report import words
-from fleet.report.answers import everything_to_text, explanation_to_text
-from fleet.report.json import value_to_json
+from fleet.report.answers import everything_to_lines, explanation_to_lines
 from fleet.report.terminal import clean
 from fleet.schema.findings import nearest
 
@@ -28,9 +28,7 @@ def arguments(parser: Parser) -> None:
         metavar="ID|NAME",
         help="a request's id, else a name, as plan and status show them",
     )
-    parser.add_argument(
-        "--all", action="store_true", help="explain every waiting request, in groups"
-    )
+    flag(parser, "--all", "explain every waiting request, in groups")
     add_world(parser)
     add_json(parser)
 
@@ -55,20 +53,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if explanation is None:
         raise FleetError(_unknown(decision, args.kind, args.name))
     placed = with_places(decision.config, explanation)
-    console.out(
-        value_to_json(placed) if args.json else explanation_to_text(placed, colour=console.colour)
-    )
+    show(args, console, placed, explanation_to_lines(placed))
     return 0
 
 
 def _explain_all(args: argparse.Namespace, decision: Decision, console: Console) -> int:
     everything = explain_every(decision.config.fleet, decision.world, decision.plan)
     placed = all_with_places(decision.config, everything)
-    console.out(
-        value_to_json(each_request(placed))
-        if args.json
-        else everything_to_text(placed, colour=console.colour)
-    )
+    show(args, console, each_request(placed), everything_to_lines(placed))
     return 0
 
 

@@ -11,7 +11,7 @@ from fleet.apply.config import check_file
 from fleet.apply.record import RunLog
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
-from fleet.cli.arguments import Parser, add_verb
+from fleet.cli.arguments import Parser, add_verb, flag, option
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
 from fleet.migrate.delivery import Delivered, Delivery, deliver, path_of
 from fleet.migrate.from_copr import find_list, read_list
@@ -24,9 +24,8 @@ from fleet.report.words import many
 from fleet.schema.findings import has_errors
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.state.files import LocalFiles
-from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
-from fleet.state.store import DatabaseStore
+from fleet.state.store import DatabaseStore, store_of
 from fleet.tagrules.export import Exported, entries_of, rules_for_copr
 
 
@@ -42,28 +41,19 @@ def arguments(parser: Parser) -> None:
     )
     copr = add_verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
     how = debusine.add_mutually_exclusive_group()
-    how.add_argument(
-        "--diff",
-        action="store_true",
-        help="show what --apply would change at the servers; exit 3 if they differ",
-    )
-    how.add_argument(
-        "--apply", action="store_true", help="write the entries to the servers (queues.NAME.rules)"
-    )
-    debusine.add_argument(
+    flag(how, "--diff", "show what --apply would change at the servers; exit 3 if they differ")
+    flag(how, "--apply", "write the entries to the servers (queues.NAME.rules)")
+    option(
+        debusine,
         "--delete-up-to",
-        type=int,
+        "N",
+        "with --apply: allow at most this many deletions per collection",
         default=0,
-        metavar="N",
-        help="with --apply: allow at most this many deletions per collection",
+        kind=int,
     )
-    copr.add_argument(
-        "--patch",
-        metavar="FILE",
-        help="write a unified diff for FILE, Copr's configuration",
-    )
+    option(copr, "--patch", "FILE", "write a unified diff for FILE, Copr's configuration")
     for target in (debusine, copr):
-        target.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+        option(target, "--out", "FILE", "write it to FILE instead")
 
 
 _LIMIT_BYTES = 10 * 1000 * 1000
@@ -121,7 +111,7 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
         _show(deliveries, console)
         return 0 if all(each.is_empty for _, each in deliveries) else _CHANGES
     clock = SystemClock()
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    store = store_of(fleet, args.file)
     started = clock.now()
     with store.lock(lock_owner(), started):
         named = list(_deliveries(args, fleet, today))

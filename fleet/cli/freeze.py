@@ -3,7 +3,7 @@
 import argparse
 
 from fleet.apply.orders import Ordering
-from fleet.cli.arguments import Parser, add_file, add_order
+from fleet.cli.arguments import Parser, add_file, add_order, option
 from fleet.guard.freezes import lift
 from fleet.model.orders import FROZEN, Freeze
 from fleet.ports import Console
@@ -13,7 +13,7 @@ from fleet.schema.units import write_time
 def arguments(parser: Parser) -> None:
     """Declare what `fleet freeze` takes."""
     add_file(parser)
-    parser.add_argument("--pool", metavar="NAME", help="only this pool (default: every pool)")
+    option(parser, "--pool", "NAME", "only this pool (default: every pool)")
     which = parser.add_mutually_exclusive_group()
     for what in FROZEN:
         which.add_argument(

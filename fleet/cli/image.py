@@ -17,7 +17,8 @@ from fleet.apply.observe import Sources
 from fleet.apply.record import order_entry
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, Verbs, add_json, add_verb
+from fleet.cli.arguments import Parser, Verbs, add_json, add_verb, flag, option, repeated
+from fleet.cli.output import show
 from fleet.clouds.kinds import publisher_of
 from fleet.errors import (
     FileUnreadable,
@@ -62,12 +63,12 @@ from fleet.model.log import LogEntry
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
 from fleet.report.images import (
-    due_to_text,
-    image_to_text,
-    list_to_text,
+    due_to_lines,
+    image_to_lines,
+    list_to_lines,
     phase_to_text,
-    promotion_to_text,
-    pruning_to_text,
+    promotion_to_lines,
+    pruning_to_lines,
     publishing_to_text,
     to_child_pipeline,
     transfer_to_text,
@@ -83,7 +84,7 @@ from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
 from fleet.state.places import Places, find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import DatabaseStore, store_of
 
 _ALL = 100
 _JOB_BYTES = 64 * 1024
@@ -114,12 +115,13 @@ def _promote_arguments(actions: Verbs) -> None:
         metavar="VERSION",
         help="the version (default: the newest that passed its test)",
     )
-    action.add_argument(
+    option(
+        action,
         "--candidate",
-        type=_share,
-        metavar="SHARE",
-        help="use it on this share of each pool's workers, as in 20%% (at least one worker), "
+        "SHARE",
+        "use it on this share of each pool's workers, as in 20%% (at least one worker), "
         "beside the current version",
+        kind=_share,
     )
     _foreseen(action)
 
@@ -139,46 +141,42 @@ def _prune_arguments(actions: Verbs) -> None:
         actions, "prune", "delete versions that no machine, pool, plan or approval uses"
     )
     action.add_argument("image", nargs="?", metavar="NAME", help="the image (default: all)")
-    action.add_argument(
+    repeated(
+        action,
         "--plan",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="keep the versions that a plan saved in FILE uses; may be repeated",
+        "FILE",
+        "keep the versions that a plan saved in FILE uses; may be repeated",
     )
-    action.add_argument(
+    repeated(
+        action,
         "--forgotten",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="also delete the upload ID that no known version has; may be repeated",
+        "ID",
+        "also delete the upload ID that no known version has; may be repeated",
     )
-    action.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    flag(action, "--dry-run", "only show what would be deleted")
     add_json(action)
 
 
 def _due_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "due", "list the images that need a build, and why")
-    action.add_argument(
+    option(
+        action,
         "--gitlab-child-pipeline",
-        metavar="FILE",
-        help="also write a GitLab child pipeline to FILE, with one job per image",
+        "FILE",
+        "also write a GitLab child pipeline to FILE, with one job per image",
     )
-    action.add_argument(
+    option(
+        action,
         "--gitlab-job",
-        metavar="FILE",
-        help="YAML with what each of those jobs has beside its script: image, tags, before_script",
+        "FILE",
+        "YAML with what each of those jobs has beside its script: image, tags, before_script",
     )
     add_json(action)
 
 
 def _foreseen(action: Parser) -> None:
     """Add the options of what says which machines are replaced because of it."""
-    action.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="only show which versions move and which machines are replaced",
-    )
+    flag(action, "--dry-run", "only show which versions move and which machines are replaced")
     add_json(action)
 
 
@@ -202,40 +200,37 @@ def _show_arguments(actions: Verbs) -> None:
 def _build_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "build", "build a new version of an image")
     _add_image(action)
-    action.add_argument(
+    option(
+        action,
         "--at",
-        metavar="PLACE",
-        help="where to build: a provider of kind hcloud (on a temporary machine, as a snapshot) "
+        "PLACE",
+        "where to build: a provider of kind hcloud (on a temporary machine, as a snapshot) "
         "or a Debusine queue (by its image task, as a disk); default: this computer",
     )
-    action.add_argument(
+    option(
+        action,
         "--mirror",
-        metavar="URL",
-        help="the Debian archive to build from, in place of the recipe's (default: "
+        "URL",
+        "the Debian archive to build from, in place of the recipe's (default: "
         "FLEET_MIRROR); the image keeps it as its source",
     )
-    action.add_argument(
+    flag(
+        action,
         "--snapshot",
-        action="store_true",
-        help="accept expired package lists: the archive is a snapshot of an earlier day",
+        "accept expired package lists: the archive is a snapshot of an earlier day",
     )
-    action.add_argument(
-        "--raw", action="store_true", help="keep the uncompressed disk too, as disk.raw"
-    )
-    action.add_argument(
+    flag(action, "--raw", "keep the uncompressed disk too, as disk.raw")
+    flag(
+        action,
         "--check-reproducible",
-        action="store_true",
-        help="build a second time from scratch, and show which files differ and why",
+        "build a second time from scratch, and show which files differ and why",
     )
-    action.add_argument(
-        "--on",
-        metavar="QUEUE",
-        help="like --at QUEUE, also if a provider has the same name",
-    )
-    action.add_argument(
+    option(action, "--on", "QUEUE", "like --at QUEUE, also if a provider has the same name")
+    option(
+        action,
         "--workspace",
-        metavar="[SCOPE/]NAME",
-        help="at a queue: the workspace of the work request (default: the server's default, in "
+        "[SCOPE/]NAME",
+        "at a queue: the workspace of the work request (default: the server's default, in "
         "the queue's first scope)",
     )
     add_json(action)
@@ -251,10 +246,10 @@ def _publish_arguments(actions: Verbs) -> None:
         help="a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
         "(default: images.NAME.publish); may be repeated",
     )
-    action.add_argument(
+    flag(
+        action,
         "--clean",
-        action="store_true",
-        help="publish nothing; remove what runs that died over six hours ago left there",
+        "publish nothing; remove what runs that died over six hours ago left there",
     )
     add_json(action)
 
@@ -262,22 +257,24 @@ def _publish_arguments(actions: Verbs) -> None:
 def _test_arguments(actions: Verbs) -> None:
     action = add_verb(actions, "test", "check a built image, and boot it with --boot")
     _named(action)
-    action.add_argument(
+    flag(
+        action,
         "--boot",
-        action="store_true",
-        help="also boot it under QEMU until its worker registers and asks for work, at a server "
+        "also boot it under QEMU until its worker registers and asks for work, at a server "
         "made for this test",
     )
-    action.add_argument(
+    option(
+        action,
         "--queue",
-        metavar="NAME",
-        help="with --boot: register at this queue of fleet.yaml, and run one of its work requests",
+        "NAME",
+        "with --boot: register at this queue of fleet.yaml, and run one of its work requests",
     )
-    action.add_argument(
+    option(
+        action,
         "--limit",
-        metavar="DURATION",
+        "DURATION",
+        "with --boot: how long the worker may take (default: 10m)",
         default="10m",
-        help="with --boot: how long the worker may take (default: 10m)",
     )
     action.add_argument(
         "--accelerator",
@@ -319,10 +316,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _list(args: argparse.Namespace, console: Console) -> int:
     listed, _ = _listed(args, console)
-    now = SystemClock().now()
-    console.out(
-        value_to_json(listed) if args.json else list_to_text(listed, now, colour=console.colour)
-    )
+    show(args, console, listed, list_to_lines(listed, SystemClock().now()))
     return 0
 
 
@@ -335,13 +329,13 @@ def _show(args: argparse.Namespace, console: Console) -> int:
     if args.version:
         version = find_version(store, args.image, args.version)
         shown = shown.model_copy(update={"versions": (version,)})
-    console.out(value_to_json(shown) if args.json else image_to_text(shown, colour=console.colour))
+    show(args, console, shown, image_to_lines(shown))
     return 0
 
 
 def _listed(args: argparse.Namespace, console: Console) -> tuple[ImageList, DatabaseStore]:
     fleet = load_config(args, console).fleet
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    store = store_of(fleet, args.file)
     return list_images(fleet, store.image_versions()), store
 
 
@@ -396,11 +390,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     if not args.dry_run:
         sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
     promotion = foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
-    console.out(
-        value_to_json(promotion)
-        if args.json
-        else promotion_to_text(promotion, colour=console.colour)
-    )
+    show(args, console, promotion, promotion_to_lines(promotion))
     return 0
 
 
@@ -505,9 +495,7 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
         lock = sources.store.lock(lock_owner(), SystemClock().now())
     with lock:
         pruning = _find_and_prune(args, config, sources, console)
-    console.out(
-        value_to_json(pruning) if args.json else pruning_to_text(pruning, colour=console.colour)
-    )
+    show(args, console, pruning, pruning_to_lines(pruning))
     return pruning.exit_code
 
 
@@ -586,7 +574,7 @@ def _due(args: argparse.Namespace, console: Console) -> int:
         job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
         pipeline = to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
-    console.out(value_to_json(report) if args.json else due_to_text(report, colour=console.colour))
+    show(args, console, report, due_to_lines(report))
     return 0
 
 

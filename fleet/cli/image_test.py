@@ -13,6 +13,7 @@ from typing import NamedTuple
 from fleet.apply.config import load_config, read_seconds
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import registries_of
+from fleet.cli.output import show
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
 from fleet.images.checks import check_image, open_disk
@@ -21,8 +22,7 @@ from fleet.images.folder import QCOW2, find_build, list_builds, measure, verify,
 from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
 from fleet.ports import Console, Enrolment, Registry
-from fleet.report.images import tested_to_text
-from fleet.report.json import value_to_json
+from fleet.report.images import tested_to_lines
 from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
@@ -54,8 +54,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     tested = VersionTests(
         image=args.image, version=version, state=after.state, tests=done, notes=tuple(notes)
     )
-    shown = value_to_json(tested) if args.json else tested_to_text(tested, colour=console.colour)
-    console.out(shown)
+    show(args, console, tested, tested_to_lines(tested))
     return 0 if tested.passed else 1
 
 

@@ -19,7 +19,7 @@ from fleet.state.secrets import HostSecrets
 
 if TYPE_CHECKING:
     from fleet.ports import Console
-from fleet.cli.arguments import Parser, add_verb, add_world
+from fleet.cli.arguments import Parser, add_verb, add_world, option
 
 
 def arguments(parser: Parser) -> None:
@@ -35,16 +35,15 @@ def arguments(parser: Parser) -> None:
         source.add_argument(
             "path", nargs="?" if live else None, metavar=what, help="the file to read"
         )
-        source.add_argument(
+        option(
+            source,
             "--fleet",
+            "NAME",
+            "the name of the fleet (default: imported)",
             default="imported",
-            metavar="NAME",
-            help="the name of the fleet (default: imported)",
         )
-        source.add_argument("--out", metavar="FILE", help="write fleet.yaml to FILE instead")
-        source.add_argument(
-            "--json", metavar="FILE", help="also write every change of meaning as JSON to FILE"
-        )
+        option(source, "--out", "FILE", "write fleet.yaml to FILE instead")
+        option(source, "--json", "FILE", "also write every change of meaning as JSON to FILE")
         if name == "copr":
             add_world(source)
         if name == "debusine":
@@ -52,10 +51,11 @@ def arguments(parser: Parser) -> None:
 
 
 def _server(source: Parser) -> None:
-    source.add_argument(
+    option(
+        source,
         "--dsn-env",
-        metavar="VARIABLE",
-        help="read the server's database; this environment variable holds the DSN of a "
+        "VARIABLE",
+        "read the server's database; this environment variable holds the DSN of a "
         "read-only PostgreSQL role",
     )
     source.add_argument(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.apply.config import load_config
-from fleet.cli.arguments import Parser
+from fleet.cli.arguments import Parser, option
 from fleet.cli.import_ import check_text, import_from
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
 from fleet.migrate.starting import (
@@ -29,8 +29,7 @@ from fleet.migrate.starting import (
 from fleet.ports import Console
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import DRAFTS, alone_in, create_files
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 _SYSTEMS = ("resalloc", "copr", "debusine")
 _TRIES = 5
@@ -51,17 +50,14 @@ def arguments(parser: Parser) -> None:
             choices=tuple(choices),
             help=f"{question} {listed}; default: {default}; a terminal is asked",
         )
-    parser.add_argument(
-        "--fleet", default="builds", metavar="NAME", help="name of the fleet (default: builds)"
-    )
-    parser.add_argument(
+    option(parser, "--fleet", "NAME", "name of the fleet (default: builds)", default="builds")
+    option(
+        parser,
         "--url",
-        metavar="URL",
-        help=f"address of the Debusine or Copr server (default: {URLS['debusine']})",
+        "URL",
+        f"address of the Debusine or Copr server (default: {URLS['debusine']})",
     )
-    parser.add_argument(
-        "--scope", metavar="SCOPE", help="scope at the Debusine server (default: debian)"
-    )
+    option(parser, "--scope", "SCOPE", "scope at the Debusine server (default: debian)")
     parser.add_argument(
         "--from",
         dest="source",
@@ -235,7 +231,7 @@ def _says(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
 
 def _create_store(console: Console, made: Iterable[str]) -> str:
     fleet = load_config(argparse.Namespace(file="fleet.yaml"), console).fleet
-    store = DatabaseStore(find_places(fleet, "fleet.yaml").store, fleet.fleet)
+    store = store_of(fleet, "fleet.yaml")
     if not store.init():
         raise _already(path for path in map(Path, (*made, _STORE)) if os.path.lexists(path))
     return store.place

@@ -7,13 +7,22 @@ from collections.abc import Iterator
 
 from fleet.apply.config import load_config
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_file, add_json, add_span, count, moment_of
+from fleet.cli.arguments import (
+    Parser,
+    add_file,
+    add_json,
+    add_span,
+    count,
+    moment_of,
+    option,
+    repeated,
+)
+from fleet.cli.output import show_lines
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
 from fleet.ports import Console
-from fleet.report.log import breaks_to_text, log_to_text
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.report.log import log_to_lines
+from fleet.state.store import store_of
 
 _LAST = 100
 
@@ -21,27 +30,22 @@ _LAST = 100
 def arguments(parser: Parser) -> None:
     """Declare what `fleet log` takes."""
     add_file(parser)
-    for option, what in (
+    for name, what in (
         ("--pool", "of this pool"),
         ("--machine", "of this machine"),
         ("--kind", "of this kind: run, create, drain, delete, freeze, hold, approve, promote ..."),
         ("--run", "of this run, as the log prints it"),
         ("--by", "by this person"),
     ):
-        parser.add_argument(
-            option,
-            action="append",
-            default=[],
-            metavar=option[2:].upper(),
-            help=f"only what is {what}; may be repeated",
-        )
+        repeated(parser, name, name[2:].upper(), f"only what is {what}; may be repeated")
     add_span(parser)
-    parser.add_argument(
+    option(
+        parser,
         "--last",
-        type=count(0, 1_000_000),
+        "N",
+        f"at most the last N entries (default: {_LAST}; 0: all)",
         default=_LAST,
-        metavar="N",
-        help=f"at most the last N entries (default: {_LAST}; 0: all)",
+        kind=count(0, 1_000_000),
     )
     parser.add_argument(
         "--verify",
@@ -57,7 +61,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the entries that were asked for, or verify the log."""
     fleet = load_config(args, console).fleet
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    store = store_of(fleet, args.file)
     if args.verify is not None:
         return _verify(store.log_chain(), args, console)
     now = SystemClock().now()
@@ -71,8 +75,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         entries = [each.model_dump(mode="json") for each in shown]
         console.out(json.dumps({"earlier": earlier, "entries": entries}, indent=2))
     else:
-        text = log_to_text(shown, fleet.money.currency, colour=console.colour, earlier=earlier)
-        console.out(text)
+        show_lines(console, log_to_lines(shown, fleet.money.currency, earlier))
     return 0
 
 
@@ -100,7 +103,7 @@ def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
         }
         console.out(json.dumps(shown, indent=2))
     elif breaks:
-        console.out("the log is not what was written:\n" + breaks_to_text(breaks))
+        console.out("\n  ".join(["the log is not what was written:", *breaks]))
     else:
         first = f"entries {chain.anchor.number + 1} to {chain.head.number}"
         console.out(

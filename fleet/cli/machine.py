@@ -1,7 +1,7 @@
 """List, delete and forget machines; print their console."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from fleet.apply.config import Config, load_config
@@ -13,7 +13,8 @@ from fleet.apply.record import RunLog
 from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb, add_world
+from fleet.cli.arguments import Parser, add_json, add_verb, add_world, flag
+from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import Listing, World
@@ -23,9 +24,8 @@ from fleet.model.values import Moment, Value
 from fleet.planner.units import State
 from fleet.ports import Console
 from fleet.report import words
-from fleet.report.json import value_to_json
 from fleet.report.status import Status, WorkerStatus, status_of, worker_table
-from fleet.report.terminal import Span, Style, line, lines_to_text
+from fleet.report.terminal import Line, Span, Style, line
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
 
@@ -58,13 +58,9 @@ def arguments(parser: Parser) -> None:
     )
     _pool(delete.add_argument, "machines of this pool; with --unused or --all; may be repeated")
     which = delete.add_mutually_exclusive_group()
-    which.add_argument("--unused", action="store_true", help="delete machines that run nothing")
-    which.add_argument(
-        "--all", action="store_true", help="delete all machines; only drain busy ones"
-    )
-    delete.add_argument(
-        "--apply", action="store_true", help="delete them (default: only show them)"
-    )
+    flag(which, "--unused", "delete machines that run nothing")
+    flag(which, "--all", "delete all machines; only drain busy ones")
+    flag(delete, "--apply", "delete them (default: only show them)")
     add_json(delete)
     console = add_verb(actions, "console", "print the end of what a machine wrote at boot")
     console.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
@@ -89,25 +85,12 @@ class Machines(Value):
     """Pools whose machines are not known."""
 
 
-def machines_to_json(status: Status) -> str:
-    """Return the machines of a status as JSON."""
-    return value_to_json(
-        Machines(
-            fleet=status.fleet,
-            time=status.time,
-            machines=status.workers,
-            unlisted=status.unlisted,
-        )
-    )
-
-
-def machines_to_text(status: Status, *, colour: bool) -> str:
-    """Return the machines of a status as a table."""
-    lines = list(worker_table(status)) if status.workers else [line("No such machines.")]
+def _machines_to_lines(status: Status) -> Iterator[Line]:
+    """Yield the machines of a status as a table."""
+    yield from worker_table(status) if status.workers else [line("No such machines.")]
     if status.unlisted:
         which = words.named("pool", status.unlisted)
-        lines.append(line(Span(f"The machines of {which} are unknown.", Style.YELLOW)))
-    return lines_to_text(lines, colour=colour)
+        yield line(Span(f"The machines of {which} are unknown.", Style.YELLOW))
 
 
 GROUPS = {
@@ -148,9 +131,10 @@ def _list(args: argparse.Namespace, console: Console) -> int:
             "unlisted": tuple(p for p in status.unlisted if not args.pool or p in args.pool),
         }
     )
-    console.out(
-        machines_to_json(shown) if args.json else machines_to_text(shown, colour=console.colour)
+    machines = Machines(
+        fleet=shown.fleet, time=shown.time, machines=shown.workers, unlisted=shown.unlisted
     )
+    show(args, console, machines, _machines_to_lines(shown))
     return 1 if shown.unlisted else 0
 
 

@@ -10,7 +10,7 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.decide import look
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
-from fleet.cli.arguments import Parser, add_file, add_span, moment_of
+from fleet.cli.arguments import Parser, add_file, add_span, flag, moment_of, option
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.facts import World, pseudonymise
 from fleet.ports import Console
@@ -19,31 +19,31 @@ from fleet.report.json import value_to_json
 from fleet.schema.model import Askers, Fleet
 from fleet.state import history
 from fleet.state.files import LocalFiles
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet observe` takes."""
     add_file(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--out", metavar="FILE", help="write it to FILE instead")
-    where.add_argument(
+    option(where, "--out", "FILE", "write it to FILE instead")
+    option(
+        where,
         "--append",
-        metavar="FILE",
-        help="append to the compressed history in FILE instead, as in history.jsonl.zst",
+        "FILE",
+        "append to the compressed history in FILE instead, as in history.jsonl.zst",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--kept",
-        action="store_true",
-        help="write what runs of `fleet apply` observed and the store keeps, instead of looking "
+        "write what runs of `fleet apply` observed and the store keeps, instead of looking "
         "now: the latest of the time asked for, or with --append all that is newer than FILE",
     )
     add_span(parser)
-    parser.add_argument(
+    flag(
+        parser,
         "--pseudonyms",
-        action="store_true",
-        help="replace the names of requesters, group members and sandboxes by pseudonyms; "
+        "replace the names of requesters, group members and sandboxes by pseudonyms; "
         "without it the recording holds personal data",
     )
 
@@ -90,7 +90,7 @@ def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Itera
     since = moment_of(args.since, now) or datetime.min.replace(tzinfo=UTC)
     if args.append and (last := history.last_moment(args.append)):
         since = max(since, last + timedelta(seconds=1))
-    store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+    store = store_of(config.fleet, args.file)
     for content in store.moments(since, moment_of(args.until, now) or now):
         yield world_of("the store", content)
 

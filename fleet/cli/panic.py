@@ -5,7 +5,7 @@ from functools import partial
 
 from fleet.apply.orders import Ordering
 from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
-from fleet.cli.arguments import Parser, add_file, add_order
+from fleet.cli.arguments import Parser, add_file, add_order, option
 from fleet.errors import WrongUsage
 from fleet.guard.freezes import lift
 from fleet.model.orders import Freeze
@@ -19,11 +19,7 @@ def arguments(parser: Parser) -> None:
     """Declare what `fleet panic` takes."""
     add_file(parser)
     parser.add_argument("--pool", required=True, metavar="NAME", help="the pool")
-    parser.add_argument(
-        "--confirm",
-        metavar="NAME",
-        help="the pool's name once more, where nobody can be asked",
-    )
+    option(parser, "--confirm", "NAME", "the pool's name once more, where nobody can be asked")
     add_order(parser, seconds="4h", reason="panic")
 
 

@@ -4,7 +4,7 @@ import argparse
 
 from fleet.apply.decide import compare_with, decide, load_base
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_base, add_file, add_world
+from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.explain.changes import Comparison
 from fleet.model.plan import Plan
 from fleet.ports import Console
@@ -20,22 +20,19 @@ def arguments(parser: Parser) -> None:
     add_file(parser)
     add_world(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the plan as JSON")
-    form.add_argument("--markdown", action="store_true", help="print the plan as Markdown")
+    flag(form, "--json", "print the plan as JSON")
+    flag(form, "--markdown", "print the plan as Markdown")
     add_base(parser)
-    parser.add_argument(
+    option(
+        parser,
         "--out",
-        metavar="FILE",
-        help="also save the plan as JSON to FILE, for `fleet apply FILE`; without the differences",
+        "FILE",
+        "also save the plan as JSON to FILE, for `fleet apply FILE`; without the differences",
     )
-    parser.add_argument(
-        "--gitlab-terraform-report",
-        metavar="FILE",
-        help="also write a GitLab terraform report to FILE",
+    option(
+        parser, "--gitlab-terraform-report", "FILE", "also write a GitLab terraform report to FILE"
     )
-    parser.add_argument(
-        "--exit-code", action="store_true", help="exit with 3 when changes are pending"
-    )
+    flag(parser, "--exit-code", "exit with 3 when changes are pending")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

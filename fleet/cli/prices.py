@@ -6,24 +6,23 @@ from fleet.apply.config import load_config
 from fleet.apply.observe import read_price_list
 from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_json, add_verb
+from fleet.cli.output import show
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
 from fleet.model.price_lists import with_price_list
 from fleet.model.prices import Table, source_of, table_of
 from fleet.ports import Console, Store
-from fleet.report.json import value_to_json
 from fleet.report.prices import (
     PriceCheck,
     PriceReport,
     age_in_days,
     compare_prices,
-    prices_to_text,
+    prices_to_lines,
     used_types,
 )
 from fleet.schema.model import Fleet
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
@@ -37,14 +36,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Say what is the same, what differs, and what could not be asked."""
     fleet = load_config(args, console).fleet
     clouds = clouds_of(fleet, args.file, SystemClock())
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    store = store_of(fleet, args.file)
     report = PriceReport(
         fleet=fleet.fleet,
         checks=tuple(_check(fleet, name, cloud, store) for name, cloud in sorted(clouds.items())),
     )
-    console.out(
-        value_to_json(report) if args.json else prices_to_text(report, colour=console.colour)
-    )
+    show(args, console, report, prices_to_lines(report))
     return report.exit_code
 
 

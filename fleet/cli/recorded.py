@@ -12,8 +12,7 @@ from fleet.model.facts import World
 from fleet.queues.recorded import world_of
 from fleet.schema.model import Fleet
 from fleet.state.history import read_moments
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -78,7 +77,7 @@ class Recorded:
         """Yield the moments as JSON, the oldest first."""
         if self.file:
             return read_moments(self.file, self.since, self.until)
-        store = DatabaseStore(find_places(self.fleet, self.config).store, self.fleet.fleet)
+        store = store_of(self.fleet, self.config)
         return store.moments(self.since or _FIRST, self.until or _LAST)
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fleet.apply.timer import SystemClock
 from fleet.apply.untrusted import is_untrusted
 from fleet.cli import report_month
-from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.cli.arguments import Parser, add_file, add_json, flag, option
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
 from fleet.explain.simulation.figures import Simulation
@@ -25,7 +25,8 @@ from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
 from fleet.report import words
 from fleet.report.markdown import cut
 from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.simulation import simulation_to_block, simulation_to_markdown
+from fleet.report.simulation import simulation_tables, simulation_to_block
+from fleet.report.tables import tables_to_markdown
 from fleet.state.files import LocalFiles
 
 _TOKEN = "FLEET_GITLAB_TOKEN"  # noqa: S105 - the name of a variable
@@ -48,28 +49,31 @@ def arguments(parser: Parser) -> None:
         "is printed",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument(
+    option(
+        what,
         "--merge-request",
-        type=_number,
-        metavar="IID",
-        help=f"write it as a comment of this merge request, or update that; needs {_TOKEN}",
+        "IID",
+        f"write it as a comment of this merge request, or update that; needs {_TOKEN}",
+        kind=_number,
     )
-    what.add_argument(
+    flag(
+        what,
         "--open-merge-requests",
-        action="store_true",
-        help=f"only print the numbers of the project's open merge requests; needs {_TOKEN}",
+        f"only print the numbers of the project's open merge requests; needs {_TOKEN}",
     )
-    what.add_argument(
+    option(
+        what,
         "--month",
-        type=report_month.month,
-        metavar="YYYY-MM",
-        help="report what this month has cost, by whom, and what bound: from the store, FILE is "
+        "YYYY-MM",
+        "report what this month has cost, by whom, and what bound: from the store, FILE is "
         "not needed",
+        kind=report_month.month,
     )
-    parser.add_argument(
+    option(
+        parser,
         "--simulation",
-        metavar="JSON",
-        help="add what the change would have cost: what `fleet simulate --json --against REF` "
+        "JSON",
+        "add what the change would have cost: what `fleet simulate --json --against REF` "
         "printed; without FILE only its Markdown is printed",
     )
     add_file(parser)
@@ -80,24 +84,27 @@ def arguments(parser: Parser) -> None:
         help="of --month: text, markdown, html (one page with plots) or csv (default: text)",
     )
     add_json(parser)
-    parser.add_argument(
+    option(
+        parser,
         "--most",
-        type=_characters,
+        "N",
+        f"cut what is longer than N characters (default: {MOST_CHARACTERS}, GitLab's limit)",
         default=MOST_CHARACTERS,
-        metavar="N",
-        help=f"cut what is longer than N characters (default: {MOST_CHARACTERS}, GitLab's limit)",
+        kind=_characters,
     )
-    parser.add_argument(
+    option(
+        parser,
         "--gitlab",
+        "URL",
+        "URL of GitLab's API (default: CI_API_V4_URL)",
         default=os.environ.get("CI_API_V4_URL"),
-        metavar="URL",
-        help="URL of GitLab's API (default: CI_API_V4_URL)",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--project",
+        "ID",
+        "id or path of the project (default: CI_PROJECT_ID)",
         default=os.environ.get("CI_PROJECT_ID"),
-        metavar="ID",
-        help="id or path of the project (default: CI_PROJECT_ID)",
     )
 
 
@@ -129,7 +136,7 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
         by = "fleet simulate --json --against REF"
         simulation = _read(args.simulation, Simulation, "simulation", by)
         if args.plan is None and args.merge_request is None:
-            return simulation_to_markdown(simulation), simulation.fleet
+            return tables_to_markdown(simulation_tables(simulation)), simulation.fleet
     if args.plan is None:
         raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
     plan = _read(args.plan, ComparedPlan, "plan", "fleet plan --json --base FILE")

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from fleet.apply.config import load_config
 from fleet.apply.timer import SystemClock
+from fleet.cli.output import show
 from fleet.errors import WrongUsage
 from fleet.explain.history import HOLDS, Slot, Span, fold
 from fleet.explain.month import (
@@ -19,11 +20,10 @@ from fleet.explain.month import (
 )
 from fleet.planner.ledger import Period
 from fleet.ports import Console, Since, Store
-from fleet.report.json import value_to_json
-from fleet.report.month import month_to_csv, month_to_html, month_to_markdown, month_to_text
+from fleet.report.month import month_tables, month_to_csv
+from fleet.report.tables import tables_to_html, tables_to_lines, tables_to_markdown
 from fleet.schema.model import Fleet
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 FORMATS = ("text", "markdown", "html", "csv")
 _HOUR, _SLOT = timedelta(hours=1), timedelta(hours=4)
@@ -41,24 +41,22 @@ def month(text: str) -> date:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the report of a month."""
     fleet = load_config(args, console).fleet
-    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    store = store_of(fleet, args.file)
     period = month_at(fleet, args.month)
     if period.start > SystemClock().now():
         raise WrongUsage(
             f"--month {args.month:%Y-%m} has not begun; the current month is reported so far"
         )
     report = month_report(fleet, period, _recorded(fleet, period, store))
-    if args.json:
-        text = value_to_json(report)
-    elif args.format == "markdown":
-        text = month_to_markdown(report)
-    elif args.format == "csv":
-        text = month_to_csv(report)
-    elif args.format == "html":
-        text = month_to_html(report, _machines(fleet, report, store), _SLOT)
+    if args.format == "csv" and not args.json:
+        console.out(month_to_csv(report))
+    elif args.format == "html" and not args.json:
+        machines = _machines(fleet, report, store)
+        console.out(tables_to_html(month_tables(report, machines, _SLOT)))
+    elif args.format == "markdown" and not args.json:
+        console.out(tables_to_markdown(month_tables(report)))
     else:
-        text = month_to_text(report, colour=console.colour)
-    console.out(text)
+        show(args, console, report, tables_to_lines(month_tables(report)))
     return 0
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from fleet.cli.arguments import Parser
+from fleet.cli.arguments import Parser, option
 from fleet.ports import Console
 from fleet.schema.jsonschema import Direction, json_schema, with_templates
 from fleet.state.files import LocalFiles
@@ -19,7 +19,7 @@ def arguments(parser: Parser) -> None:
         choices=["fleet", "world", "plan", "findings", "simulation", "tuning"],
         help="the document (default: fleet)",
     )
-    parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+    option(parser, "--out", "FILE", "write it to FILE instead")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

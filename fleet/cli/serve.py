@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from ipaddress import ip_address
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
@@ -14,14 +15,13 @@ from fleet.apply.run import RunOptions
 from fleet.apply.selection import Selection
 from fleet.apply.timer import SystemClock, WakeableTimer
 from fleet.apply.wire import find_desk, read_members
-from fleet.cli.arguments import Parser, add_file
+from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.engines.projects import evaluate
 from fleet.errors import EngineAbsent, FleetError, WrongUsage
 from fleet.planner.programme import can_solve
 from fleet.ports import Console
 from fleet.schema.model import Fleet
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.tables import DatabaseTickets
 from fleet.tickets.xml_rpc import Bounds, CredentialFiles, Health, XmlRpcServer, has_hung_up
@@ -30,48 +30,43 @@ from fleet.tickets.xml_rpc import Bounds, CredentialFiles, Health, XmlRpcServer,
 def arguments(parser: Parser) -> None:
     """Declare what `fleet serve` takes."""
     add_file(parser)
-    parser.add_argument(
+    option(
+        parser,
         "--listen",
-        default="127.0.0.1:49100",
-        metavar="ADDRESS:PORT",
-        help="the address to listen on; a non-loopback address needs --tokens and --certificate "
+        "ADDRESS:PORT",
+        "the address to listen on; a non-loopback address needs --tokens and --certificate "
         "(default: 127.0.0.1:49100; port 0: a free one)",
+        default="127.0.0.1:49100",
     )
-    parser.add_argument(
-        "--queue", metavar="NAME", help="the queue of kind tickets, if fleet.yaml has several"
-    )
-    parser.add_argument(
+    option(parser, "--queue", "NAME", "the queue of kind tickets, if fleet.yaml has several")
+    option(
+        parser,
         "--every",
+        "DURATION",
+        "apply at least this often; a new or closed ticket is handled sooner (default: 20s)",
         default="20s",
-        metavar="DURATION",
-        help="apply at least this often; a new or closed ticket is handled sooner (default: 20s)",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--apart",
+        "DURATION",
+        "start runs at least this far apart on average, in bursts of up to five (default: 1s)",
         default="1s",
-        metavar="DURATION",
-        help="start runs at least this far apart on average, in bursts of up to five (default: "
-        "1s)",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--tokens",
-        metavar="FILE",
-        help="the clients, one NAME TOKEN per line; each sees only its own tickets",
+        "FILE",
+        "the clients, one NAME TOKEN per line; each sees only its own tickets",
     )
-    parser.add_argument(
-        "--certificate", metavar="FILE", help="serve TLS with this certificate chain, in PEM"
-    )
-    parser.add_argument(
-        "--key", metavar="FILE", help="the certificate's private key (default: in the same file)"
-    )
-    parser.add_argument(
+    option(parser, "--certificate", "FILE", "serve TLS with this certificate chain, in PEM")
+    option(parser, "--key", "FILE", "the certificate's private key (default: in the same file)")
+    flag(
+        parser,
         "--pages",
-        action="store_true",
-        help="also show the status pages of the last run at this address, to every client",
+        "also show the status pages of the last run at this address, to every client",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print the outcome of each run as JSON"
-    )
+    flag(parser, "--json", "print the outcome of each run as JSON")
 
 
 _PATIENCE_SECONDS = 0.5
@@ -87,16 +82,13 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     config = load_config(args, console)
     queue, _ = find_desk(config.fleet, args.queue)
     refuse_throwaway_state(config.fleet, args.file)
-    place = find_places(config.fleet, args.file).store
     jobs = default_jobs()
-    background = Background(
-        jobs, DatabaseStore(place, config.fleet.fleet), bell.wake, _PATIENCE_SECONDS
-    )
+    own_store = partial(store_of, config.fleet, args.file)
+    background = Background(jobs, own_store(), bell.wake, _PATIENCE_SECONDS)
     options = RunOptions(Selection(), Parallelism(jobs, background=background), bell)
     runs = Runs(args, console, config, options)
     # Calls are answered beside the runs, so with a store of their own.
-    store = DatabaseStore(place, config.fleet.fleet)
-    book = DatabaseTickets(store.begin, queue)
+    book = DatabaseTickets(own_store().begin, queue)
     # A missing store is reported now, not to each client.
     book.tickets()
     calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.wake)
@@ -126,13 +118,13 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     calls.most_waiting = bounds.calls * 3 // 4
     with _listening(args, calls, credentials, bounds) as server:
         server.health = health.tell
-        metrics = LiveMetrics(DatabaseStore(place, config.fleet.fleet), lambda: runs.fleet)
+        metrics = LiveMetrics(own_store(), lambda: runs.fleet)
         runs.shown.append(metrics.show)
         server.metrics = metrics.read
         if args.pages:
             from fleet.apply.pages import LivePages
 
-            pages = LivePages(DatabaseStore(place, config.fleet.fleet))
+            pages = LivePages(own_store())
             runs.shown.append(pages.show)
             server.pages = pages.read
             console.note(f"status pages at {server.url}/")

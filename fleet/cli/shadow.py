@@ -15,7 +15,7 @@ from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import find_desk
-from fleet.cli.arguments import Parser, add_json, add_verb
+from fleet.cli.arguments import Parser, add_json, add_verb, option
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.migrate.shadow import (
     Look,
@@ -29,8 +29,7 @@ from fleet.migrate.shadow import (
 from fleet.ports import Console
 from fleet.schema.model import Fleet, HooksPool, Provider
 from fleet.state.files import LocalFiles
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 from fleet.tickets.tables import DatabaseTickets
 
 
@@ -49,15 +48,11 @@ def arguments(parser: Parser) -> None:
     watch.add_argument(
         "--log", required=True, metavar="FILE", help="append one line per observation to FILE"
     )
-    watch.add_argument(
-        "--every", default="20s", metavar="DURATION", help="observe this often (default: 20s)"
-    )
+    option(watch, "--every", "DURATION", "observe this often (default: 20s)", default="20s")
     watch.add_argument(
         "--for", dest="most", metavar="DURATION", help="stop after this long, as in --for 7d"
     )
-    watch.add_argument(
-        "--queue", metavar="NAME", help="the queue of kind tickets, if fleet.yaml has several"
-    )
+    option(watch, "--queue", "NAME", "the queue of kind tickets, if fleet.yaml has several")
     report = add_verb(actions, "report", "summarise a log by day", config=False)
     report.add_argument("log", metavar="FILE", help="the log of `fleet shadow run`")
     add_json(report)
@@ -98,7 +93,7 @@ class _Shadow:
         self, args: argparse.Namespace, config: Config, console: Console, options: RunOptions
     ) -> None:
         name, desk = find_desk(config.fleet, args.queue)
-        store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+        store = store_of(config.fleet, args.file)
         store.init()
         self._terms = options
         self._file, self._log = args.file, Path(args.log)

@@ -7,7 +7,8 @@ from contextlib import contextmanager, nullcontext
 
 from fleet.apply.config import load_config
 from fleet.apply.decide import load_base
-from fleet.cli.arguments import Parser, add_file
+from fleet.cli.arguments import Parser, add_file, flag, option
+from fleet.cli.output import show
 from fleet.cli.recorded import add_history, recorded
 from fleet.cli.second import Sender, second_process
 from fleet.errors import FileUnreadable
@@ -15,12 +16,8 @@ from fleet.explain.simulation.policies import POLICIES
 from fleet.explain.simulation.replay import Task, compare, simulate
 from fleet.model.facts import Unknown
 from fleet.ports import Console
-from fleet.report.json import value_to_json
-from fleet.report.simulation import (
-    simulation_to_html,
-    simulation_to_markdown,
-    simulation_to_text,
-)
+from fleet.report.simulation import simulation_tables
+from fleet.report.tables import tables_to_html, tables_to_lines, tables_to_markdown
 from fleet.state.files import LocalFiles
 from fleet.state.revision import read_revision
 
@@ -42,19 +39,18 @@ def arguments(parser: Parser) -> None:
         choices=sorted({*POLICIES} - {"fleet"}),
         help="compare with what this would have decided for the same pools: it is what was before",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--seed",
-        type=int,
+        "N",
+        "which spot machines are taken back; the same number takes the same (default: 0)",
         default=0,
-        metavar="N",
-        help="which spot machines are taken back; the same number takes the same (default: 0)",
+        kind=int,
     )
-    parser.add_argument(
-        "--html", metavar="FILE", help="also write a page with plots to FILE, without scripts"
-    )
+    option(parser, "--html", "FILE", "also write a page with plots to FILE, without scripts")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--markdown", action="store_true", help="print Markdown")
+    flag(form, "--json", "print JSON")
+    flag(form, "--markdown", "print Markdown")
 
 
 @contextmanager
@@ -97,13 +93,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         found = compare(args.other.found(), after, against, args.other.pairs)
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{history.name}: {found.unknown}")
-    latest = args.until is None
+    report = simulation_tables(found, latest=args.until is None)
     if args.html:
-        LocalFiles().write_text(args.html, simulation_to_html(found, latest=latest))
-    if args.json:
-        console.out(value_to_json(found))
-    elif args.markdown:
-        console.out(simulation_to_markdown(found, latest=latest))
+        LocalFiles().write_text(args.html, tables_to_html(report))
+    if args.markdown:
+        console.out(tables_to_markdown(report))
     else:
-        console.out(simulation_to_text(found, colour=console.colour, latest=latest))
+        show(args, console, found, tables_to_lines(report))
     return 0

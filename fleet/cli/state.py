@@ -27,7 +27,7 @@ from fleet.apply.record import RunLog
 from fleet.apply.shared import apply_shared_stacks
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb
+from fleet.cli.arguments import Parser, add_json, add_verb, flag, option
 from fleet.cli.machine import forget
 from fleet.errors import (
     StoreMissing,
@@ -61,9 +61,7 @@ def arguments(parser: Parser) -> None:
         if name in ("show", "orphans", "rebuild"):
             add_json(action)
         if name in ("rebuild", "migrate"):
-            action.add_argument(
-                "--apply", action="store_true", help="apply the changes (default: only show them)"
-            )
+            flag(action, "--apply", "apply the changes (default: only show them)")
         if name == "forget-machine":
             action.add_argument(
                 "machine", metavar="NAME", help="its name, as plan and status show it"
@@ -73,15 +71,14 @@ def arguments(parser: Parser) -> None:
         if name == "import":
             action.add_argument("source", metavar="FILE", help="the file to read")
         if name == "unlock":
-            action.add_argument(
+            option(
+                action,
                 "--holder",
-                metavar="WHO",
-                help="also remove the locks of this holder, which you know to be dead",
+                "WHO",
+                "also remove the locks of this holder, which you know to be dead",
             )
         if name == "init":
-            action.add_argument(
-                "--forget-stack", metavar="STACK", help="forget a stack whose state is lost"
-            )
+            option(action, "--forget-stack", "STACK", "forget a stack whose state is lost")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

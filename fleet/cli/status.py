@@ -9,17 +9,15 @@ from fleet.apply.config import load_config
 from fleet.apply.decide import decide
 from fleet.apply.observe import ended_runs
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_file, add_json, add_world
+from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
 from fleet.report.json import status_to_json, value_to_json
 from fleet.report.status import status_to_text
-from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
@@ -27,16 +25,17 @@ def arguments(parser: Parser) -> None:
     add_file(parser)
     add_world(parser)
     add_json(parser)
-    parser.add_argument("--site", metavar="DIR", help="write static status pages to DIR")
-    parser.add_argument(
+    option(parser, "--site", "DIR", "write static status pages to DIR")
+    option(
+        parser,
         "--metrics",
-        metavar="FILE",
-        help="write metrics to FILE, for node_exporter's textfile collector",
+        "FILE",
+        "write metrics to FILE, for node_exporter's textfile collector",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--heartbeat",
-        action="store_true",
-        help="only check that `fleet apply` still runs, for monitoring: exit 0 yes, 1 no",
+        "only check that `fleet apply` still runs, for monitoring: exit 0 yes, 1 no",
     )
 
 
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _heartbeat(args, console)
     decision = decide(args, console)
     plan = decision.plan
-    store = None if args.world else _store(decision.config.fleet, args)
+    store = None if args.world else store_of(decision.config.fleet, args.file)
     if args.metrics:
         from fleet.apply.metrics import metrics_of
 
@@ -71,18 +70,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     """Say by the store alone whether apply still runs; 1 if it does not."""
     fleet = load_config(args, console).fleet
-    store = _store(fleet, args)
     now = SystemClock().now()
-    beat = judge_heartbeat(fleet, ended_runs(store, now), now)
+    beat = judge_heartbeat(fleet, ended_runs(store_of(fleet, args.file), now), now)
     if args.json:
         console.out(value_to_json(beat))
     else:
         console.out(f"fleet {fleet.fleet} is {'alive' if beat.alive else 'DEAD'}: {beat.because}")
     return 0 if beat.alive else 1
-
-
-def _store(fleet: Fleet, args: argparse.Namespace) -> DatabaseStore:
-    return DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
 
 
 def _write_site(folder: Path, pages: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from fleet.apply.config import load_config
 from fleet.apply.sweep import Deletion, run_deletion, sweep
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
-from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.cli.arguments import Parser, add_file, add_json, flag
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
 from fleet.images.publish import LEFT_AFTER
@@ -28,9 +28,7 @@ def arguments(parser: Parser) -> None:
         required=True,
         help="delete machines whose expiry has passed; each apply extends it (`expire_after`)",
     )
-    parser.add_argument(
-        "--apply", action="store_true", help="delete them (default: only show them)"
-    )
+    flag(parser, "--apply", "delete them (default: only show them)")
     add_json(parser)
 
 

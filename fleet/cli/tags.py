@@ -7,13 +7,15 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.decide import decide, load_world
 from fleet.apply.places import with_place
 from fleet.apply.wire import read_members, read_rules
-from fleet.cli.arguments import Parser, add_json, add_verb, add_world
+from fleet.cli.arguments import Parser, add_json, add_verb, add_world, option, repeated
+from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.tags import (
     Subject,
     TagsExplanation,
     explain_tags,
     find_request,
+    list_tags,
     queues_of,
     request_of_name,
 )
@@ -21,8 +23,7 @@ from fleet.model.facts import Request, World
 from fleet.planner.demand import judge_of
 from fleet.ports import Console
 from fleet.report import words
-from fleet.report.answers import tags_to_text
-from fleet.report.json import value_to_json
+from fleet.report.answers import tag_list_to_lines, tags_to_lines
 from fleet.tagrules.context import NOTHING, queue_context
 
 
@@ -36,22 +37,10 @@ def arguments(parser: Parser) -> None:
         metavar="NAME",
         help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine",
     )
-    action.add_argument("--request", metavar="ID", help="a waiting request, in place of a name")
-    action.add_argument(
-        "--tag",
-        action="append",
-        default=[],
-        metavar="TAG",
-        help="assume that its user asked for this tag; may be repeated",
-    )
-    action.add_argument("--user", metavar="NAME", help="assume that this user made the request")
-    action.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="assume that the user is in this group; may be repeated",
-    )
+    option(action, "--request", "ID", "a waiting request, in place of a name")
+    repeated(action, "--tag", "TAG", "assume that its user asked for this tag; may be repeated")
+    option(action, "--user", "NAME", "assume that this user made the request")
+    repeated(action, "--group", "NAME", "assume that the user is in this group; may be repeated")
     add_world(action)
     add_json(action)
     listing = add_verb(
@@ -82,16 +71,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
             "pools": tuple(with_place(config, reason) for reason in found.pools),
         }
     )
-    console.out(
-        value_to_json(placed) if args.json else tags_to_text(placed, colour=console.colour)
-    )
+    show(args, console, placed, tags_to_lines(placed))
     return 0
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
-    from fleet.explain.tags import list_tags
-    from fleet.report.answers import tag_list_to_text
-
     config = load_config(args, console)
     listed = list_tags(config.fleet)
     placed = listed.model_copy(
@@ -111,9 +95,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
             )
         }
     )
-    console.out(
-        value_to_json(placed) if args.json else tag_list_to_text(placed, colour=console.colour)
-    )
+    show(args, console, placed, tag_list_to_lines(placed))
     return 0
 
 

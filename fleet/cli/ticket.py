@@ -8,7 +8,7 @@ from datetime import timedelta
 from fleet.apply.config import Config, load_config, read_seconds
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import find_desk, read_members
-from fleet.cli.arguments import Parser, add_json, add_verb
+from fleet.cli.arguments import Parser, add_json, add_verb, flag, option
 from fleet.errors import TicketRefused, WrongUsage
 from fleet.model.tickets import Ticket, TicketState, close, expire, hear
 from fleet.ports import Clock, Console, Waiter
@@ -21,8 +21,7 @@ from fleet.report.tickets import (
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.state.database import name_user
-from fleet.state.places import find_places
-from fleet.state.store import DatabaseStore
+from fleet.state.store import store_of
 from fleet.tagrules.names import PARTS
 from fleet.tagrules.requests import Memberships
 from fleet.tickets.handout import Judged, judge, why_all_wait, why_refused, why_waits
@@ -49,10 +48,10 @@ def arguments(parser: Parser) -> None:
         else:
             _ticket_server(action)
         if name == "close":
-            action.add_argument(
+            flag(
+                action,
                 "--built",
-                action="store_true",
-                help="its build (`open --build`) succeeded: its duration counts for later "
+                "its build (`open --build`) succeeded: its duration counts for later "
                 "builds of the package",
             )
         if name == "wait":
@@ -76,62 +75,57 @@ def _open_arguments(parser: Parser) -> None:
         metavar="TAG",
         help="a tag that the machine must provide; may be repeated",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--sandbox",
+        "NAME",
+        "only tickets of this sandbox may reuse the machine",
         default="",
-        metavar="NAME",
-        help="only tickets of this sandbox may reuse the machine",
     )
-    parser.add_argument(
-        "--owner", metavar="NAME", help="the owner, for fair shares and limits (default: user)"
-    )
-    parser.add_argument(
+    option(parser, "--owner", "NAME", "the owner, for fair shares and limits (default: user)")
+    option(
+        parser,
         "--build",
-        metavar="NAME",
-        help="its build, OWNER/PROJECT/CHROOT/PACKAGE, for the rules of `powerful` and `derive`",
+        "NAME",
+        "its build, OWNER/PROJECT/CHROOT/PACKAGE, for the rules of `powerful` and `derive`",
     )
-    parser.add_argument("--team", default="", metavar="NAME", help="the team whose budget pays")
-    parser.add_argument(
-        "--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)"
-    )
-    parser.add_argument(
-        "--background",
-        action="store_true",
-        help="serve it after all tickets that are not in the background",
-    )
-    parser.add_argument(
+    option(parser, "--team", "NAME", "the team whose budget pays", default="")
+    option(parser, "--priority", "N", "higher comes first (default: 0)", default=0, kind=int)
+    flag(parser, "--background", "serve it after all tickets that are not in the background")
+    option(
+        parser,
         "--lease",
-        metavar="DURATION",
-        help="expire the ticket when its client does not check it for this long",
+        "DURATION",
+        "expire the ticket when its client does not check it for this long",
     )
     _common(parser)
     _ticket_server(parser)
 
 
 def _ticket_server(parser: Parser) -> None:
-    parser.add_argument(
+    option(
+        parser,
         "--server",
-        metavar="URL",
-        help="ask the `fleet serve` at this address, as in https://HOST:49100, not this "
+        "URL",
+        "ask the `fleet serve` at this address, as in https://HOST:49100, not this "
         "fleet.yaml; only tags and sandbox are sent",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--netrc",
-        metavar="FILE",
-        help="with --server: the file with the token, `machine HOST login NAME password TOKEN`, "
+        "FILE",
+        "with --server: the file with the token, `machine HOST login NAME password TOKEN`, "
         "mode 0600 (default: ~/.netrc)",
     )
 
 
 def _common(parser: Parser) -> None:
-    parser.add_argument("--user", metavar="NAME", help="the requester (default: who runs this)")
+    option(parser, "--user", "NAME", "the requester (default: who runs this)")
     _queue(parser)
 
 
 def _queue(parser: Parser) -> None:
-    parser.add_argument(
-        "--queue", metavar="NAME", help="the queue of kind tickets, if fleet.yaml has several"
-    )
+    option(parser, "--queue", "NAME", "the queue of kind tickets, if fleet.yaml has several")
 
 
 _POLL_SECONDS = 3
@@ -202,7 +196,7 @@ def run(
 def _counter(args: argparse.Namespace, console: Console, clock: Clock | None) -> _Counter:
     config = load_config(args, console)
     name, declared = find_desk(config.fleet, args.queue)
-    store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+    store = store_of(config.fleet, args.file)
     return _Counter(
         config,
         read_members(config.fleet, args.file),

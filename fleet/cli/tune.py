@@ -16,7 +16,8 @@ from posixpath import dirname
 from pydantic import BaseModel, ValidationError
 
 from fleet.apply.config import Config, load_config
-from fleet.cli.arguments import Parser, add_file, add_json, count, duration
+from fleet.cli.arguments import Parser, add_file, add_json, count, duration, option
+from fleet.cli.output import show
 from fleet.cli.recorded import Recorded, add_history, recorded
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.simulation.knobs import Ladder, Places, find_ladders, fleet_at, write_place
@@ -34,8 +35,8 @@ from fleet.model.prices import convert
 from fleet.model.values import Moment, Value
 from fleet.ports import Console
 from fleet.queues.recorded import world_of
-from fleet.report.json import value_to_json
-from fleet.report.tuning import tuning_to_html, tuning_to_text
+from fleet.report.tables import tables_to_html, tables_to_lines
+from fleet.report.tuning import tuning_tables
 from fleet.schema.edit import NotEditable, PatchedFiles, write_diff, write_keys
 from fleet.schema.findings import nearest
 from fleet.schema.load import load
@@ -53,17 +54,19 @@ def arguments(parser: Parser) -> None:
     add_file(parser)
     add_history(parser)
     goal = parser.add_mutually_exclusive_group(required=True)
-    goal.add_argument(
+    option(
+        goal,
         "--start",
-        type=_start,
-        metavar="SHARE:TIME",
-        help="cost least where so many requests start within this time, as 95%%:10m",
+        "SHARE:TIME",
+        "cost least where so many requests start within this time, as 95%%:10m",
+        kind=_start,
     )
-    goal.add_argument(
+    option(
+        goal,
         "--budget",
-        type=_money,
-        metavar="MONEY",
-        help="wait least for this much money per day, as '20 EUR'",
+        "MONEY",
+        "wait least for this much money per day, as '20 EUR'",
+        kind=_money,
     )
     parser.add_argument(
         "--class",
@@ -80,27 +83,28 @@ def arguments(parser: Parser) -> None:
         " may be repeated (default: workers.max, workers.min, workers.spare and retire.idle_after"
         " of each pool; machine types only where a KEY names them)",
     )
-    parser.add_argument(
+    option(
+        parser,
         "--most",
-        type=count(1, 999_999),
+        "N",
+        f"end the search after so many simulations (default: {_MOST})",
         default=_MOST,
-        metavar="N",
-        help=f"end the search after so many simulations (default: {_MOST})",
+        kind=count(1, 999_999),
     )
-    parser.add_argument(
+    option(
+        parser,
         "--within",
-        type=duration,
-        metavar="DURATION",
-        help="also end the search after this time, as in 10m; with --resume a second run goes on",
+        "DURATION",
+        "also end the search after this time, as in 10m; with --resume a second run goes on",
+        kind=duration,
     )
-    parser.add_argument(
+    option(
+        parser,
         "--resume",
-        metavar="FILE",
-        help="keep what was simulated in FILE, and go on from there if it exists",
+        "FILE",
+        "keep what was simulated in FILE, and go on from there if it exists",
     )
-    parser.add_argument(
-        "--html", metavar="FILE", help="also write a page with a plot to FILE, without scripts"
-    )
+    option(parser, "--html", "FILE", "also write a page with a plot to FILE, without scripts")
     add_json(parser)
 
 
@@ -133,11 +137,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
         )
     found = Search(config.fleet, ladders, goal, first, args.most, is_over).run()
     tuning = conclude(found, history, last, editor.diff(ladders, found.best))
+    report = tuning_tables(tuning)
     if args.html:
-        LocalFiles().write_text(args.html, tuning_to_html(tuning))
-    console.out(
-        value_to_json(tuning) if args.json else tuning_to_text(tuning, colour=console.colour)
-    )
+        LocalFiles().write_text(args.html, tables_to_html(report))
+    show(args, console, tuning, tables_to_lines(report))
+    if tuning.patch and not args.json:
+        # At the end, so that `git apply` takes it.
+        console.out(f"\n\n{tuning.patch}")
     return 0
 
 

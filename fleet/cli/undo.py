@@ -7,7 +7,7 @@ from fleet.apply.config import load_config
 from fleet.apply.sweep import Deletion, Window, run_deletion, undo_creations
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
-from fleet.cli.arguments import Parser, add_file, add_json, duration
+from fleet.cli.arguments import Parser, add_file, add_json, duration, flag, option, repeated
 from fleet.errors import FleetError
 from fleet.model.facts import World
 from fleet.model.plan import Plan
@@ -22,20 +22,10 @@ def arguments(parser: Parser) -> None:
     """Declare what `fleet undo` takes."""
     add_file(parser)
     when = parser.add_mutually_exclusive_group(required=True)
-    when.add_argument(
-        "--run",
-        metavar="ID",
-        help="what the run created that began then, as `fleet log` prints it",
-    )
-    when.add_argument(
-        "--since", type=duration, metavar="TIME", help="what was created within this time, as 30m"
-    )
-    parser.add_argument(
-        "--pool", action="append", default=[], metavar="NAME", help="only in this pool; repeatable"
-    )
-    parser.add_argument(
-        "--apply", action="store_true", help="delete them (default: only show them)"
-    )
+    option(when, "--run", "ID", "what the run created that began then, as `fleet log` prints it")
+    option(when, "--since", "TIME", "what was created within this time, as 30m", kind=duration)
+    repeated(parser, "--pool", "NAME", "only in this pool; repeatable")
+    flag(parser, "--apply", "delete them (default: only show them)")
     add_json(parser)
 
 

@@ -3,7 +3,7 @@
 import argparse
 
 from fleet.apply.orders import Ordering, freezes_of
-from fleet.cli.arguments import Parser, add_file
+from fleet.cli.arguments import Parser, add_file, option
 from fleet.guard.freezes import lift
 from fleet.model.orders import Freeze
 from fleet.ports import Console
@@ -12,9 +12,7 @@ from fleet.ports import Console
 def arguments(parser: Parser) -> None:
     """Declare what `fleet unfreeze` takes."""
     add_file(parser)
-    parser.add_argument(
-        "--pool", metavar="NAME", help="end this pool's freezes (default: those of every pool)"
-    )
+    option(parser, "--pool", "NAME", "end this pool's freezes (default: those of every pool)")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fleet.model.facts import World
     from fleet.ports import Console
     from fleet.tagrules.names import Recorded
-from fleet.cli.arguments import Parser, add_file, add_world
+from fleet.cli.arguments import Parser, add_file, add_world, flag, option
 
 
 def arguments(parser: Parser) -> None:
@@ -28,16 +28,10 @@ def arguments(parser: Parser) -> None:
     add_file(parser)
     add_world(parser)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--json", action="store_true", help="print findings as JSON")
-    what.add_argument(
-        "--resolved",
-        action="store_true",
-        help="print fleet.yaml with its templates applied and its files included",
-    )
-    parser.add_argument(
-        "--gitlab-code-quality",
-        metavar="FILE",
-        help="also write a GitLab code quality report to FILE",
+    flag(what, "--json", "print findings as JSON")
+    flag(what, "--resolved", "print fleet.yaml with its templates applied and its files included")
+    option(
+        parser, "--gitlab-code-quality", "FILE", "also write a GitLab code quality report to FILE"
     )
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from string import Template
 from typing import Literal
 
 QUEUES = {
@@ -87,9 +88,9 @@ state:
     if choice.cloud == "aws":
         yield "money: {currency: USD}  # what all sums are in; Amazon's prices are, too\n"
     yield "providers:  # where machines come from\n  cloud:"
-    yield _PROVIDERS[choice.cloud](choice)
+    yield _filled(_PROVIDERS[choice.cloud], choice)
     yield "queues:  # where work waits, and workers register\n  work:"
-    yield _QUEUES[choice.queue](choice)
+    yield _filled(_QUEUES[choice.queue], choice)
     name, image = _image(choice)
     yield f"images:  # what machines boot\n  {name}:\n{image}"
     yield f"""\
@@ -101,67 +102,52 @@ pools:  # machines of one kind
     workers: {{max: 4}}  # never more machines than this"""
 
 
-def _sim(_: Choice) -> str:
-    return "    kind: sim  # simulated, in a file below .fleet/; they cost nothing\n"
-
-
-def _local(choice: Choice) -> str:
-    run = "[debusine-worker, --log-stderr]" if choice.queue == "debusine" else "[sleep, infinity]"
-    return f"""\
+_PROVIDERS = {
+    "sim": """\
+    kind: sim  # simulated, in a file below .fleet/; they cost nothing
+""",
+    "local": """\
     kind: local  # processes on this computer
-    run: {run}  # the program that a machine consists of
-"""
-
-
-def _hcloud(_: Choice) -> str:
-    return """\
+    run: $run  # the program that a machine consists of
+""",
+    "hcloud": """\
     kind: hcloud  # servers at Hetzner
     location: fsn1  # or nbg1, hel1, …
     token: {env: HCLOUD_TOKEN}  # the variable that holds the project's API token
-"""
-
-
-def _aws(_: Choice) -> str:
-    return """\
+""",
+    "aws": """\
     kind: aws  # Amazon EC2; credentials come by AWS's own chain, as AWS_PROFILE
     region: eu-central-1
-"""
-
-
-_PROVIDERS = {"sim": _sim, "local": _local, "hcloud": _hcloud, "aws": _aws}
-
-
-def _recorded(_: Choice) -> str:
-    return """\
+""",
+}
+_QUEUES = {
+    "recorded": """\
     kind: world  # a recording; fleet observe makes one of a real queue
     path: world.json
-"""
-
-
-def _debusine(choice: Choice) -> str:
-    return f"""\
+""",
+    "debusine": """\
     kind: debusine  # a Debusine server
-    url: {json.dumps(choice.address)}
-    scopes: [{json.dumps(choice.scope)}]  # whose work these machines do
-    token: {{env: DEBUSINE_TOKEN}}  # the variable that holds a token with the role viewer
-"""
-
-
-def _tickets(_: Choice) -> str:
-    return "    kind: tickets  # fleet serve takes them from clients of Resalloc\n"
-
-
-def _copr(choice: Choice) -> str:
-    return f"""\
+    url: $url
+    scopes: [$scope]  # whose work these machines do
+    token: {env: DEBUSINE_TOKEN}  # the variable that holds a token with the role viewer
+""",
+    "copr": """\
     kind: copr  # builds that wait in a Copr; what it buys for
-    url: {json.dumps(choice.address)}  # its frontend
+    url: $url  # its frontend
     tickets: backend  # a build that has a ticket there counts once
   backend:
     kind: tickets  # fleet serve takes them from Copr's backend, as Resalloc would
-"""
+""",
+    "tickets": """\
+    kind: tickets  # fleet serve takes them from clients of Resalloc
+""",
+}
 
 
-_QUEUES = {"recorded": _recorded, "debusine": _debusine, "copr": _copr, "tickets": _tickets}
+def _filled(text: str, choice: Choice) -> str:
+    run = "[debusine-worker, --log-stderr]" if choice.queue == "debusine" else "[sleep, infinity]"
+    url, scope = json.dumps(choice.address), json.dumps(choice.scope)
+    return Template(text).substitute(run=run, url=url, scope=scope)
 
 
 def _image(choice: Choice) -> tuple[str, str]:

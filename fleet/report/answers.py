@@ -15,31 +15,13 @@ from fleet.explain.tags import (
 from fleet.explain.values import Everything, ExplainedReason, Explanation, Group, Suggestion
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
-from fleet.report.terminal import (
-    BLANK,
-    Line,
-    Span,
-    Style,
-    line,
-    lines_to_text,
-    table,
-    title,
-    wrapped,
-)
+from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title, wrapping
 from fleet.schema.units import write_duration
 
 
-def explanation_to_text(explanation: Explanation, *, colour: bool) -> str:
-    """Return the answer, what it rests on, and what would change it."""
-    return lines_to_text(wrapped(_format_answer(explanation)), colour=colour)
-
-
-def everything_to_text(everything: Everything, *, colour: bool) -> str:
-    """Return waiting requests, a block for each group with the same outcome."""
-    return lines_to_text(wrapped(_all_lines(everything)), colour=colour)
-
-
-def _format_answer(explanation: Explanation) -> Iterator[Line]:
+@wrapping
+def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
+    """Yield the answer, what it rests on, and what would change it."""
     yield line(Span(explanation.headline, Style.BOLD))
     for fact in explanation.facts:
         yield line("  - ", fact)
@@ -83,7 +65,9 @@ def place_of(reason: ExplainedReason) -> str:
     return f"{words.place(reason.path)} in fleet.yaml" if reason.path else ""
 
 
-def _all_lines(everything: Everything) -> Iterator[Line]:
+@wrapping
+def everything_to_lines(everything: Everything) -> Iterator[Line]:
+    """Yield waiting requests, a block for each group with the same outcome."""
     total = sum(len(group.requests) for group in everything.groups)
     verb = "waits" if total == 1 else "wait"
     waiting = f"{words.many(total, 'request')} of fleet {everything.fleet} {verb}"
@@ -131,12 +115,9 @@ _NOTES = {
 }
 
 
-def tags_to_text(explanation: TagsExplanation, *, colour: bool) -> str:
-    """Return every tag with its reasons and their lines of fleet.yaml, then the pools."""
-    return lines_to_text(wrapped(_format_tags(explanation)), colour=colour)
-
-
-def _format_tags(explanation: TagsExplanation) -> Iterator[Line]:
+@wrapping
+def tags_to_lines(explanation: TagsExplanation) -> Iterator[Line]:
+    """Yield every tag with its reasons and their lines of fleet.yaml, then the pools."""
     yield line(Span(explanation.headline, Style.BOLD))
     for tag in explanation.tags:
         yield from _tag(tag)
@@ -162,12 +143,8 @@ def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
         yield line(Span(f"{indent}see {where}", Style.DIM))
 
 
-def tag_list_to_text(listed: TagList, *, colour: bool) -> str:
-    """Return every tag with its claims and their lines of fleet.yaml."""
-    return lines_to_text(_format_list(listed), colour=colour)
-
-
-def _format_list(listed: TagList) -> Iterator[Line]:
+def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
+    """Yield every tag with its claims and their lines of fleet.yaml."""
     if not listed.tags:
         yield line(f"Fleet {listed.fleet}: no tags")
     for tag in listed.tags:
@@ -213,12 +190,9 @@ _HEADINGS = (
 )
 
 
-def diagnosis_to_text(diagnosis: Diagnosis, *, colour: bool) -> str:
-    """Return the findings by kind, each with its fix, and the waits by architecture."""
-    return lines_to_text(wrapped(_format_checkup(diagnosis)), colour=colour)
-
-
-def _format_checkup(diagnosis: Diagnosis) -> Iterator[Line]:
+@wrapping
+def diagnosis_to_lines(diagnosis: Diagnosis) -> Iterator[Line]:
+    """Yield the findings by kind, each with its fix, and the waits by architecture."""
     counts = Counter(finding.result for finding in diagnosis.findings)
     summary = ", ".join(f"{counts[kind]} {word}" for kind, word in _COUNTED.items())
     yield line(Span(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))

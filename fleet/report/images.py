@@ -22,29 +22,28 @@ from fleet.model.images import (
     VersionTests,
 )
 from fleet.model.values import Value
-from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title
 from fleet.report.words import many, named, since, time
 
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
 _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}
 
 
-def list_to_text(listed: ImageList, now: datetime, *, colour: bool) -> str:
+def list_to_lines(listed: ImageList, now: datetime) -> list[Line]:
     """Return a table with a row for each version, and one for an image that has none."""
     head = tuple(Span(text, Style.DIM) for text in ("IMAGE", "VERSION", "STATE", "AGE", "AT"))
-    rows = [head, *(row for image in listed.images for row in _rows(image, now))]
-    return lines_to_text(table(rows), colour=colour)
+    return table([head, *(row for image in listed.images for row in _rows(image, now))])
 
 
-def image_to_text(image: ListedImage, *, colour: bool) -> str:
-    """Return every version of an image, in blocks."""
+def image_to_lines(image: ListedImage) -> Iterator[Line]:
+    """Yield every version of an image, in blocks."""
     said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
-    about = "; ".join(text for text in said if text)
-    lines = [*title(f"image {image.image}"), Span(f": {about}" if about else "")]
-    blocks = [each for version in image.versions for each in (BLANK, *_block(image, version))]
+    about = "; ".join(filter(None, said))
+    yield (*title(f"image {image.image}"), Span(f": {about}" if about else ""))
+    for version in image.versions:
+        yield from (BLANK, *_block(image, version))
     if not image.versions:
-        blocks = [line("no version yet")]
-    return lines_to_text([tuple(lines), *blocks], colour=colour)
+        yield line("no version yet")
 
 
 def state_of(image: ListedImage, version: Version) -> str:
@@ -94,12 +93,12 @@ def _block(image: ListedImage, version: Version) -> Iterator[Line]:
     yield from table(rows)
 
 
-def due_to_text(report: DueReport, *, colour: bool) -> str:
-    """Return each image with what is due of it, why, and the commands that do it."""
-    lines = [each for image in report.images for each in _format_due(image)]
-    return lines_to_text(
-        lines or [line("fleet.yaml has no image that fleet bakes")], colour=colour
-    )
+def due_to_lines(report: DueReport) -> Iterator[Line]:
+    """Yield each image with what is due of it, why, and the commands that do it."""
+    for image in report.images:
+        yield from _format_due(image)
+    if not report.images:
+        yield line("fleet.yaml has no image that fleet bakes")
 
 
 def _format_due(image: DueImage) -> Iterator[Line]:
@@ -221,12 +220,12 @@ def _format_build(result: BuildResult) -> Iterator[str]:
 _DID = {"offline": "checked", "boot": "booted"}
 
 
-def tested_to_text(tested: VersionTests, *, colour: bool) -> str:
-    """Return what each test found, and what state the version is in."""
-    head = (*title(f"image {tested.image} {tested.version}"), Span(f": {tested.state}"))
-    lines = [head, *(each for test in tested.tests for each in _format_tests(test))]
-    lines += [line(f"note: {note}") for note in tested.notes]
-    return lines_to_text(lines, colour=colour)
+def tested_to_lines(tested: VersionTests) -> Iterator[Line]:
+    """Yield what each test found, and what state the version is in."""
+    yield (*title(f"image {tested.image} {tested.version}"), Span(f": {tested.state}"))
+    for test in tested.tests:
+        yield from _format_tests(test)
+    yield from (line(f"note: {note}") for note in tested.notes)
 
 
 def _format_tests(test: Test) -> Iterator[Line]:
@@ -237,12 +236,8 @@ def _format_tests(test: Test) -> Iterator[Line]:
     yield from (line(f"  - {problem}") for problem in test.problems)
 
 
-def promotion_to_text(promotion: Promotion, *, colour: bool) -> str:
-    """Return each version that moves, then each pool that boots the image."""
-    return lines_to_text(_format_promotion(promotion), colour=colour)
-
-
-def _format_promotion(promotion: Promotion) -> Iterator[Line]:
+def promotion_to_lines(promotion: Promotion) -> Iterator[Line]:
+    """Yield each version that moves, then each pool that boots the image."""
     yield title(f"image {promotion.image}")
     for move in promotion.moves:
         yield line(
@@ -273,12 +268,8 @@ def _describe_pool(pool: Recycled) -> str:
     )
 
 
-def pruning_to_text(pruning: Pruning, *, colour: bool) -> str:
-    """Return every version with why it stays, or where it was deleted."""
-    return lines_to_text(_format_pruning(pruning), colour=colour)
-
-
-def _format_pruning(pruning: Pruning) -> Iterator[Line]:
+def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
+    """Yield every version with why it stays, or where it was deleted."""
     gone = [each for each in pruning.versions if not each.kept]
     verb = "Deleted" if pruning.done else "Would delete"
     yield line(Span(f"{verb} {many(len(gone), 'version')} of images", Style.BOLD))

@@ -1,29 +1,28 @@
 """Render the log: each run with who started it, and what it changed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from fleet.model.log import LogEntry
 from fleet.report import words
-from fleet.report.terminal import Line, Span, Style, line, lines_to_text, wrapped
+from fleet.report.terminal import Line, Span, Style, line, wrapping
 
 _STYLES = {"done": Style.GREEN, "failed": Style.RED, "killed": Style.RED, "partly": Style.RED}
 _SHOWN_COMMIT = 12
 
 
-def log_to_text(
-    entries: Sequence[LogEntry], currency: str, *, colour: bool, earlier: int = 0
-) -> str:
-    """Return entries in their order, those of a run under a line that says who started it.
+@wrapping
+def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> Iterator[Line]:
+    """Yield entries in their order, those of a run under a line that says who started it.
 
     `earlier` is how many more there are before them.
     """
-    lines: list[Line] = []
     if earlier:
-        lines.append(line(Span(f"… {words.many(earlier, 'earlier entry')}", Style.DIM)))
+        yield line(Span(f"… {words.many(earlier, 'earlier entry')}", Style.DIM))
     for _, group in groupby(entries, key=lambda each: (each.run, each.origin)):
-        lines += _group(list(group), currency)
-    return lines_to_text(wrapped(lines), colour=colour) if lines else "nothing in the log"
+        yield from _group(list(group), currency)
+    if not (entries or earlier):
+        yield line("nothing in the log")
 
 
 def _group(entries: Sequence[LogEntry], currency: str) -> Iterator[Line]:
@@ -51,8 +50,3 @@ def _entry(entry: LogEntry, currency: str) -> Line:
     more += [f"{key} {value}" for key, value in entry.details.items()]
     said = "; ".join(filter(None, more))
     return line(*parts, f"; {said}" if said else "")
-
-
-def breaks_to_text(breaks: Iterable[str]) -> str:
-    """Return what is wrong with the log, a line each."""
-    return "\n".join(f"  {each}" for each in breaks)

@@ -1,38 +1,25 @@
-"""Render the report of a month: as text, Markdown, CSV, and as one HTML page with plots.
+"""Render the report of a month as tables and plots, or as CSV.
 
 Money is shown in cents, so shared out that the rows of a table add up to its total.
 """
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import NamedTuple
 
 from fleet.explain.history import Slot, Span
 from fleet.explain.month import CostRow, CountRow, MonthReport
-from fleet.report import markdown, words
+from fleet.report import words
 from fleet.report.plots import stacked, stepped
 from fleet.report.site.history import Key, Panel
-from fleet.report.site.templates import environment
-from fleet.report.terminal import Line, Style, clean, line, lines_to_text, table, title
-from fleet.report.terminal import Span as Text
+from fleet.report.tables import Section, Tables
+from fleet.report.terminal import clean
 
 _CENT = Decimal("0.01")
 _STATES = ("busy", "idle", "starting", "other")
 _DAY = timedelta(days=1)
-
-
-class Section(NamedTuple):
-    """One table of the report; without rows its note says why."""
-
-    id: str
-    title: str
-    headings: tuple[str, ...]
-    """Those after the first are of figures."""
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
 
 
 def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
@@ -46,46 +33,12 @@ def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
     return cents
 
 
-def month_to_text(report: MonthReport, *, colour: bool) -> str:
-    """Return the report as text."""
-    return sections_to_text(headline(report), sections(report), colour=colour)
-
-
-def month_to_markdown(report: MonthReport) -> str:
-    """Return the report as Markdown."""
-    return sections_to_markdown(headline(report), sections(report))
-
-
-def sections_to_text(headline: Iterable[str], sections: Iterable[Section], *, colour: bool) -> str:
-    """Return sentences, the first as a heading, and tables as text."""
-    lines: list[Line] = [
-        line(Text(each, Style.BOLD if not nth else Style.PLAIN))
-        for nth, each in enumerate(headline)
-    ]
-    for section in sections:
-        lines += [line(""), title(section.title)]
-        if section.rows:
-            rows = [[*map(Text, section.headings)], *([*map(Text, row)] for row in section.rows)]
-            lines += table(rows, right=range(1, len(section.headings)))
-        if section.note:
-            lines.append(line(f"  {section.note}"))
-    return lines_to_text(lines, colour=colour)
-
-
-def sections_to_markdown(headline: Iterable[str], sections: Iterable[Section]) -> str:
-    """Return sentences, the first as a heading, and tables as Markdown."""
-    first, *more = headline
-    parts = [f"# {markdown.sentence(first)}", *map(markdown.sentence, more)]
-    for section in sections:
-        parts.append(f"## {section.title}")
-        if section.rows:
-            first, *more = map(markdown.sentence, section.headings)
-            headings = [first, *(f"{each} >" for each in more)]
-            rows = [[markdown.code(row[0]), *row[1:]] for row in section.rows]
-            parts.append(markdown.table(headings, rows))
-        if section.note:
-            parts.append(markdown.sentence(section.note))
-    return "\n\n".join(parts)
+def month_tables(
+    report: MonthReport, slots: Sequence[Slot] = (), length: timedelta = _DAY
+) -> Tables:
+    """Return the report; `slots` are the machines of the month, if any are known."""
+    panels = tuple(_panels(report, slots, length))
+    return Tables(tuple(_headline(report)), tuple(sections(report)), panels)
 
 
 def month_to_csv(report: MonthReport) -> str:
@@ -105,24 +58,7 @@ def month_to_csv(report: MonthReport) -> str:
     return file.getvalue().removesuffix("\n")
 
 
-def month_to_html(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> str:
-    """Return the report as one page; `slots` are the machines of the month, if any are known."""
-    return sections_to_html(headline(report), sections(report), _panels(report, slots, length))
-
-
-def sections_to_html(
-    headline: Iterable[str], sections: Iterable[Section], panels: Iterable[Panel]
-) -> str:
-    """Return sentences, the first as a heading, plots and tables as one page."""
-    first, *more = headline
-    return (
-        environment()
-        .get_template("tables.html")
-        .render(headline=first, remarks=more, sections=list(sections), panels=list(panels))
-    )
-
-
-def headline(report: MonthReport) -> Iterator[str]:
+def _headline(report: MonthReport) -> Iterator[str]:
     """Yield what the month has cost and how far it is known, the shortest first."""
     cost = report.money.quantize(_CENT, ROUND_HALF_EVEN)
     figure = f"{cost:,.2f} {report.currency}"

@@ -23,7 +23,7 @@ from fleet.model.prices import (
     type_names,
 )
 from fleet.model.values import Value
-from fleet.report.terminal import Line, Span, Style, line, lines_to_text
+from fleet.report.terminal import Line, Span, Style, line
 from fleet.report.words import many
 from fleet.schema.model import Fleet
 from fleet.schema.pools import Market
@@ -189,10 +189,10 @@ def _plain(amount: Decimal) -> str:
     return format(amount.normalize(), "f")
 
 
-def prices_to_text(report: PriceReport, *, colour: bool) -> str:
-    """Return for each provider what is the same, what differs, and what was not checked."""
-    lines = [each for check in report.checks for each in _check(check)]
-    return lines_to_text(lines, colour=colour)
+def prices_to_lines(report: PriceReport) -> Iterator[Line]:
+    """Yield for each provider what is the same, what differs, and what was not checked."""
+    for check in report.checks:
+        yield from _check(check)
 
 
 def _check(check: PriceCheck) -> Iterator[Line]:

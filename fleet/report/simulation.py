@@ -16,14 +16,9 @@ from fleet.explain.simulation.figures import (
 )
 from fleet.report import words
 from fleet.report.markdown import details, sentence
-from fleet.report.month import (
-    Section,
-    sections_to_html,
-    sections_to_markdown,
-    sections_to_text,
-)
 from fleet.report.plots import Tick, stepped
 from fleet.report.site.history import Key, Panel
+from fleet.report.tables import Section, Tables, tables_to_markdown
 from fleet.schema.units import write_duration
 
 Row = TypeVar("Row")
@@ -32,30 +27,19 @@ _NOTHING = "-"
 _WHOLE = "What it would have cost, for whom, and what that rests on"
 
 
-def simulation_to_text(simulation: Simulation, *, colour: bool, latest: bool = True) -> str:
-    """Return a simulation as text; `latest`: it ends where the history does."""
-    said = headline(simulation, latest=latest)
-    return sections_to_text(said, sections(simulation), colour=colour)
-
-
-def simulation_to_markdown(simulation: Simulation, *, latest: bool = True) -> str:
-    """Return a simulation as Markdown, for a merge request."""
-    return sections_to_markdown(headline(simulation, latest=latest), sections(simulation))
-
-
-def simulation_to_html(simulation: Simulation, *, latest: bool = True) -> str:
-    """Return a simulation as one page, with plots."""
-    said = headline(simulation, latest=latest)
-    return sections_to_html(said, sections(simulation), _panels(simulation))
+def simulation_tables(simulation: Simulation, *, latest: bool = True) -> Tables:
+    """Return a simulation with its plots; `latest`: it ends where the history does."""
+    said = _headline(simulation, latest=latest)
+    return Tables(tuple(said), tuple(_sections(simulation)), tuple(_panels(simulation)))
 
 
 def simulation_to_block(simulation: Simulation) -> str:
     """Return a simulation as Markdown below a plan: one line, and all else folded."""
-    first = next(headline(simulation))
-    return f"**{sentence(first)}**\n\n{details(_WHOLE, simulation_to_markdown(simulation))}\n"
+    report = simulation_tables(simulation)
+    return f"**{sentence(report.headline[0])}**\n\n{details(_WHOLE, tables_to_markdown(report))}\n"
 
 
-def headline(simulation: Simulation, *, latest: bool = True) -> Iterator[str]:
+def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
     """Yield what a change would have done, or what a fleet would have cost."""
     before, after, currency = simulation.before, simulation.after, simulation.currency
     length = _length(simulation.end - simulation.start)
@@ -80,7 +64,7 @@ def headline(simulation: Simulation, *, latest: bool = True) -> Iterator[str]:
         yield f"Before is {simulation.against}, after is this fleet.yaml."
 
 
-def sections(simulation: Simulation) -> Iterator[Section]:
+def _sections(simulation: Simulation) -> Iterator[Section]:
     """Yield every table."""
     sides = [side for side in (simulation.before, simulation.after) if side is not None]
     yield _figures(simulation, sides)
@@ -95,11 +79,11 @@ def sections(simulation: Simulation) -> Iterator[Section]:
         "What this cannot know",
         ("Limit of the simulation",),
         (),
-        " ".join(f"{each}." for each in limits(simulation)),
+        " ".join(f"{each}." for each in _limits(simulation)),
     )
 
 
-def limits(simulation: Simulation) -> Iterator[str]:
+def _limits(simulation: Simulation) -> Iterator[str]:
     """Yield what a simulation cannot know, and what was assumed in this one."""
     yield "Work that nobody submitted because waits were long is in no history"
     yield ("Workers of static pools and of other provisioners stay those of the first moment")

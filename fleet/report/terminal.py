@@ -4,10 +4,12 @@ Every value passes `clean`, so that no name can move the cursor or hide text.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from functools import wraps
+from typing import NamedTuple, ParamSpec
 
+_P = ParamSpec("_P")
 WIDTH = 100
 """Columns of a line, in a terminal and in a log alike."""
 
@@ -114,6 +116,16 @@ def wrapped(lines: Iterable[Line]) -> Iterator[Line]:
     for spans in lines:
         for part in _broken(spans):
             yield from _wrap(part)
+
+
+def wrapping(lines: Callable[_P, Iterable[Line]]) -> Callable[_P, Iterator[Line]]:
+    """Have the lines that a function yields wrapped."""
+
+    @wraps(lines)
+    def made(*args: _P.args, **options: _P.kwargs) -> Iterator[Line]:
+        return wrapped(lines(*args, **options))
+
+    return made
 
 
 def _broken(spans: Line) -> list[Line]:

@@ -7,10 +7,10 @@ from fleet.explain.history import Span
 from fleet.explain.simulation.trials import Goal, Trial
 from fleet.explain.simulation.tuning import Change, Option, Tuning
 from fleet.report import words
-from fleet.report.month import Section, sections_to_html, sections_to_text
 from fleet.report.plots import HEIGHT, Tick, nice_top, stepped
 from fleet.report.simulation import ANY_TIME, format_money, format_wait
 from fleet.report.site.history import Key, Panel
+from fleet.report.tables import Section, Tables
 from fleet.schema.units import write_duration
 
 _NOTHING = "-"
@@ -18,18 +18,12 @@ _SLOTS = 200
 _TICKS = (25, 50, 75)
 
 
-def tuning_to_text(tuning: Tuning, *, colour: bool) -> str:
-    """Return a tuning as text, which ends with the diff, so that `git apply` takes it."""
-    text = sections_to_text(headline(tuning), sections(tuning), colour=colour)
-    return f"{text}\n\n{tuning.patch.removesuffix(chr(10))}" if tuning.patch else text
+def tuning_tables(tuning: Tuning) -> Tables:
+    """Return a tuning, with a plot of cost against wait."""
+    return Tables(tuple(_headline(tuning)), tuple(_sections(tuning)), tuple(_panels(tuning)))
 
 
-def tuning_to_html(tuning: Tuning) -> str:
-    """Return a tuning as one page, with a plot of cost against wait."""
-    return sections_to_html(headline(tuning), sections(tuning), _panels(tuning))
-
-
-def headline(tuning: Tuning) -> Iterator[str]:
+def _headline(tuning: Tuning) -> Iterator[str]:
     """Yield what is proposed, and over what it was simulated."""
     before, after = tuning.learned.before, tuning.learned.after
     asked = f"{tuning.fleet}: {_asked(tuning)}"
@@ -56,7 +50,7 @@ def headline(tuning: Tuning) -> Iterator[str]:
     )
 
 
-def sections(tuning: Tuning) -> Iterator[Section]:
+def _sections(tuning: Tuning) -> Iterator[Section]:
     """Yield every table."""
     money = f"{tuning.currency}/day"
     wait = f"p{tuning.goal.share}"

@@ -29,6 +29,7 @@ from fleet.model.months import Tally
 from fleet.model.orders import Order
 from fleet.model.values import in_utc
 from fleet.ports import Charging, Noted, Since, StackRecord
+from fleet.schema.model import Fleet
 from fleet.state.database import (
     ABOUT,
     ATTEMPTS,
@@ -63,6 +64,7 @@ from fleet.state.files import make_private
 from fleet.state.history import spread
 from fleet.state.log import append_entries, read_chain, read_entries, take_log
 from fleet.state.moments import list_chains, unpack_chain, unpack_first, write_moment
+from fleet.state.places import find_places
 
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
@@ -844,3 +846,8 @@ def _dated(text: str) -> tuple[str, datetime]:
     """Return a word and the moment behind it."""
     word, at = text.split(" ", 1)
     return word, in_utc(datetime.fromisoformat(at))
+
+
+def store_of(fleet: Fleet, file: str) -> DatabaseStore:
+    """Return the store of a fleet, whose fleet.yaml is this file."""
+    return DatabaseStore(find_places(fleet, file).store, fleet.fleet)

@@ -1,12 +1,17 @@
 """How an explanation reads."""
 
-from fleet.explain.values import ExplainedReason
-from fleet.report.answers import explanation_to_text
+from fleet.explain.values import ExplainedReason, Explanation
+from fleet.report.answers import explanation_to_lines
+from fleet.report.terminal import lines_to_text
 from tests.builders.telling import an_explanation
 
 
+def said(explanation: Explanation) -> str:
+    return lines_to_text(explanation_to_lines(explanation), colour=False)
+
+
 def test_the_answer_comes_first_and_the_way_out_last() -> None:
-    assert explanation_to_text(an_explanation(), colour=False) == (
+    assert said(an_explanation()) == (
         "debian/101 waits: no machine in this run\n"
         "  - it waits for 5 min\n"
         "\n"
@@ -22,7 +27,7 @@ def test_the_answer_comes_first_and_the_way_out_last() -> None:
 def test_a_place_with_its_line_is_said_instead_of_the_key() -> None:
     reason = ExplainedReason(because="it is full", path=("pools",), place="fleet.yaml:12:3")
 
-    text = explanation_to_text(an_explanation(reasons=(reason,)), colour=False)
+    text = said(an_explanation(reasons=(reason,)))
 
     assert "    see fleet.yaml:12:3\n" in text
 
@@ -30,10 +35,10 @@ def test_a_place_with_its_line_is_said_instead_of_the_key() -> None:
 def test_a_bare_answer_is_one_line() -> None:
     bare = an_explanation(facts=(), reasons=(), next_steps=())
 
-    assert explanation_to_text(bare, colour=False) == "debian/101 waits: no machine in this run\n"
+    assert said(bare) == "debian/101 waits: no machine in this run\n"
 
 
 def test_a_reason_that_no_line_decides_names_none() -> None:
     reason = ExplainedReason(because="the queue gave no answer")
 
-    assert "see" not in explanation_to_text(an_explanation(reasons=(reason,)), colour=False)
+    assert "see" not in said(an_explanation(reasons=(reason,)))

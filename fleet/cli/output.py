@@ -1,0 +1,25 @@
+"""Print what a command has found: as JSON where that is asked for, else for people."""
+
+import argparse
+from collections.abc import Iterable
+
+from pydantic import BaseModel
+
+from fleet.ports import Console
+from fleet.report.json import value_to_json
+from fleet.report.terminal import Line, lines_to_text
+
+
+def show(
+    args: argparse.Namespace, console: Console, value: BaseModel, lines: Iterable[Line]
+) -> None:
+    """Print a value as JSON with --json, else the lines that say it."""
+    if args.json:
+        console.out(value_to_json(value))
+    else:
+        show_lines(console, lines)
+
+
+def show_lines(console: Console, lines: Iterable[Line]) -> None:
+    """Print lines, in colour where that is seen."""
+    console.out(lines_to_text(lines, colour=console.colour))
