@@ -17,7 +17,7 @@ from fleet.cli.arguments import Parser, add_json, add_verb, add_world, flag
 from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
-from fleet.model.facts import Listing, World
+from fleet.model.facts import World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.model.values import Moment, Value
@@ -165,15 +165,9 @@ def _console(args: argparse.Namespace, console: Console) -> int:
     text = sources.store.console(f"hold {args.machine}")
     if not text:
         world = look(config, sources, console)
-        listed = [
-            (provider, machine.name, machine.id)
-            for provider, listing in world.providers.items()
-            if isinstance(listing, Listing)
-            for machine in listing.machines
-        ]
-        _check("machine", [args.machine], [name for _, name, _ in listed])
-        provider, _, machine_id = next(each for each in listed if each[1] == args.machine)
-        text = end_of(read_console(sources, provider, machine_id), _LINES)
+        listed = {machine.name: (provider, machine.id) for provider, machine in world.machines()}
+        _check("machine", [args.machine], listed)
+        text = end_of(read_console(sources, *listed[args.machine]), _LINES)
     console.out(text or f"{args.machine} has written nothing yet")
     return 0
 

@@ -17,9 +17,9 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from fleet.explain.config_changes import ConfigChange
+from fleet.explain.forecast import Waits, find_waits
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
-from fleet.explain.waits import Waits, find_waits
 from fleet.guard.refusals import count_machines
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest
@@ -61,22 +61,22 @@ def find_image_changes(
     base: Fleet, head: Fleet, world: World, plan: Plan
 ) -> tuple[ImageChange, ...]:
     """Return the images that `fleet image due` names because of the change; `plan` is its own."""
-    return tuple(_find(base, head, world, plan))
-
-
-def _find(base: Fleet, head: Fleet, world: World, plan: Plan) -> Iterator[ImageChange]:
+    found = []
     for name, recipe in sorted(head.recipes.items()):
         before = base.recipes.get(name)
         old = recipe_digest(before) if before else ""
         if old == recipe_digest(recipe):
             continue
-        yield ImageChange(
-            image=name,
-            change="recipe changed" if old else "added",
-            build=describe_rebuild(head, world.versions, name),
-            promotion=_promotion(name, recipe),
-            replaces=tuple(_replaced(head, plan, name)),
+        found.append(
+            ImageChange(
+                image=name,
+                change="recipe changed" if old else "added",
+                build=describe_rebuild(head, world.versions, name),
+                promotion=_promotion(name, recipe),
+                replaces=tuple(_replaced(head, plan, name)),
+            )
         )
+    return tuple(found)
 
 
 def _promotion(name: str, recipe: ImageRecipe) -> str:

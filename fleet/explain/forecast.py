@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from heapq import heapify, heappop, heappush
 
+from pydantic import Field
+
 from fleet.model.facts import Demand, Listing, Worker, World
-from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, WorkerVerdict
+from fleet.model.values import Value
 from fleet.planner.demand import Ordered, judge_of, ordered
 from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
@@ -25,6 +27,7 @@ from fleet.tagrules.offers import Matcher, Offer, ask_of_tags, offer_of_pool, of
 from fleet.tagrules.vocabulary import Vocabulary
 
 _UNTIMED = "the workers that fit are busy for an unknown time: no history, and no `durations`"
+_NONE_FITS = "no worker that fits exists or is made by this plan"
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
 Class = tuple[frozenset[str], Offer, Kind]
 """Workers that are alike to every request: their queues, what they offer, and on what machine."""
@@ -99,7 +102,8 @@ def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
         able = [line for line in fitting if line.ends_in_time(request)]
         first = _first_free(able, turns.free)
         if first is None:
-            found.not_known[request.key] = _why_not_known(able)
+            is_untimed = any(line.untimed for line in able)
+            found.not_known[request.key] = _UNTIMED if is_untimed else _NONE_FITS
             continue
         turns.start(found, request, first[1])
         line = lines[standing[first[1]].alike]
@@ -207,12 +211,6 @@ def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] 
     return first
 
 
-def _why_not_known(lines: list[_Line]) -> str:
-    if any(line.untimed for line in lines):
-        return _UNTIMED
-    return "no worker that fits exists or is made by this plan"
-
-
 def _requests(fleet: Fleet, world: World) -> Iterator[Ordered]:
     durations = Durations(fleet, world)
     for queue, reading in world.queues.items():
@@ -277,7 +275,12 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
             served = frozenset(
                 q for q in world.queues if serves_queue(fleet.pools[verdict.pool], q)
             )
-            offer = _offer_of(fleet, images[verdict.pool], verdict.pool, worker)
+            versions = images[verdict.pool]
+            offer = (
+                offer_of_worker(fleet, verdict.pool, versions, worker)
+                if worker and any(tags)
+                else offer_of_pool(fleet, verdict.pool, versions)
+            )
             offers[shape] = served, offer, kind
         works = verdict.state == "busy"
         if works:
@@ -289,9 +292,8 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
 
 def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
     """Return how many more seconds a worker is expected to be busy; None: unknown."""
-    listings = [x for x in world.providers.values() if isinstance(x, Listing)]
-    machines = {m.name: m for listing in listings for m in listing.machines}
-    machine = machines.get(worker.machine or worker.name)
+    name = worker.machine or worker.name
+    machine = next((each for _, each in world.machines() if each.name == name), None)
     kind = kind_at(fleet, machine.pool, machine.type) if machine else NO_KIND
     return Durations(fleet, world).remaining(worker, world.time, kind)
 
@@ -313,14 +315,6 @@ def registered_workers(world: World) -> dict[str, Worker]:
     return known
 
 
-def _offer_of(
-    fleet: Fleet, images: tuple[ImageVersion, ...], name: str, worker: Worker | None
-) -> Offer:
-    if worker is not None and (worker.provides or worker.requires):
-        return offer_of_worker(fleet, name, images, worker)
-    return offer_of_pool(fleet, name, images)
-
-
 def _free_in(fleet: Fleet, world: World, verdict: WorkerVerdict) -> int:
     """Return in how many seconds a worker is free that has no work, and may still boot."""
     if verdict.state in ("idle", "assumed"):
@@ -330,3 +324,30 @@ def _free_in(fleet: Fleet, world: World, verdict: WorkerVerdict) -> int:
     if verdict.since is None:
         return boots
     return max(0, boots - int((world.time - verdict.since).total_seconds()))
+
+
+class Waits(Value):
+    """Of requests that wait, how many seconds the half and nearly all of them wait at most.
+
+    An unknown wait counts as longer than every known one.
+    """
+
+    half: int | None = Field(None, description="Seconds of p50; None: not known.")
+    most: int | None = Field(None, description="Seconds of p95; None: not known.")
+    known: int = Field(0, description="Requests whose start is known.")
+    of: int = Field(0, description="Requests that wait.")
+
+
+def find_waits(fleet: Fleet, world: World, plan: Plan) -> Waits:
+    """Return the expected waits of a plan."""
+    found = forecast(fleet, world, plan)
+    starts = sorted(found.starts.values())
+    total = len(starts) + len(found.not_known)
+    half, most = (_wait_of(starts, total, share) for share in (50, 95))
+    return Waits(half=half, most=most, known=len(starts), of=total)
+
+
+def _wait_of(starts: list[int], total: int, percent: int) -> int | None:
+    """Return the smallest wait that so many percent of all requests do not exceed."""
+    place = -(-total * percent // 100) - 1
+    return starts[place] if 0 <= place < len(starts) else None

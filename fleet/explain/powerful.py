@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fleet.explain.forecast import registered_workers
 from fleet.explain.values import WorkerFacts
-from fleet.explain.worker import cost_of_work
+from fleet.explain.worker import cost_of_span
 from fleet.model.facts import Worker, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, WorkerVerdict
@@ -61,15 +61,14 @@ def powerful_builds(
     search = _Search(fleet, world)
     workers = registered_workers(world)
     found = [
-        _build(search, verdict, workers[verdict.worker], known.get(verdict.worker), given)
+        _build(search, verdict, worker, known.get(verdict.worker), given)
         for verdict in plan.workers
-        if verdict.running and _asks(workers.get(verdict.worker), given)
+        if verdict.running
+        and (worker := workers.get(verdict.worker))
+        and worker.work
+        and given & set(worker.work.required)
     ]
     return tuple(sorted(found, key=lambda each: (-(each.cost or 0), each.worker.worker)))
-
-
-def _asks(worker: Worker | None, given: set[str]) -> bool:
-    return bool(worker and worker.work and given & set(worker.work.required))
 
 
 def _build(
@@ -88,7 +87,7 @@ def _build(
     expected = None
     if isinstance(pool, Pool) and verdict.type and known and known.created_at and since and ends:
         tariff = tariff_of(fleet, pool, verdict.type, known.market or "on-demand")
-        expected = cost_of_work(fleet, tariff, known.created_at, (since, ends))
+        expected = cost_of_span(fleet, tariff, known.created_at, (since, ends), work=True)
     return PowerfulBuild(
         worker=verdict,
         package=work.package if work else None,

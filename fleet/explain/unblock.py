@@ -38,7 +38,7 @@ from fleet.explain.what_if import (
     write_yaml,
 )
 from fleet.guard.approvals import APPROVED_DAYS
-from fleet.model.facts import Listing, Request, Worker, World
+from fleet.model.facts import Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.images import images_by_pool
@@ -559,17 +559,18 @@ def _after_work(fleet: Fleet, world: World, plan: Plan, key: str, replans: Repla
     """Return the fewest busy workers, first to end first, that serve a request once free."""
     pools = {each.pool for u in plan.unserved if key in u.requests for each in u.blocked}
     own = {v.worker for v in plan.workers if v.pool in pools or v.state == "static"}
-    busy = sorted(
-        (w for w in _busy_workers(world) if w.name in own or not pools),
-        key=lambda w: _ending(fleet, world, w),
-    )
+    known = {w.name: w for _, w in world.registered() if is_busy(w) and not w.draining}
+    ends = {
+        worker.name: left_of(fleet, world, worker)
+        for worker in known.values()
+        if worker.name in own or not pools
+    }
+    busy = sorted(ends, key=lambda name: (ends[name] is None, ends[name] or 0, name))
 
     def waiting_for(most: int) -> Wait:
-        chosen = busy[:most]
-        left = [left_of(fleet, world, worker) for worker in chosen]
-        known = [seconds for seconds in left if seconds is not None]
-        until = world.time + timedelta(seconds=max(known)) if len(known) == len(left) else None
-        return Wait(workers=tuple(worker.name for worker in chosen), until=until)
+        left = ends[busy[most - 1]]
+        until = None if left is None else world.time + timedelta(seconds=left)
+        return Wait(workers=tuple(busy[:most]), until=until)
 
     def serves(most: int) -> bool:
         wait = waiting_for(most)
@@ -578,25 +579,6 @@ def _after_work(fleet: Fleet, world: World, plan: Plan, key: str, replans: Repla
 
     fewest = first_that(serves, len(busy))
     return waiting_for(fewest) if fewest else None
-
-
-def _busy_workers(world: World) -> list[Worker]:
-    found: dict[str, Worker] = {}
-    readings = [r.workers for r in world.queues.values() if isinstance(r.workers, tuple)]
-    listings = [
-        each.workers
-        for each in world.providers.values()
-        if isinstance(each, Listing) and each.workers is not None
-    ]
-    for worker in (w for workers in (*listings, *readings) for w in workers):
-        if is_busy(worker) and not worker.draining:
-            found.setdefault(worker.name, worker)
-    return [*found.values()]
-
-
-def _ending(fleet: Fleet, world: World, worker: Worker) -> tuple[bool, int, str]:
-    left = left_of(fleet, world, worker)
-    return (left is None, left or 0, worker.name)
 
 
 def _after_time(fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans) -> Wait | None:

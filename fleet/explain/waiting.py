@@ -123,14 +123,12 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
         path=next(iter(unserved.paths), ()) if unserved else (),
         long_seconds=_target(case.fleet, signature),
         requests=tuple(
-            WaitingRequest(key, found[0].pending_since if found else None, _start(case, key))
+            WaitingRequest(
+                key, found[0].pending_since if found else None, case.forecast.start_of(key)
+            )
             for key, found in requests
         ),
     )
-
-
-def _start(case: Case, key: str) -> datetime | None:
-    return case.forecast.start_of(key)
 
 
 def _target(fleet: Fleet, signature: Signature) -> int:

@@ -44,15 +44,8 @@ MOST_DAYS = 3_650
 _CENT = Decimal("0.01")
 
 
-class Removed:
-    """The new value of a key that is taken out."""
-
-    def __repr__(self) -> str:
-        """Return the text for people."""
-        return "(removed)"
-
-
-REMOVED = Removed()
+REMOVED = object()
+"""The new value of a key that is taken out."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +234,9 @@ def later(world: World, at: datetime) -> World:
     queues = {
         name: reading.model_copy(
             update={
-                "demand": _read_again(reading.demand, by),
+                "demand": reading.demand
+                if isinstance(reading.demand, Unknown)
+                else _moved(reading.demand, by, "read_at"),
                 "workers": _seen_again(reading.workers, by),
             }
         )
@@ -293,10 +288,9 @@ def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
 
     after = _with_machines(_with_workers(after, settle), fleet, made, gone)
     registered = _registered_machines(after)
-    for listing in [each for each in after.providers.values() if isinstance(each, Listing)]:
-        for machine in listing.machines:
-            if machine.name not in registered and _comes_up(fleet, after, machine):
-                after = _register(fleet, after, machine)
+    for _, machine in [*after.machines()]:
+        if machine.name not in registered and _comes_up(fleet, after, machine):
+            after = _register(fleet, after, machine)
     return after
 
 
@@ -305,10 +299,6 @@ def _comes_up(fleet: Fleet, world: World, machine: Machine) -> bool:
     age = (world.time - machine.created_at).total_seconds()
     boots = machine.state in (MachineState.STARTING, MachineState.RUNNING)
     return isinstance(pool, Pool) and boots and age <= pool.boot.deadline
-
-
-def _read_again(demand: Demand | Unknown, by: timedelta) -> Demand | Unknown:
-    return demand if isinstance(demand, Unknown) else _moved(demand, by, "read_at")
 
 
 def _seen_again(workers: Any, by: timedelta) -> Any:  # noqa: ANN401 - as a reading holds them
@@ -322,13 +312,7 @@ def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:
 
 
 def _registered_machines(world: World) -> set[str]:
-    found = [r.workers for r in world.queues.values() if isinstance(r.workers, tuple)]
-    found += [
-        listing.workers
-        for listing in world.providers.values()
-        if isinstance(listing, Listing) and listing.workers is not None
-    ]
-    return {worker.machine or worker.name for workers in found for worker in workers}
+    return {worker.machine or worker.name for _, worker in world.registered()}
 
 
 def _with_workers(world: World, change: _Change) -> World:

@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 
 from fleet.explain.forecast import left_of, registered_workers
 from fleet.explain.values import ExplainedReason, Explanation, WorkerFacts
-from fleet.model import facts
-from fleet.model.facts import Listing, World, market_of
+from fleet.model.facts import World, market_of
 from fleet.model.plan import Plan, Reason, WorkerVerdict, rate
 from fleet.model.prices import Life, MachineType, Tariff, find_types
 from fleet.planner.inventory import take_inventory
@@ -36,12 +35,12 @@ def _facts(
 ) -> WorkerFacts:
     machine, work = unit.machine, unit.worker.work if unit.worker else None
     known = _type(fleet, unit)
-    pool = fleet.pools.get(unit.pool)
+    pool, declared = fleet.pools.get(unit.pool), fleet.providers.get(provider)
     started = work.started_at if work else None
     since = machine.created_at if machine else None
     return WorkerFacts(
         provider=provider or None,
-        location=_location(fleet, provider),
+        location=declared.place if declared and declared.is_cloud else None,
         market=market_of(unit.inputs) if unit.inputs else None,
         cores=known.cores if known else None,
         memory=known.memory if known else None,
@@ -65,59 +64,37 @@ def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
     return next((t for t in find_types(fleet, pool) if t.name == unit.machine.type), None)
 
 
-def _location(fleet: Fleet, provider: str) -> str | None:
-    declared = fleet.providers.get(provider)
-    return declared.place if declared is not None and declared.is_cloud else None
-
-
 def _cost(
     fleet: Fleet, world: World, held: Holding | None, since: datetime | None, *, work: bool
 ) -> Decimal | None:
     """Return what a machine, or the work on it, has cost since a moment; None: unknown."""
-    if held is None or held.tariff is None or since is None or since > world.time:
+    if held is None or since is None or since > world.time:
         return None
-    return _span_cost(fleet, held.tariff, held.created_at, (since, world.time), work=work)
+    return cost_of_span(fleet, held.tariff, held.created_at, (since, world.time), work=work)
 
 
-def cost_of_work(
+def cost_of_span(
     fleet: Fleet,
     tariff: Tariff | None,
     created_at: datetime,
     span: tuple[datetime, datetime],
+    *,
+    work: bool,
 ) -> Decimal | None:
-    """Return what work from one moment to another costs on a machine; None: unknown."""
-    return _span_cost(fleet, tariff, created_at, span, work=True) if tariff else None
-
-
-def _span_cost(
-    fleet: Fleet,
-    tariff: Tariff,
-    created_at: datetime,
-    span: tuple[datetime, datetime],
-    *,
-    work: bool,
-) -> Decimal:
+    """Return what a machine, or the work on it, costs between two moments; None: unknown."""
+    if tariff is None:
+        return None
     zone = ZoneInfo(fleet.money.time_zone)
-    return sum(_by_month(tariff, created_at, span, zone, work=work), Decimal(0)).quantize(_EXACT)
-
-
-def _by_month(
-    tariff: Tariff,
-    created_at: datetime,
-    span: tuple[datetime, datetime],
-    zone: ZoneInfo,
-    *,
-    work: bool,
-) -> Iterator[Decimal]:
-    """Yield the cost of each month's part: a provider caps its bill per month."""
-    start, until = span
+    (start, until), cost = span, Decimal(0)
     while start < until:
+        # A provider caps its bill per month.
         local = start.astimezone(zone)
         month = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         end = min(until, (month + timedelta(days=32)).replace(day=1))
         life = Life(tariff, created_at, month)
-        yield life.accrued(start, end) if work else life.billed(start, end)
+        cost += life.accrued(start, end) if work else life.billed(start, end)
         start = end
+    return cost.quantize(_EXACT)
 
 
 def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
@@ -174,7 +151,7 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
     if not isinstance(pool, Pool) or verdict.verdict != "keep" or verdict.inactive:
         return
     path = ("pools", verdict.pool)
-    machine = _machine_of(world, verdict.worker)
+    machine = next((m for _, m in world.machines() if m.name == verdict.worker), None)
     if verdict.state == "busy":
         yield _when_done(fleet, world, verdict)
     if verdict.state == "starting" and machine is not None:
@@ -217,11 +194,6 @@ def _when_done(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedR
     return ExplainedReason(because=f"expected end of its work: {write_time(done)}")
 
 
-def _machine_of(world: World, name: str) -> facts.Machine | None:
-    listings = [x for x in world.providers.values() if isinstance(x, Listing)]
-    return next((m for listing in listings for m in listing.machines if m.name == name), None)
-
-
 def _headline(verdict: WorkerVerdict, *, held: bool) -> str:
     words = {"keep": "stays", "create": "is created", "drain": "drains", "delete": "is deleted"}
     suffix = " (withheld by a guard in this run)" if held else ""
@@ -232,10 +204,9 @@ def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> 
     since = f" since {write_time(verdict.since)}" if verdict.since else ""
     runs = f", runs request {verdict.running}" if verdict.running else ""
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
-    yield (
-        f"machine type {verdict.type or 'unknown'}, image {verdict.image or 'unknown'}, "
-        f"{_cost_of(verdict, plan.currency)}"
-    )
+    price = f"{rate(verdict.cost)} {plan.currency}/h" if verdict.cost_known else "price unknown"
+    image = verdict.image or "unknown"
+    yield f"machine type {verdict.type or 'unknown'}, image {image}, {price}"
     if known is None:
         return
     if known.cores is not None and known.memory is not None:
@@ -254,12 +225,6 @@ def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> 
             "" if known.work_cost is None else f", {rate(known.work_cost)} {plan.currency} so far"
         )
         yield f"{package} since {write_time(known.work_since)}{cost}"
-
-
-def _cost_of(verdict: WorkerVerdict, currency: str) -> str:
-    if not verdict.cost_known:
-        return "price unknown"
-    return f"{rate(verdict.cost)} {currency}/h"
 
 
 def _next(verdict: WorkerVerdict) -> str:

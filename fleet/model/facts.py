@@ -6,7 +6,7 @@ projects of a Copr stay, because rules match them and the server shows them to e
 """
 
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -583,6 +583,21 @@ class World(Value):
     def versions(self) -> tuple[ImageVersion, ...]:
         """Return the versions of images that are known."""
         return () if isinstance(self.images, Unknown) else self.images
+
+    def machines(self) -> "Iterator[tuple[str, Machine]]":
+        """Yield every listed machine with its provider, by the names of these."""
+        for name, listing in sorted(self.providers.items()):
+            if isinstance(listing, Listing):
+                yield from ((name, machine) for machine in listing.machines)
+
+    def registered(self) -> "Iterator[tuple[str, Worker]]":
+        """Yield every registered worker with its queue, then with its provider, by their names."""
+        for name, reading in sorted(self.queues.items()):
+            if isinstance(reading.workers, tuple):
+                yield from ((name, worker) for worker in reading.workers)
+        for name, listing in sorted(self.providers.items()):
+            if isinstance(listing, Listing):
+                yield from ((name, worker) for worker in listing.workers or ())
 
 
 _SANDBOX = "sandbox:"

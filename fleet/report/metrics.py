@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fleet.checks.limits import dated
 from fleet.explain.history import sample_of
-from fleet.model.facts import AttemptResult, Listing, World
+from fleet.model.facts import AttemptResult, World
 from fleet.model.history import LastRun
 from fleet.model.images import Version
 from fleet.model.notices import NOTICE_KINDS
@@ -171,11 +171,10 @@ def _expired(fleet: Fleet, seen: Seen) -> Samples:
     world, plan = seen.world, seen.plan
     takers, found = takers_of(fleet, world), Counter[str]()
     known = {each.pool for each in plan.pools}
-    for provider, listing in world.providers.items():
-        for machine in listing.machines if isinstance(listing, Listing) else ():
-            pool = takers.get(machine.pool, machine.pool)
-            if expired_at(fleet, world, provider, machine):
-                found[pool if pool in known else _ELSEWHERE] += 1
+    for provider, machine in world.machines():
+        pool = takers.get(machine.pool, machine.pool)
+        if expired_at(fleet, world, provider, machine):
+            found[pool if pool in known else _ELSEWHERE] += 1
     for each in plan.pools:
         if _is_made(fleet, each) and "machines" not in each.not_known:
             yield {"pool": each.pool}, found[each.pool]

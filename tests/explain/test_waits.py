@@ -1,6 +1,6 @@
 """How long what waits is expected to wait, of which what is unknown counts as longest."""
 
-from fleet.explain.waits import Waits, find_waits
+from fleet.explain.forecast import Waits, find_waits
 from fleet.guard import guard
 from fleet.model.facts import Request
 from fleet.reconcile import reconcile

@@ -17,9 +17,9 @@ from fleet.explain.changes import (
     Verdict,
 )
 from fleet.explain.config_changes import ConfigChange
+from fleet.explain.forecast import Waits
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
-from fleet.explain.waits import Waits
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan, Reason
 from fleet.report import words

@@ -135,12 +135,7 @@ class Past:
         """Take in the next moment."""
         self._see_facts(world)
         self._see_attempts(world)
-        machines = {
-            machine.name: machine
-            for listing in world.providers.values()
-            if isinstance(listing, Listing)
-            for machine in listing.machines
-        }
+        machines = {machine.name: machine for _, machine in world.machines()}
         workers = list(_workers_of(world))
         self._see_boots(world, machines, workers)
         self._see_spot(world, machines, workers)

@@ -5,7 +5,7 @@ are the same objects, so that observing costs what changed.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from hashlib import sha256
@@ -771,21 +771,16 @@ class Farm:
         for attempt in world.attempts:
             key = (attempt.pool, attempt.type, attempt.market)
             self._attempts.setdefault(key, deque(maxlen=_LATEST_TRIES)).append(attempt)
-        for provider, listing in sorted(world.providers.items()):
-            for machine in listing.machines if isinstance(listing, Listing) else ():
-                made = inputs.get(machine.name)
-                box = Box(
-                    machine.name,
-                    machine.pool,
-                    "",
-                    machine.created_at,
-                    provider,
-                    machine.type,
-                    market_of(made),
-                )
-                box.inputs, box.machine = made, machine.model_copy(update={"expires": None})
-                self.boxes[box.name] = box
-        for registry, worker in _registered(world):
+        for provider, machine in world.machines():
+            made = inputs.get(machine.name)
+            box = Box(
+                *(machine.name, machine.pool, "", machine.created_at),
+                *(provider, machine.type, market_of(made)),
+                inputs=made,
+                machine=machine.model_copy(update={"expires": None}),
+            )
+            self.boxes[box.name] = box
+        for registry, worker in world.registered():
             self._take_over_worker(registry, worker)
         for box in self.boxes.values():
             if box.machine is not None and not box.is_registered and box.inputs is not None:
@@ -824,20 +819,6 @@ class Farm:
                 job = Job(box.running, "", _NO_REQUEST, self.now, seconds=USUAL)
                 box.job = job
                 self._at(self.now + timedelta(seconds=USUAL), "end", box, job)
-
-
-def _registered(world: World) -> Iterator[tuple[str, Worker]]:
-    places: Mapping[str, object] = {
-        **{name: reading.workers for name, reading in sorted(world.queues.items())},
-        **{
-            name: listing.workers
-            for name, listing in sorted(world.providers.items())
-            if isinstance(listing, Listing)
-        },
-    }
-    for name, workers in places.items():
-        if isinstance(workers, tuple):
-            yield from ((name, worker) for worker in workers)
 
 
 _NO_REQUEST = Request(id="unknown")

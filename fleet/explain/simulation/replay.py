@@ -28,7 +28,7 @@ from fleet.explain.simulation.policies import POLICIES
 from fleet.explain.simulation.policies.policy import Policy
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.model.digests import config_digest
-from fleet.model.facts import Charge, Ledger, Listing, Market, Unknown, World
+from fleet.model.facts import Charge, Ledger, Market, Unknown, World
 from fleet.model.plan import Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
@@ -292,11 +292,10 @@ class _Rest:
         return now
 
     def _ages(self, world: World) -> Iterator[datetime]:
-        for listing in world.providers.values():
-            for machine in listing.machines if isinstance(listing, Listing) else ():
-                pool = self._fleet.pools.get(machine.pool)
-                if isinstance(pool, Pool) and pool.retire.max_age is not None:
-                    yield machine.created_at + timedelta(seconds=pool.retire.max_age)
+        for _, machine in world.machines():
+            pool = self._fleet.pools.get(machine.pool)
+            if isinstance(pool, Pool) and pool.retire.max_age is not None:
+                yield machine.created_at + timedelta(seconds=pool.retire.max_age)
 
 
 _Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]
