@@ -14,9 +14,8 @@ from bench.workloads import DAYS, QUEUE, START, Workload, workloads
 from fleet.explain.simulation.demand import Job
 from fleet.explain.simulation.figures import Side
 from fleet.explain.simulation.policies import POLICIES
-from fleet.explain.simulation.policies.policy import Policy
-from fleet.explain.simulation.policies.scaling import view_of, waiting_of
 from fleet.explain.simulation.replay import Replay, Task
+from fleet.explain.simulation.scaling import Policy, view_of, waiting_of
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.begin import begin_pool_plans

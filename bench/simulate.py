@@ -19,8 +19,8 @@ from bench.report import Report
 from bench.worlds import NOW, QUEUE, Size, scene_of
 from fleet.__main__ import COLLECTION
 from fleet.explain.simulation.demand import Job, events
-from fleet.explain.simulation.policies.policy import ours
 from fleet.explain.simulation.replay import Replay, Task
+from fleet.explain.simulation.scaling import ours
 from fleet.model.facts import Demand, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory

@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 from fleet.explain.simulation.demand import Job
-from fleet.explain.simulation.policies.policy import ours
 from fleet.explain.simulation.replay import Replay, Task
+from fleet.explain.simulation.scaling import ours
 from fleet.model.facts import (
     Demand,
     Listing,

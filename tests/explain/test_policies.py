@@ -6,15 +6,17 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.explain.simulation.policies import POLICIES
-from fleet.explain.simulation.policies.debusine import debusine
-from fleet.explain.simulation.policies.first_fit import first_fit
-from fleet.explain.simulation.policies.fixed import fixed
-from fleet.explain.simulation.policies.nodepool import nodepool
-from fleet.explain.simulation.policies.resalloc import resalloc
-from fleet.explain.simulation.policies.scaling import View, Waiting, Wanted
-from fleet.explain.simulation.policies.taskcluster import taskcluster
+from fleet.explain.simulation.policies import (
+    POLICIES,
+    debusine,
+    first_fit,
+    fixed,
+    nodepool,
+    resalloc,
+    taskcluster,
+)
 from fleet.explain.simulation.replay import Replay, Task
+from fleet.explain.simulation.scaling import View, Waiting, Wanted
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.schema.model import Fleet
 from tests.builders import NOW

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused, events
 from fleet.explain.simulation.farm import Farm
 from fleet.explain.simulation.figures import Pairs, Simulation, WaitCounter
-from fleet.explain.simulation.policies.policy import ours
 from fleet.explain.simulation.replay import Task, compare, simulate
+from fleet.explain.simulation.scaling import ours
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet

@@ -25,7 +25,7 @@ from fleet.explain.simulation.figures import (
     owner_rows,
 )
 from fleet.explain.simulation.policies import POLICIES
-from fleet.explain.simulation.policies.policy import Policy
+from fleet.explain.simulation.scaling import Policy
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.model.digests import config_digest
 from fleet.model.facts import Charge, Ledger, Market, Unknown, World

@@ -1,11 +1,11 @@
-"""Turn what a policy wants of each pool into a plan."""
+"""What a policy is: fleet's own, and one that says what it wants of each pool."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.explain.simulation.policies.policy import Policy
+from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Cause, Plan, Reason
 from fleet.model.price_lists import with_price_lists
@@ -18,7 +18,16 @@ from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why
 from fleet.planner.staffing import Service, find_supplies
 from fleet.planner.units import State
+from fleet.reconcile import decide
 from fleet.schema.model import Fleet, Pool
+
+Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
+"""Decides in each run; what it returns is carried out."""
+
+
+def ours(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
+    """Decide as `fleet plan` does; nobody saves the plan, so it needs no digests."""
+    return guard(fleet, decide(with_price_lists(fleet, world), world, inventories))
 
 
 class View(NamedTuple):
