@@ -5,21 +5,19 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fleet.apply.config import Checked, check_file
+from fleet.apply.config import check_file
+from fleet.cli.arguments import Parser, add_verb, add_world, option
 from fleet.errors import FileUnreadable, FleetError, WrongUsage
 from fleet.migrate.writing import LIMIT, Imported, changes_to_json, changes_to_text
+from fleet.ports import Console
 from fleet.report.findings import to_text
+from fleet.schema.edit import PatchedFiles
 from fleet.schema.findings import has_errors
 from fleet.schema.model import EnvSecret
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.secrets import HostSecrets
-
-if TYPE_CHECKING:
-    from fleet.ports import Console
-from fleet.cli.arguments import Parser, add_verb, add_world, option
 
 
 def arguments(parser: Parser) -> None:
@@ -67,7 +65,7 @@ def _server(source: Parser) -> None:
     )
 
 
-def run(args: argparse.Namespace, console: "Console") -> int:
+def run(args: argparse.Namespace, console: Console) -> int:
     """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
     if not follows(FLEET_NAME_PATTERN, args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
@@ -85,7 +83,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     return 0
 
 
-def import_from(args: argparse.Namespace, console: "Console") -> Imported | None:
+def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
     """Return what is made of the file, and say what changes; None: it cannot be read, said why."""
     name, content = _content(args)
     imported = _import(args, name, content, console)
@@ -120,7 +118,7 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
     )
 
 
-def _import(args: argparse.Namespace, name: str, content: bytes, console: "Console") -> Imported:
+def _import(args: argparse.Namespace, name: str, content: bytes, console: Console) -> Imported:
     match args.source:
         case "resalloc":
             from fleet.migrate.from_resalloc import import_resalloc
@@ -164,27 +162,10 @@ def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
         raise FileUnreadable(f"cannot write {error.filename}: {error.strerror}") from error
 
 
-class _Written:
-    """The one file that was just written, before it is saved anywhere."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def read(self, name: str, limit: int) -> bytes:
-        """Return the text, if it is not too long."""
-        content = self._text.encode()
-        if len(content) > limit:
-            raise FileUnreadable(f"{name}: larger than {limit} bytes")
-        return content
-
-    def glob(self, _: str) -> tuple[str, ...]:
-        """Return nothing: it includes no other file."""
-        return ()
-
-
 def check_text(text: str) -> None:
     """Refuse what `fleet validate` would refuse."""
-    checked: Checked = check_file("fleet.yaml", datetime.now(tz=UTC).date(), _Written(text))
+    written = PatchedFiles(LocalFiles(), {"fleet.yaml": text})
+    checked = check_file("fleet.yaml", datetime.now(tz=UTC).date(), written)
     if has_errors(checked.findings):
         wrong = [finding for finding in checked.findings if finding.severity == "error"]
         told = to_text(wrong, checked.document)

@@ -222,7 +222,9 @@ def _headline(change: Comparison, *, arrow: str = "->") -> str:
         return "Effect of this change: unknown"
     if change.same_config:
         return "No effect: only comments or order differ"
-    said = "; ".join((*_refusals(change), *_edits(change), _effect(change, arrow)))
+    count = len(change.sensitive)
+    edits = [words.many(count, "sensitive edit")] if count else []
+    said = "; ".join((*_refusals(change), *edits, _effect(change, arrow)))
     return said[0].upper() + said[1:]
 
 
@@ -235,11 +237,6 @@ def _refusals(change: Changes) -> Iterator[str]:
     ]
     if refused:
         yield f"REFUSED by {words.named('guard', refused)}"
-
-
-def _edits(change: Changes) -> Iterator[str]:
-    if change.sensitive:
-        yield words.many(len(change.sensitive), "sensitive edit")
 
 
 def _effect(change: Changes, arrow: str) -> str:

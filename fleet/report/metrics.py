@@ -331,14 +331,11 @@ def _of_dates(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
         "fleet_prices_timestamp_seconds",
         "When the prices of a provider were read; of the shipped table its date.",
         [
-            ({"provider": each.provider}, _since(seen.plan.time, each.age_seconds))
+            ({"provider": each.provider}, seen.plan.time.timestamp() - each.age_seconds)
             for each in seen.plan.prices
+            if each.age_seconds is not None
         ],
     )
-
-
-def _since(now: datetime, seconds: int | None) -> float | None:
-    return None if seconds is None else (now - timedelta(seconds=seconds)).timestamp()
 
 
 def _next_expiries(fleet: Fleet, today: date) -> Samples:

@@ -30,13 +30,18 @@ def outcome_to_text(
     outcome: Outcome, plan: Plan, *, colour: bool, command: str = "fleet apply"
 ) -> str:
     """Return what was done per pool, what was not and why, and the next step."""
+    changed = [stack for stack in outcome.stacks if stack.result != "unchanged"]
+    unchanged = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
     lines = [
         _headline(outcome, plan),
-        *(text for stack in _changed(outcome) for text in _stack(stack)),
-        *_named("unchanged", _unchanged(outcome), "unchanged"),
+        *(text for stack in changed for text in _stack(stack)),
+        *_named("unchanged", unchanged, "unchanged"),
         *_named("in progress", outcome.under_way, "applied"),
         *_named("not started", outcome.left, "refused"),
-        *_refused(outcome),
+        *(
+            line("  ", Span("refused", _STYLES["refused"]), f": {because}")
+            for because in outcome.refused
+        ),
         *_outdated(outcome),
         *_next(outcome, plan, command),
     ]
@@ -62,10 +67,6 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
     return line(Span(f"{verdict}: {figures}", Style.BOLD), f" (fleet {plan.fleet})")
 
 
-def _changed(outcome: Outcome) -> list[StackOutcome]:
-    return [stack for stack in outcome.stacks if stack.result != "unchanged"]
-
-
 def _stack(stack: StackOutcome) -> Iterator[Line]:
     yield line("  ", Span(stack.pool, Style.BOLD), ": ", Span(stack.result, _STYLES[stack.result]))
     done = (
@@ -84,19 +85,10 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
         yield line(f"    | … and {words.many(len(error) - _MOST_ERROR_LINES, 'more line')}")
 
 
-def _unchanged(outcome: Outcome) -> list[str]:
-    return [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
-
-
 def _named(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
     if pools:
         listed = words.some_of(pools, shown=_MOST_NAMES)
         yield line(Span(f"  {what}: {listed}", _STYLES[result]))
-
-
-def _refused(outcome: Outcome) -> Iterator[Line]:
-    for because in outcome.refused:
-        yield line("  ", Span("refused", _STYLES["refused"]), f": {because}")
 
 
 def _outdated(outcome: Outcome) -> Iterator[Line]:

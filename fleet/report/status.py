@@ -286,6 +286,13 @@ class Status(Value):
     )
 
 
+_AS_PLANNED = (
+    *("fleet", "time", "currency", "unread", "estimates", "unknown", "attention", "bases"),
+    *("promotions", "waiting_versions", "guards", "approvals", "orders", "notices"),
+)
+"""What a status has of its plan as it is."""
+
+
 def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
     """Return the status as of a plan: workers sorted by pool and name.
 
@@ -295,9 +302,6 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
     active = [verdict for verdict in exists if not verdict.inactive]
     pools = tuple(pool_status(pool) for pool in sorted(plan.pools, key=lambda pool: pool.pool))
     return Status(
-        fleet=plan.fleet,
-        time=plan.time,
-        currency=plan.currency,
         cost_per_hour=plan.cost_before if plan.is_cost_known else None,
         cost_per_hour_after=plan.cost_after if plan.is_cost_known else None,
         cost_per_hour_at_least=plan.cost_before,
@@ -310,18 +314,8 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         budgets=tuple(map(_budget, plan.budgets)),
         hidden=len(exists) - len(active),
         waiting=_waiting(plan),
-        unread=plan.unread,
-        estimates=plan.estimates,
-        unknown=plan.unknown,
-        attention=plan.attention,
         cadence=next((each.message for each in plan.warnings if each.rule == assembly.RULE), None),
-        bases=plan.bases,
-        promotions=plan.promotions,
-        waiting_versions=plan.waiting_versions,
-        guards=plan.guards,
-        approvals=plan.approvals,
-        orders=plan.orders,
-        notices=plan.notices,
+        **{name: getattr(plan, name) for name in _AS_PLANNED},
     )
 
 
@@ -365,16 +359,19 @@ def _waiting(plan: Plan) -> tuple[Waiting, ...]:
 
 def status_to_text(plan: Plan, *, colour: bool) -> str:
     """Return pools and workers as two tables; inactive workers are only counted."""
-    status = status_of(plan)
+    status, budgets = status_of(plan), [*budgets_section(plan.budgets)]
+    waiting = sum(entry.count for entry in status.waiting)
+    served = sum(entry.served for entry in status.waiting)
+    demand = words.demand(waiting, served, unsure=status.unread or status.estimates)
     lines = [
         line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
-        line(f"{_cost(status)}; {_demand(status)}"),
-        *_orders(status),
+        line(f"{_cost(status)}; {demand}"),
+        *(line(Span("order: ", Style.YELLOW), said) for said in sentences(status.orders)),
         *_unknown(status),
         BLANK,
         *_pools(status),
         BLANK,
-        *_budgets(plan),
+        *((*budgets, BLANK) if budgets else ()),
         *_workers(status),
     ]
     return lines_to_text(wrapped(lines), colour=colour)
@@ -389,26 +386,11 @@ def _cost(status: Status) -> str:
     )
 
 
-def _demand(status: Status) -> str:
-    waiting = sum(entry.count for entry in status.waiting)
-    served = sum(entry.served for entry in status.waiting)
-    return words.demand(waiting, served, unsure=status.unread or status.estimates)
-
-
-def _orders(status: Status) -> Iterator[Line]:
-    for said in sentences(status.orders):
-        yield line(Span("order: ", Style.YELLOW), said)
-
-
-def _attention(found: Sequence[str]) -> Iterator[Line]:
-    for sentence in found:
-        yield line(Span("action required: ", Style.YELLOW), sentence)
-
-
 def _unknown(status: Status) -> Iterator[Line]:
     for reading in status.unknown:
         yield line(Span("unknown: ", Style.YELLOW), reading)
-    yield from _attention(status.attention)
+    for sentence in status.attention:
+        yield line(Span("action required: ", Style.YELLOW), sentence)
     for notice in status.notices:
         yield line(Span("notice: ", Style.YELLOW), notice.said)
     if status.cadence:
@@ -459,13 +441,6 @@ def count_cell(count: int | None) -> Span:
     """Return a count as a cell: dim where zero, yellow where unknown."""
     style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
     return Span(words.figure(count), style)
-
-
-def _budgets(plan: Plan) -> Iterator[Line]:
-    lines = list(budgets_section(plan.budgets))
-    if lines:
-        yield from lines
-        yield BLANK
 
 
 def _workers(status: Status) -> Iterator[Line]:

@@ -7,7 +7,6 @@ An alias is not followed, for its anchor may be used elsewhere too.
 import difflib
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from fleet.schema.findings import Path
 from fleet.schema.nodes import BYTE_ORDER_MARK, LINE_BREAK, Node, Place
@@ -15,13 +14,6 @@ from fleet.schema.source import LIMIT, Document, Files, read_document
 
 _POOL = 2
 """How long the path of a pool is."""
-
-
-class Edited(NamedTuple):
-    """A file with its new text."""
-
-    file: str
-    text: str
 
 
 class NotEditable(Exception):
@@ -49,8 +41,8 @@ def write_keys(name: str, files: Files, values: Iterable[tuple[Path, str]]) -> d
     texts: dict[str, str] = {}
     for path, value in values:
         document = read_document(name, PatchedFiles(files, texts))
-        edited = write_key(document, path, value)
-        texts[edited.file] = edited.text
+        file, text = _write_key(document, path, value)
+        texts[file] = text
     return texts
 
 
@@ -72,8 +64,8 @@ def _lines(text: str) -> list[str]:
     return [*io.StringIO(text, newline="\n")]
 
 
-def write_key(document: Document, path: Path, value: str) -> Edited:
-    """Return the file that a pool is in with another value at a path; raises NotEditable."""
+def _write_key(document: Document, path: Path, value: str) -> tuple[str, str]:
+    """Return the file that a pool is in and its text with another value at a path."""
     pool = document.node(path[:_POOL])
     if pool is None or not _is_own(document, pool, path[:_POOL]):
         raise NotEditable(f"{_name(path[:_POOL])} is an alias (*…): write it out")
@@ -82,13 +74,13 @@ def write_key(document: Document, path: Path, value: str) -> Edited:
     for length in range(_POOL + 1, len(path) + 1):
         key, node = document.key(path[:length]), document.node(path[:length])
         if key is None or node is None or not _is_within(key, pool):
-            return Edited(pool.file, _inserted(source, parent, pool, path[length - 1 :], value))
+            return pool.file, _inserted(source, parent, pool, path[length - 1 :], value)
         if not _is_own(document, node, path[:length]):
             raise NotEditable(f"{_name(path[:length])} is an alias (*…): write it out")
         parent = node
     if parent.kind != "scalar" or source.at(parent.start).startswith("&"):
         raise NotEditable(f"{_name(path)} is not one plain value")
-    return Edited(pool.file, source.replaced(parent.start, parent.end, value))
+    return pool.file, source.replaced(parent.start, parent.end, value)
 
 
 def _name(path: Path) -> str:

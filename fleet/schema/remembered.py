@@ -29,12 +29,8 @@ def remembered(
         answers = _known[id(fleet)] = {}
         finalize(fleet, _known.pop, id(fleet), None).atexit = False
     held = answers.get(about)
-    if held is not None and _are_the_same(held[0], parts):
+    if held and len(held[0]) == len(parts) and all(map(is_, held[0], parts)):
         return held[1]  # type: ignore[return-value]  # of the same function
     answer = find()
     answers[about] = (parts, answer)
     return answer
-
-
-def _are_the_same(held: tuple[object, ...], parts: tuple[object, ...]) -> bool:
-    return len(held) == len(parts) and all(map(is_, held, parts))

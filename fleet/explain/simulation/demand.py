@@ -32,6 +32,8 @@ from fleet.planner.units import is_busy
 
 HORIZON = timedelta(days=3)
 """After so long a job is passed on although its end is not known yet."""
+ALIKE = Request.model_fields.keys() & Work.model_fields.keys()
+"""What work has of its request."""
 _TRIED_FOR_NOTHING = ("out-of-stock", "quota")
 
 
@@ -233,7 +235,9 @@ class Past:
         self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
     ) -> None:
         """Count how long spot machines were there, and those that went although they worked."""
-        if self._before is not None and not _has_unknown(world):
+        # Where a provider could not be read, nothing is known to be gone.
+        has_unknown = any(isinstance(each, Unknown) for each in world.providers.values())
+        if self._before is not None and not has_unknown:
             between = _seconds(self._before, world.time)
             lost = sum(name not in machines for name in self._busy_spot)
             if self._spot:
@@ -384,11 +388,6 @@ def _differ(facts: World, before: World) -> bool:
     )
 
 
-def _has_unknown(world: World) -> bool:
-    """Say whether a provider could not be read: then nothing is known to be gone."""
-    return any(isinstance(each, Unknown) for each in world.providers.values())
-
-
 def _without_requests(demand: Demand | Unknown) -> Demand | Unknown:
     if isinstance(demand, Unknown):
         return Demand(read_at=_EPOCH)
@@ -425,19 +424,7 @@ def _find_run(
 
 def _request_of(own: str, work: Work, started: datetime) -> Request:
     """Return the request of work that was never seen waiting."""
-    return Request(
-        id=own,
-        task=work.task,
-        required=work.required,
-        pending_since=started,
-        expected_seconds=work.expected_seconds,
-        requester=work.requester,
-        owner=work.owner,
-        package=work.package,
-        scope=work.scope,
-        team=work.team,
-        sandbox=work.sandbox,
-    )
+    return Request(id=own, pending_since=started, **{key: getattr(work, key) for key in ALIKE})
 
 
 def _ended_at(worker: Worker | None, before: datetime, now: datetime) -> datetime:

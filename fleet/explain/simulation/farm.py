@@ -14,7 +14,7 @@ from itertools import count
 from math import log
 from typing import Literal, NamedTuple
 
-from fleet.explain.simulation.demand import Booted, Job, Lost, Refused
+from fleet.explain.simulation.demand import ALIKE, Booted, Job, Lost, Refused
 from fleet.model.facts import (
     Attempt,
     AttemptResult,
@@ -361,7 +361,6 @@ class Farm:
                 image=inputs.image,
                 at=self.now,
                 result=result,
-                detail="",
             )
         )
         self.changed = True
@@ -381,12 +380,7 @@ class Farm:
             created_at=self.now,
             image=inputs.image,
             digest=inputs.labels.get("digest"),
-            expires=None,
             address=_ADDRESS,
-            misses=None,
-            was_ready=False,
-            looked_since=None,
-            trouble="",
         )
         if action.registry:
             box.worker = self._worker_of(box, WorkerState.ENROLLED)
@@ -664,21 +658,14 @@ class Farm:
             name=box.name,
             machine=box.name,
             pool=box.pool,
-            static=False,
             state=state,
             draining=box.draining,
             running=box.running,
             work=self._work_of(box),
-            ended=None,
             uses=box.uses,
-            provides=(),
-            requires=(),
             since=box.since,
             last_seen=self.now,
             connected_since=self.now if state is not WorkerState.ENROLLED else None,
-            away=False,
-            stranded=False,
-            token_expires=None,
         )
 
     def _work_of(self, box: Box) -> Work | None:
@@ -686,17 +673,9 @@ class Farm:
             return box.worker.work if box.worker and box.running is not None else None
         request = box.job.request
         return Work.model_construct(
-            task=request.task,
-            required=request.required,
             started_at=box.began,
-            expected_seconds=request.expected_seconds,
-            requester=request.requester,
-            owner=request.owner,
-            package=request.package,
             names=tuple(names_of(request)) if self.fleet.durations else (),
-            scope=request.scope,
-            team=request.team,
-            sandbox=request.sandbox,
+            **{key: getattr(request, key) for key in ALIKE},
         )
 
     def _reading(self, name: str, workers: tuple[Worker, ...]) -> QueueReading:
@@ -718,8 +697,6 @@ class Farm:
         return Listing.model_construct(
             read_at=self.now,
             machines=tuple(machines),
-            notes_expiry=False,
-            clock_ahead=None,
             workers=tuple(workers) if name in self._own_registries else None,
         )
 
@@ -737,7 +714,6 @@ class Farm:
             name=before.name if before else "",
             workers=tuple(b.inputs for b in own if b.inputs),
             ids={b.name: b.machine.id for b in own if b.machine},
-            interrupted=False,
         )
 
     def _provider_of(self, pool: str) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from heapq import heappush, heappushpop
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field
 
 from fleet.model.plan import Bill
 from fleet.model.values import Moment, Value
@@ -21,10 +21,6 @@ _MOST_WORSE = 20
 _MOST_POINTS = 400
 _STEPS = 100
 OTHERS = "all others"
-
-Mean = Annotated[
-    Decimal, PlainSerializer(lambda amount: format(amount.normalize(), "f"), return_type=str)
-]
 
 
 class WaitFigures(Value):

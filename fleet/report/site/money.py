@@ -56,7 +56,13 @@ def money(shown: Shown) -> Iterator[Page]:
     values = {
         "money": known,
         "because": found.unknown if isinstance(found, Unknown) else "",
-        "groupings": tuple(_groupings(known)) if known else (),
+        "groupings": [
+            _grouping("pool", known.pools),
+            _grouping("scope", known.scopes),
+            _grouping("team", known.teams),
+        ]
+        if known
+        else (),
         "powerful": shown.powerful[:_MOST],
         "more_powerful": len(shown.powerful[_MOST:]),
         "budgets": [budget_row(each, known) for each in shown.plan.budgets if not each.coming],
@@ -100,11 +106,6 @@ def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
     if projected is not None and projected > budget.limit:
         return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
     return words.near_limit(budget)
-
-
-def _groupings(money: Money) -> Iterator[Grouping]:
-    for noun, costs in (("pool", money.pools), ("scope", money.scopes), ("team", money.teams)):
-        yield _grouping(noun, costs)
 
 
 def _grouping(noun: str, costs: Sequence[Cost]) -> Grouping:
