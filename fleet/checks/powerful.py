@@ -182,7 +182,7 @@ def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
     """Yield each rule with those whose pattern certainly matches all that its own matches."""
-    valid = _valid(fleet)
+    valid = {number: rule.match for number, rule in enumerate(fleet.powerful) if is_valid(rule)}
     read = {number: read_pattern(text) for number, text in valid.items()}
     simple = {n: text for n, pieces in read.items() if (text := simplified(pieces)) is not None}
     in_plain, in_whole = [*simple], [*valid]
@@ -195,10 +195,6 @@ def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
             takers = [set(plain.takers(sample)) for sample in samples]
             found |= {in_plain[place] for place in set.intersection(*takers)}
         yield number, found - {number}
-
-
-def _valid(fleet: Fleet) -> dict[int, str]:
-    return {number: rule.match for number, rule in enumerate(fleet.powerful) if is_valid(rule)}
 
 
 _STAR = re.compile(r"[\w/-]\*")

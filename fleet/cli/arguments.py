@@ -45,14 +45,26 @@ class Parser(argparse.ArgumentParser):
 
 
 if TYPE_CHECKING:
+    from fleet.ports import Console
+
+    Run = Callable[[argparse.Namespace, Console], int]
     Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001 - argparse has no public name for it
 else:
+    Run = Callable
     Verbs = argparse._SubParsersAction  # noqa: SLF001 - same
 
 
-def add_verb(verbs: Verbs, name: str, help_text: str, *, config: bool = True) -> Parser:
-    """Add a verb, with the option that names its fleet.yaml."""
+def add_verbs(parser: Parser) -> Verbs:
+    """Say that a command takes an action: what `add_verb` adds."""
+    return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+
+def add_verb(
+    verbs: Verbs, name: str, help_text: str, run: Run | None = None, *, config: bool = True
+) -> Parser:
+    """Add a verb, with the option that names its fleet.yaml, and what carries it out."""
     parser = verbs.add_parser(name, help=help_text, description=help_text)
+    parser.set_defaults(run=run)
     if config:
         add_file(parser)
     return parser

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleet.apply.config import load_config
-from fleet.cli.arguments import Parser, add_json, add_verb, flag, option
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.queues.debusine.grants import Standing, compare, rights, write_grants
@@ -17,7 +17,7 @@ from fleet.state.secrets import HostSecrets
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet debusine` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_verbs(parser)
     grants = add_verb(
         actions,
         "grants",

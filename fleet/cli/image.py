@@ -17,7 +17,7 @@ from fleet.apply.observe import Sources
 from fleet.apply.record import order_entry
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, Verbs, add_json, add_verb, flag, option, repeated
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option, repeated
 from fleet.cli.output import show
 from fleet.clouds.kinds import publisher_of
 from fleet.errors import (
@@ -92,29 +92,40 @@ _JOB_BYTES = 64 * 1024
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet image` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _list_arguments(actions)
-    _show_arguments(actions)
-    _build_arguments(actions)
-    _test_arguments(actions)
-    _publish_arguments(actions)
-    _promote_arguments(actions)
-    _rollback_arguments(actions)
-    _prune_arguments(actions)
-    _due_arguments(actions)
+    actions = add_verbs(parser)
+    for name, help_text, declare, run in (
+        ("list", "list images and their versions: state, age, where", lambda _: None, _list),
+        ("show", "show the versions of an image in full", _named, _show),
+        ("build", "build a new version of an image", _to_build, _own_module),
+        ("test", "check a built image, and boot it with --boot", _to_test, _own_module),
+        ("publish", "upload a version to providers and stores", _to_publish, _publish),
+        (
+            "promote",
+            "make a tested version the current one, or the candidate",
+            _to_promote,
+            _promote,
+        ),
+        (
+            "rollback",
+            "undo the latest promotion: the candidate's, else the current version's",
+            _to_roll_back,
+            _rollback,
+        ),
+        (
+            "prune",
+            "delete versions that no machine, pool, plan or approval uses",
+            _to_prune,
+            _prune,
+        ),
+        ("due", "list the images that need a build, and why", _to_find_due, _due),
+    ):
+        action = add_verb(actions, name, help_text, run)
+        declare(action)
+        add_json(action)
 
 
-def _promote_arguments(actions: Verbs) -> None:
-    action = add_verb(
-        actions, "promote", "make a tested version the current one, or the candidate"
-    )
-    _add_image(action)
-    action.add_argument(
-        "version",
-        nargs="?",
-        metavar="VERSION",
-        help="the version (default: the newest that passed its test)",
-    )
+def _to_promote(action: Parser) -> None:
+    _named(action, "the version (default: the newest that passed its test)")
     option(
         action,
         "--candidate",
@@ -126,20 +137,12 @@ def _promote_arguments(actions: Verbs) -> None:
     _foreseen(action)
 
 
-def _rollback_arguments(actions: Verbs) -> None:
-    action = add_verb(
-        actions,
-        "rollback",
-        "undo the latest promotion: the candidate's, else the current version's",
-    )
+def _to_roll_back(action: Parser) -> None:
     _add_image(action)
     _foreseen(action)
 
 
-def _prune_arguments(actions: Verbs) -> None:
-    action = add_verb(
-        actions, "prune", "delete versions that no machine, pool, plan or approval uses"
-    )
+def _to_prune(action: Parser) -> None:
     action.add_argument("image", nargs="?", metavar="NAME", help="the image (default: all)")
     repeated(
         action,
@@ -154,11 +157,9 @@ def _prune_arguments(actions: Verbs) -> None:
         "also delete the upload ID that no known version has; may be repeated",
     )
     flag(action, "--dry-run", "only show what would be deleted")
-    add_json(action)
 
 
-def _due_arguments(actions: Verbs) -> None:
-    action = add_verb(actions, "due", "list the images that need a build, and why")
+def _to_find_due(action: Parser) -> None:
     option(
         action,
         "--gitlab-child-pipeline",
@@ -171,13 +172,10 @@ def _due_arguments(actions: Verbs) -> None:
         "FILE",
         "YAML with what each of those jobs has beside its script: image, tags, before_script",
     )
-    add_json(action)
 
 
 def _foreseen(action: Parser) -> None:
-    """Add the options of what says which machines are replaced because of it."""
     flag(action, "--dry-run", "only show which versions move and which machines are replaced")
-    add_json(action)
 
 
 def _share(text: str) -> int:
@@ -187,18 +185,7 @@ def _share(text: str) -> int:
     return int(number)
 
 
-def _list_arguments(actions: Verbs) -> None:
-    add_json(add_verb(actions, "list", "list images and their versions: state, age, where"))
-
-
-def _show_arguments(actions: Verbs) -> None:
-    action = add_verb(actions, "show", "show the versions of an image in full")
-    _named(action)
-    add_json(action)
-
-
-def _build_arguments(actions: Verbs) -> None:
-    action = add_verb(actions, "build", "build a new version of an image")
+def _to_build(action: Parser) -> None:
     _add_image(action)
     option(
         action,
@@ -233,11 +220,9 @@ def _build_arguments(actions: Verbs) -> None:
         "at a queue: the workspace of the work request (default: the server's default, in "
         "the queue's first scope)",
     )
-    add_json(action)
 
 
-def _publish_arguments(actions: Verbs) -> None:
-    action = add_verb(actions, "publish", "upload a version to providers and stores")
+def _to_publish(action: Parser) -> None:
     _named(action)
     action.add_argument(
         "--to",
@@ -251,11 +236,9 @@ def _publish_arguments(actions: Verbs) -> None:
         "--clean",
         "publish nothing; remove what runs that died over six hours ago left there",
     )
-    add_json(action)
 
 
-def _test_arguments(actions: Verbs) -> None:
-    action = add_verb(actions, "test", "check a built image, and boot it with --boot")
+def _to_test(action: Parser) -> None:
     _named(action)
     flag(
         action,
@@ -282,36 +265,22 @@ def _test_arguments(actions: Verbs) -> None:
         default="auto",
         help="with --boot: kvm, or tcg (no KVM needed); auto uses kvm if it works",
     )
-    add_json(action)
 
 
 def _add_image(action: Parser) -> None:
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
 
 
-def _named(action: Parser) -> None:
+def _named(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:
     """Add the arguments that name an image and, where one is meant, a version of it."""
     _add_image(action)
-    action.add_argument(
-        "version", nargs="?", metavar="VERSION", help="the version, as in 20261121T203000Z"
-    )
+    action.add_argument("version", nargs="?", metavar="VERSION", help=which)
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
-    """Carry out one action; build and test have a module each."""
-    actions: dict[str, Callable[[argparse.Namespace, Console], int]] = {
-        "list": _list,
-        "show": _show,
-        "publish": _publish,
-        "promote": _promote,
-        "rollback": _rollback,
-        "prune": _prune,
-        "due": _due,
-    }
-    action = actions.get(args.action)
-    if action is None:
-        action = importlib.import_module(f"fleet.cli.image_{args.action}").run
-    return action(args, console)
+def _own_module(args: argparse.Namespace, console: Console) -> int:
+    """Build or test an image: what that needs is loaded for it alone."""
+    code: int = importlib.import_module(f"fleet.cli.image_{args.action}").run(args, console)
+    return code
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from fleet.apply.config import Config, load_config
+from fleet.apply.config import load_config
 from fleet.apply.consoles import end_of, read_console
 from fleet.apply.decide import decide, look
 from fleet.apply.forget import forget_machine
@@ -13,7 +13,7 @@ from fleet.apply.record import RunLog
 from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb, add_world, flag
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, flag
 from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
@@ -38,8 +38,8 @@ STATES = (
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet machine` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = add_verb(actions, "list", "list machines: state, work, age, cost")
+    actions = add_verbs(parser)
+    listing = add_verb(actions, "list", "list machines: state, work, age, cost", _list)
     _pool(listing.add_argument, "only machines of this pool; may be repeated")
     listing.add_argument(
         "--state",
@@ -52,7 +52,9 @@ def arguments(parser: Parser) -> None:
     )
     add_world(listing)
     add_json(listing)
-    delete = add_verb(actions, "delete", "drain machines, and delete those that run nothing")
+    delete = add_verb(
+        actions, "delete", "drain machines, and delete those that run nothing", _delete
+    )
     delete.add_argument(
         "machine", nargs="*", metavar="NAME", help="its name, as plan and status show it"
     )
@@ -62,12 +64,13 @@ def arguments(parser: Parser) -> None:
     flag(which, "--all", "delete all machines; only drain busy ones")
     flag(delete, "--apply", "delete them (default: only show them)")
     add_json(delete)
-    console = add_verb(actions, "console", "print the end of what a machine wrote at boot")
-    console.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
-    forget = add_verb(
-        actions, "forget", "remove a machine that its provider no longer has from its stack"
+    console = add_verb(
+        actions, "console", "print the end of what a machine wrote at boot", _console
     )
-    forget.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
+    console.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
+    gone = "remove a machine that its provider no longer has from its stack"
+    forget_it = add_verb(actions, "forget", gone, forget)
+    forget_it.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
 
 
 def _pool(add: Callable[..., object], said: str) -> None:
@@ -99,19 +102,6 @@ GROUPS = {
 }
 """What else `--state` takes: words for several states."""
 _SHOWN = 12
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
-    """Do with machines what the action says."""
-    match args.action:
-        case "list":
-            return _list(args, console)
-        case "delete":
-            return _delete(args, console)
-        case "console":
-            return _console(args, console)
-        case _:
-            return forget(load_config(args, console), args, console)
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
@@ -197,8 +187,9 @@ def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str =
         raise FleetError(f"nothing was changed: no {what} {name}; {hint}{trouble}")
 
 
-def forget(config: Config, args: argparse.Namespace, console: Console) -> int:
+def forget(args: argparse.Namespace, console: Console) -> int:
     """Take a machine that is gone out of its stack, under the lock, and write that down."""
+    config = load_config(args, console)
     started = SystemClock().now()
     sources = wire(config.fleet, args.file)
     with sources.store.lock(lock_owner(), started):

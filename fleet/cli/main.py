@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = _command(args.command)
         # What a command needs beside it is started before it is confined and reads anything.
         with getattr(command, "beside", nullcontext)(args), _confined(args):
-            code: int = command.run(args, console)
+            # A verb of several actions has what carries out each; any other, one `run`.
+            code: int = (getattr(args, "run", None) or command.run)(args, console)
     except FleetError as error:
         told = str(error).split("\n")
         # Only what is indented follows: no name in it may forge a line of ours.

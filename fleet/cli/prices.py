@@ -5,7 +5,7 @@ import argparse
 from fleet.apply.config import load_config
 from fleet.apply.observe import read_price_list
 from fleet.apply.timer import SystemClock
-from fleet.cli.arguments import Parser, add_json, add_verb
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs
 from fleet.cli.output import show
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of
@@ -27,7 +27,7 @@ from fleet.state.store import store_of
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet prices` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_verbs(parser)
     check = add_verb(actions, "check", "compare the prices that plans use with the providers' own")
     add_json(check)
 

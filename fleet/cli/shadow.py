@@ -15,7 +15,7 @@ from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import find_desk
-from fleet.cli.arguments import Parser, add_json, add_verb, option
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, option
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.migrate.shadow import (
     Look,
@@ -35,7 +35,7 @@ from fleet.tickets.tables import DatabaseTickets
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet shadow` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_verbs(parser)
     watch = add_verb(
         actions, "run", "repeat the tickets of a Resalloc on simulated machines, and record both"
     )

@@ -27,7 +27,7 @@ from fleet.apply.record import RunLog
 from fleet.apply.shared import apply_shared_stacks
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb, flag, option
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.cli.machine import forget
 from fleet.errors import (
     StoreMissing,
@@ -45,7 +45,7 @@ from fleet.state.store import DatabaseStore
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet state` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_verbs(parser)
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
         ("show", "show where store and stacks are and what they hold"),
@@ -57,7 +57,7 @@ def arguments(parser: Parser) -> None:
         ("migrate", "bring a store that an older fleet made to this version's form"),
         ("unlock", "remove the locks of dead runs, of the fleet and of its stacks"),
     ):
-        action = add_verb(actions, name, help_text)
+        action = add_verb(actions, name, help_text, forget if name == "forget-machine" else None)
         if name in ("show", "orphans", "rebuild"):
             add_json(action)
         if name in ("rebuild", "migrate"):
@@ -102,8 +102,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
             code = rebuild(config, args, store, console)
         case "migrate":
             code = _migrate(store, args, console)
-        case "forget-machine":
-            code = forget(config, args, console)
         case _:
             code = unlock(fleet, store, places, args.holder, console)
     return code

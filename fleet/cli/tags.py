@@ -7,7 +7,7 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.decide import decide, load_world
 from fleet.apply.places import with_place
 from fleet.apply.wire import read_members, read_rules
-from fleet.cli.arguments import Parser, add_json, add_verb, add_world, option, repeated
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, option, repeated
 from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.tags import (
@@ -29,8 +29,8 @@ from fleet.tagrules.context import NOTHING, queue_context
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet tags` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    action = add_verb(actions, "explain", "show where each tag of a request comes from")
+    actions = add_verbs(parser)
+    action = add_verb(actions, "explain", "show where each tag of a request comes from", _explain)
     action.add_argument(
         "name",
         nargs="?",
@@ -43,16 +43,12 @@ def arguments(parser: Parser) -> None:
     repeated(action, "--group", "NAME", "assume that the user is in this group; may be repeated")
     add_world(action)
     add_json(action)
-    listing = add_verb(
-        actions, "list", "list every tag and who enforces it: scheduler, capacity or none"
-    )
-    add_json(listing)
+    known = "list every tag and who enforces it: scheduler, capacity or none"
+    add_json(add_verb(actions, "list", known, _list))
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
-    """Print every tag, or every tag of a request; exit 1 if the request is unknown."""
-    if args.action == "list":
-        return _list(args, console)
+def _explain(args: argparse.Namespace, console: Console) -> int:
+    """Print every tag of a request; exit 1 if the request is unknown."""
     if (args.name is None) == (args.request is None):
         raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
     if args.request is not None and (args.tag or args.user or args.group):

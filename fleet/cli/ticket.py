@@ -8,7 +8,7 @@ from datetime import timedelta
 from fleet.apply.config import Config, load_config, read_seconds
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import find_desk, read_members
-from fleet.cli.arguments import Parser, add_json, add_verb, flag, option
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.errors import TicketRefused, WrongUsage
 from fleet.model.tickets import Ticket, TicketState, close, expire, hear
 from fleet.ports import Clock, Console, Waiter
@@ -30,7 +30,7 @@ from fleet.tickets.tables import DatabaseTickets
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet ticket` takes."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_verbs(parser)
     _open_arguments(add_verb(actions, "open", "open a ticket and print its id"))
     for name, help_text in (
         ("check", "print the answer of a ready ticket; exit 1 if it is not ready"),

@@ -6,7 +6,7 @@ by its duration; both sides are measured in the same way.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -147,13 +147,9 @@ def _total(sides: list[tuple[int, Side]]) -> Total:
         machines.update({pool: count * seconds for pool, count in side.machines.items()})
     return Total(
         waited=_hours(sum(seconds * side.waiting for seconds, side in sides)),
-        machines=_in_hours(machines),
+        machines={pool: _hours(total) for pool, total in sorted(machines.items())},
         cost=sum((_hours(seconds) * side.cost for seconds, side in sides), Decimal(0)),
     )
-
-
-def _in_hours(seconds: Mapping[str, int]) -> dict[str, Decimal]:
-    return {pool: _hours(total) for pool, total in sorted(seconds.items())}
 
 
 def _hours(seconds: int) -> Decimal:

@@ -145,7 +145,7 @@ class Search:
             self._is_bounded = True
             return None
         fleet = fleet_at(self.fleet, self.ladders, places)
-        if places != self._today and not _is_valid(fleet):
+        if places != self._today and has_errors(check_all(fleet, _ANY_DAY)):
             self._refused.add(places)
             return None
         self._tried[places] = self.simulate(fleet)
@@ -197,10 +197,6 @@ class Search:
         for nth, (place, today) in enumerate(zip(places, self._today, strict=True)):
             if place != today:
                 yield _moved(places, (nth, today))
-
-
-def _is_valid(fleet: Fleet) -> bool:
-    return not has_errors(check_all(fleet, _ANY_DAY))
 
 
 def _distance(places: Places, today: Places) -> tuple[int, ...]:
