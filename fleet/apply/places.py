@@ -1,58 +1,33 @@
 """Where the keys of fleet.yaml that an explanation cites were written."""
 
+from typing import TypeVar
+
 from fleet.apply.config import Config
-from fleet.explain.values import Everything, ExplainedReason, Explanation, Suggestion
-from fleet.schema.findings import Path
+from fleet.model.values import Value
+from fleet.schema.findings import At, Path
+
+_Cites = TypeVar("_Cites", bound=Value)
 
 
-def all_with_places(config: Config, everything: Everything) -> Everything:
-    """Return every answer with its lines of fleet.yaml; equal reasons are placed once."""
-    known: dict[tuple[ExplainedReason, ...], tuple[ExplainedReason, ...]] = {}
-    groups = []
-    for group in everything.groups:
-        answers = []
-        for answer in group.requests:
-            if answer.reasons not in known:
-                known[answer.reasons] = tuple(with_place(config, r) for r in answer.reasons)
-            suggestions = _placed_suggestions(config, answer)
-            placed = {"reasons": known[answer.reasons], "suggestions": suggestions}
-            answers.append(answer.model_copy(update=placed))
-        groups.append(group.model_copy(update={"requests": tuple(answers)}))
-    return everything.model_copy(update={"groups": tuple(groups)})
+def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
+    """Return a value in which whatever has a `path` has its `place` in fleet.yaml too."""
+    fields = {name: getattr(value, name) for name in type(value).model_fields}
+    placed = {name: _placed(config, field, at) for name, field in fields.items()}
+    if fields.get("path") and "place" in fields:
+        placed["place"] = place_of(config, fields["path"], at)
+    return value.model_copy(update=placed)
 
 
-def with_places(config: Config, explanation: Explanation) -> Explanation:
-    """Return an answer with its lines of fleet.yaml."""
-    reasons = tuple(with_place(config, reason) for reason in explanation.reasons)
-    suggestions = _placed_suggestions(config, explanation)
-    return explanation.model_copy(update={"reasons": reasons, "suggestions": suggestions})
+def _placed(config: Config, part: object, at: At) -> object:
+    if isinstance(part, Value):
+        return with_places(config, part, at)
+    return tuple(_placed(config, each, at) for each in part) if type(part) is tuple else part
 
 
-def _placed_suggestions(config: Config, explanation: Explanation) -> tuple[Suggestion, ...]:
-    return tuple(
-        suggestion.model_copy(
-            update={
-                "changes": tuple(
-                    change.model_copy(update={"place": place_of(config, change.path)})
-                    for change in suggestion.changes
-                )
-            }
-        )
-        for suggestion in explanation.suggestions
-    )
-
-
-def with_place(config: Config, reason: ExplainedReason) -> ExplainedReason:
-    """Return a reason with the line of fleet.yaml that decides it."""
-    if not reason.path:
-        return reason
-    return reason.model_copy(update={"place": place_of(config, reason.path)})
-
-
-def place_of(config: Config, path: Path) -> str:
+def place_of(config: Config, path: Path, at: At = "value") -> str:
     """Return where a key was written, or that it is a default."""
     document = config.document
     written = document.value if isinstance(document.value, dict) else {}
     if path[0] in written:
-        return document.place(path)
+        return document.place(path, at)
     return f"{'.'.join(map(str, path))} (default, not set in {document.name})"

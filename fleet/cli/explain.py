@@ -3,10 +3,10 @@
 import argparse
 
 from fleet.apply.decide import Decision, decide
-from fleet.apply.places import all_with_places, with_places
+from fleet.apply.places import with_places
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag
 from fleet.cli.output import show
-from fleet.errors import FleetError
+from fleet.errors import FleetError, WrongUsage
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import each_request, explain_every, explain_request
 from fleet.explain.values import Explanation
@@ -36,16 +36,10 @@ def arguments(parser: Parser) -> None:
 _SHOWN = 8
 
 
-class _Usage(FleetError):
-    """Arguments that do not go together."""
-
-    exit_code = 2
-
-
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print one explanation, or that of all that waits; exit 1 if the name is unknown."""
     if args.all != (args.name is None) or (args.all and args.kind != "request"):
-        raise _Usage("name what to explain, or use `request --all`")
+        raise WrongUsage("name what to explain, or use `request --all`")
     decision = decide(args, console)
     if args.all:
         return _explain_all(args, decision, console)
@@ -59,7 +53,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _explain_all(args: argparse.Namespace, decision: Decision, console: Console) -> int:
     everything = explain_every(decision.config.fleet, decision.world, decision.plan)
-    placed = all_with_places(decision.config, everything)
+    placed = with_places(decision.config, everything)
     show(args, console, each_request(placed), everything_to_lines(placed))
     return 0
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.decide import decide, load_world
-from fleet.apply.places import with_place
+from fleet.apply.places import with_places
 from fleet.apply.wire import read_members, read_rules
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, option, repeated
 from fleet.cli.output import show
@@ -56,41 +56,14 @@ def _explain(args: argparse.Namespace, console: Console) -> int:
     if not all(args.tag):
         raise WrongUsage("--tag is empty")
     config, found = _of_request(args, console) if args.request else _of_name(args, console)
-    placed = found.model_copy(
-        update={
-            "tags": tuple(
-                tag.model_copy(
-                    update={"reasons": tuple(with_place(config, r) for r in tag.reasons)}
-                )
-                for tag in found.tags
-            ),
-            "pools": tuple(with_place(config, reason) for reason in found.pools),
-        }
-    )
+    placed = with_places(config, found)
     show(args, console, placed, tags_to_lines(placed))
     return 0
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
-    listed = list_tags(config.fleet)
-    placed = listed.model_copy(
-        update={
-            "tags": tuple(
-                tag.model_copy(
-                    update={
-                        "enforcement": tuple(
-                            claim.model_copy(
-                                update={"place": config.document.place(claim.path, "key")}
-                            )
-                            for claim in tag.enforcement
-                        )
-                    }
-                )
-                for tag in listed.tags
-            )
-        }
-    )
+    placed = with_places(config, list_tags(config.fleet), at="key")
     show(args, console, placed, tag_list_to_lines(placed))
     return 0
 
