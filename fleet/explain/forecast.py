@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 
 from pydantic import Field
 
-from fleet.model.facts import Demand, Listing, Worker, World
+from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.values import Value
 from fleet.planner.demand import Ordered, judge_of, ordered
@@ -82,7 +82,13 @@ def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
     """Return when each waiting request is expected to start."""
     standing = {each.name: each for each in workers_of(fleet, world, plan)}
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
-    requests = sorted(_requests(fleet, world))
+    durations = Durations(fleet, world)
+    requests = sorted(
+        each
+        for queue, demand in world.demands()
+        for request in demand.requests
+        for each in ordered(queue, request, durations.of(queue, request))
+    )
     found = Forecast(world.time)
     turns = _Turns(standing)
     for request in requests:
@@ -211,14 +217,6 @@ def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] 
     return first
 
 
-def _requests(fleet: Fleet, world: World) -> Iterator[Ordered]:
-    durations = Durations(fleet, world)
-    for queue, reading in world.queues.items():
-        if isinstance(reading.demand, Demand):
-            for request in reading.demand.requests:
-                yield from ordered(queue, request, durations.of(queue, request))
-
-
 def _fitting_lines(
     fleet: Fleet, world: World, plan: Plan, lines: Mapping[Class, _Line]
 ) -> list[list[_Line]]:
@@ -243,11 +241,10 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
     judge = judge_of(fleet, world)
     return {
         refused[each.key].id
-        for queue, reading in world.queues.items()
-        if refused and isinstance(reading.demand, Demand)
-        for request in reading.demand.requests
+        for queue, demand in (world.demands() if refused else ())
+        for request in demand.requests
         for each in ordered(queue, request)[:1]
-        if each.key in refused and judge.ask_of_alike(request, queue_context(reading.demand)).held
+        if each.key in refused and judge.ask_of_alike(request, queue_context(demand)).held
     }
 
 

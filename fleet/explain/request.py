@@ -20,7 +20,7 @@ from fleet.explain.values import (
     Suggestion,
 )
 from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, is_served
-from fleet.model.facts import Demand, Request, World
+from fleet.model.facts import Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved, rate
 from fleet.model.prices import bill, find_types, markets_of, tariff_of
@@ -83,10 +83,9 @@ class Case:
     def requests(self) -> dict[str, tuple[Request, bool]]:
         """Return each waiting request by `queue/id`, and whether its queue stored its tags."""
         return {
-            f"{queue}/{request.id}": (request, reading.demand.stored)
-            for queue, reading in self.world.queues.items()
-            if isinstance(reading.demand, Demand)
-            for request in reading.demand.requests
+            f"{queue}/{request.id}": (request, demand.stored)
+            for queue, demand in self.world.demands()
+            for request in demand.requests
         }
 
     def find(self, key: str) -> tuple[Request, bool] | None:

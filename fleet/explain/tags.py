@@ -174,11 +174,10 @@ def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
     `name` is the queue's own id, or `queue/id` where two queues use the same one.
     """
     wanted = name.partition("#")[0]
-    for queue, reading in sorted(world.queues.items()):
-        if isinstance(reading.demand, Demand):
-            for request in reading.demand.requests:
-                if wanted in (request.id, f"{queue}/{request.id}"):
-                    return queue, request, reading.demand
+    for queue, demand in world.demands():
+        for request in demand.requests:
+            if wanted in (request.id, f"{queue}/{request.id}"):
+                return queue, request, demand
     return None
 
 

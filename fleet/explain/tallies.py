@@ -136,9 +136,8 @@ def _matched(fleet: Fleet, world: World) -> set[str]:
     names = {
         name for _, each in _running(world) for name in (each.work.names if each.work else ())
     }
-    for reading in world.queues.values():
-        if isinstance(reading.demand, Demand):
-            names |= {name for each in reading.demand.requests for name in names_of(each)}
+    for _, demand in world.demands():
+        names |= {name for each in demand.requests for name in names_of(each)}
     rules = AllowList(fleet, world.time.date()).count_names(names)
     return {fleet.powerful[index].match for index, found in rules.items() if found}
 

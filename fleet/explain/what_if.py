@@ -504,9 +504,7 @@ class Replans:
     """
 
     def __init__(self, world: World, most: int = MOST_REPLANS) -> None:
-        waiting = sum(
-            len(r.demand.requests) for r in world.queues.values() if isinstance(r.demand, Demand)
-        )
+        waiting = sum(len(demand.requests) for _, demand in world.demands())
         self.left = max(FEWEST_REPLANS, min(most, most * _REQUESTS_FOR_EACH // (1 + waiting)))
         self.most_shown = MOST_SHOWN
         self._known: dict[Hashable, Plan] = {}

@@ -584,6 +584,12 @@ class World(Value):
         """Return the versions of images that are known."""
         return () if isinstance(self.images, Unknown) else self.images
 
+    def demands(self) -> "Iterator[tuple[str, Demand]]":
+        """Yield what waits in every queue that told it, by the names of these."""
+        for name, reading in sorted(self.queues.items()):
+            if isinstance(reading.demand, Demand):
+                yield name, reading.demand
+
     def machines(self) -> "Iterator[tuple[str, Machine]]":
         """Yield every listed machine with its provider, by the names of these."""
         for name, listing in sorted(self.providers.items()):

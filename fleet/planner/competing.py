@@ -80,10 +80,9 @@ def find_contradictions(
     `images` holds by pool the versions that it may boot. What fleet.yaml says against itself is a
     finding of `fleet validate`.
     """
-    for queue, reading in sorted(world.queues.items()):
-        if isinstance(reading.demand, Demand):
-            for differing in find_differing_records(fleet, queue_context(reading.demand)):
-                yield _warning(f"queue {queue}: {differing}")
+    for queue, demand in world.demands():
+        for differing in find_differing_records(fleet, queue_context(demand)):
+            yield _warning(f"queue {queue}: {differing}")
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
         published = images.get(name, world.versions)

@@ -21,7 +21,6 @@ from fleet.model.facts import (
     Machine,
     Request,
     Stack,
-    TaskRuns,
     Unknown,
     Work,
     Worker,
@@ -360,7 +359,7 @@ class Past:
         """Return the runs that a queue tells of and did not before, by their seconds."""
         found: Counter[tuple[str, str, str, int]] = Counter()
         known: dict[tuple[str, str, str], tuple[int, ...]] = {}
-        for each in _runs_of(world):
+        for each in (run for _, demand in world.demands() for run in demand.runs):
             about = (each.task, each.package, each.machine)
             known[about] = each.seconds
             if self._before is not None and self._runs.get(about) is not each.seconds:
@@ -406,11 +405,6 @@ def _workers_of(world: World) -> Iterator[tuple[str, Worker]]:
     for listing in world.providers.values():
         if isinstance(listing, Listing):
             yield from (("", worker) for worker in listing.workers or ())
-
-
-def _runs_of(world: World) -> Iterator[TaskRuns]:
-    for reading in world.queues.values():
-        yield from reading.demand.runs if isinstance(reading.demand, Demand) else ()
 
 
 def _find_run(

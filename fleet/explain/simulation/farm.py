@@ -186,11 +186,7 @@ class Farm:
         """Take over facts that fleet does not decide."""
         self._facts = facts
         self._durations = Durations(self.fleet, facts)
-        self._contexts = {
-            name: queue_context(reading.demand)
-            for name, reading in facts.queues.items()
-            if isinstance(reading.demand, Demand)
-        }
+        self._contexts = {name: queue_context(demand) for name, demand in facts.demands()}
         self._nothing = queue_context(Demand(read_at=facts.time))
         self._images = images_by_pool(self.fleet, facts, {})
         self._today = None  # rules are read anew

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from itertools import count
 
-from fleet.model.facts import Demand, Request, Work, World
+from fleet.model.facts import Request, Work, World
 
 _Likeness = tuple[str, tuple[str, ...], tuple[str, ...], int, str | None, str | None, int | None]
 _Hidden = dict[_Likeness, list[tuple[str, Request]]]
@@ -39,12 +39,10 @@ class Groups:
 
     def waiting(self, world: World) -> Iterator[tuple[str, str, Request]]:
         """Yield what waits, each by itself: its key, its queue, and what it is."""
-        for queue, reading in sorted(world.queues.items()):
-            if not isinstance(reading.demand, Demand):
-                continue
+        for queue, demand in world.demands():
             known, self._hidden[queue] = self._hidden[queue], {}
             alike: defaultdict[_Likeness, list[Request]] = defaultdict(list)
-            for each in reading.demand.requests:
+            for each in demand.requests:
                 alike[_likeness(each)].append(each)
             for likeness, group in alike.items():
                 hidden = known.get(likeness, [])
