@@ -15,6 +15,7 @@ from fleet.cli.arguments import Parser, add_verb, flag, option
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
 from fleet.migrate.delivery import Delivered, Delivery, deliver, path_of
 from fleet.migrate.from_copr import find_list, read_list
+from fleet.model.digests import config_digest
 from fleet.model.facts import HeldRules
 from fleet.model.outcome import Outcome
 from fleet.ports import Console
@@ -26,7 +27,14 @@ from fleet.schema.model import DebusineQueue, Fleet
 from fleet.state.files import LocalFiles
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore, store_of
-from fleet.tagrules.export import Exported, entries_of, rules_for_copr
+from fleet.tagrules.export import (
+    DEFAULT_TASKS,
+    Exported,
+    entries_of,
+    export_copr,
+    export_debusine,
+    rules_for_copr,
+)
 
 
 def arguments(parser: Parser) -> None:
@@ -59,7 +67,7 @@ def arguments(parser: Parser) -> None:
 _LIMIT_BYTES = 10 * 1000 * 1000
 
 
-def run(args: argparse.Namespace, console: "Console") -> int:
+def run(args: argparse.Namespace, console: Console) -> int:
     """Write the export; exit 1 and write nothing if the queue cannot express a rule."""
     today = datetime.now(tz=UTC).date()
     checked = check_file(args.file, today)
@@ -88,16 +96,10 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     return 0
 
 
-def _export(args: argparse.Namespace, fleet: "Fleet", today: "date") -> Exported:
-    from fleet.model.digests import config_digest
-
+def _export(args: argparse.Namespace, fleet: Fleet, today: date) -> Exported:
     digest = config_digest(fleet)
     if args.target == "copr":
-        from fleet.tagrules.export import export_copr
-
         return export_copr(fleet, digest, today)
-    from fleet.tagrules.export import DEFAULT_TASKS, export_debusine
-
     return export_debusine(fleet, digest, today, tuple(args.task or DEFAULT_TASKS))
 
 

@@ -55,6 +55,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
+from fleet.tagrules.allow import is_valid, matches_name
 from fleet.tagrules.names import names_of
 from fleet.tagrules.offers import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.vocabulary import Vocabulary
@@ -370,11 +371,6 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
     """Yield the rules of the allow-list that would match, had they not expired."""
     today = world.time.date()
     over = [n for n, rule in enumerate(fleet.powerful) if rule.expires and rule.expires < today]
-    if not over:
-        return
-    # Patterns need RE2, which a file without them does not load.
-    from fleet.tagrules.allow import is_valid, matches_name
-
     names = names_of(request)
     for number in over:
         rule = fleet.powerful[number]

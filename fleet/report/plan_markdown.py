@@ -183,7 +183,9 @@ def _budgets(plan: Plan) -> Iterator[str]:
 
 def _limits(plan: Plan) -> Iterator[str]:
     shown, hidden = shown_limits(plan.limits, most=_MOST_ROWS)
-    rows: list[Sequence[str]] = [(code(r.limit), sentence(r.whose), *r[2:]) for r in shown]
+    rows: list[Sequence[str]] = [
+        (code(limit), sentence(whose), *figures) for limit, whose, *figures in shown
+    ]
     if hidden:
         rows.append((f"… and {words.many(hidden, 'limit')} with more left",))
     first, whose, *figures = LIMIT_HEADINGS

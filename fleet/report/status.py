@@ -111,17 +111,6 @@ def _note(budget: BudgetVerdict) -> str:
     return words.near_limit(budget)
 
 
-class ShownLimit(NamedTuple):
-    """One limit as the cells of a row."""
-
-    limit: str
-    whose: str
-    in_use: str
-    given: str
-    waiting: str
-    most: str
-
-
 def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
     """Yield the lines of a table of limits; none where nothing counts to any."""
     rows, hidden = shown_limits(limits)
@@ -134,27 +123,24 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
 
 def shown_limits(
     limits: Sequence[LimitVerdict], most: int = _MOST
-) -> tuple[list[ShownLimit], int]:
-    """Return the most used limits, and how many are left out."""
-    tight = sorted(range(len(limits)), key=lambda nth: (_left(limits[nth]), nth))
-    return [_format_limit(limits[nth]) for nth in sorted(tight[:most])], len(limits[most:])
+) -> tuple[list[tuple[str, ...]], int]:
+    """Return the most used limits as rows, and how many are left out."""
 
+    def left(nth: int) -> tuple[bool, int, int]:
+        """Return the sort key: limits with waiting requests first, then the least left."""
+        limit = limits[nth]
+        return not limit.waiting, limit.limit - limit.in_use - limit.given, nth
 
-def _left(limit: LimitVerdict) -> tuple[bool, int]:
-    """Return the sort key: limits with waiting requests first, then the least left."""
-    return not limit.waiting, limit.limit - limit.in_use - limit.given
-
-
-def _format_limit(limit: LimitVerdict) -> ShownLimit:
-    is_of_all = limit.path[-1] == "total"
-    return ShownLimit(
-        limit=words.place(limit.path),
-        whose="all" if is_of_all else limit.who or words.UNKNOWN,
-        in_use=str(limit.in_use),
-        given=str(limit.given),
-        waiting=str(limit.waiting),
-        most=str(limit.limit),
-    )
+    shown = [limits[nth] for nth in sorted(sorted(range(len(limits)), key=left)[:most])]
+    rows = [
+        (
+            words.place(limit.path),
+            "all" if limit.path[-1] == "total" else limit.who or words.UNKNOWN,
+            *map(str, (limit.in_use, limit.given, limit.waiting, limit.limit)),
+        )
+        for limit in shown
+    ]
+    return rows, len(limits[most:])
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Line]:

@@ -51,10 +51,10 @@ def test_limits_with_waiting_requests_are_shown_first() -> None:
         [wide, a_limit("tight"), a_limit("tightest", given=1), waited_for], 3
     )
 
-    assert ([row.whose for row in rows], hidden) == (["tight", "tightest", "waited-for"], 1)
+    assert ([row[1] for row in rows], hidden) == (["tight", "tightest", "waited-for"], 1)
 
 
 def test_the_holder_of_a_limit_may_be_unknown() -> None:
     (row,) = shown_limits([a_limit(None)])[0]
 
-    assert row.whose == "unknown"
+    assert row[1] == "unknown"
