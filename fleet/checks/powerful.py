@@ -8,24 +8,7 @@ from itertools import takewhile
 from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, as_written, nearest, quoted
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, PowerfulRule, TicketQueue
-from fleet.tagrules.allow import (
-    PARTS,
-    AllowList,
-    BadPattern,
-    PatternSet,
-    Piece,
-    compile_pattern,
-    is_valid,
-    is_word,
-    matches_name,
-    read_pattern,
-    samples_of,
-    segments,
-    simplified,
-    takes_all_of,
-    without_directory,
-    word_of,
-)
+from fleet.tagrules import allow
 from fleet.tagrules.names import Recorded
 
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?", re.DOTALL)
@@ -64,8 +47,8 @@ def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
     """Require that every pattern is valid RE2."""
     for pattern, path in _patterns(fleet):
         try:
-            compile_pattern(pattern)
-        except BadPattern as bad:
+            allow.compile_pattern(pattern)
+        except allow.BadPattern as bad:
             error = _named_reference(pattern) or bad
             message, hint = _explain(error)
             yield wrong(message, path, hint=hint, part=_part(pattern, error))
@@ -81,7 +64,7 @@ def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:
                 yield each.match, ("durations", task, number, "match")
 
 
-def _explain(error: BadPattern) -> tuple[str, str]:
+def _explain(error: allow.BadPattern) -> tuple[str, str]:
     if _LOOK_AROUND.match(error.part):
         return (
             f"{as_written(error.part)} is a look-around, which RE2 does not support",
@@ -96,13 +79,13 @@ def _explain(error: BadPattern) -> tuple[str, str]:
     return f"not an RE2 pattern: {message}", hint
 
 
-def _named_reference(pattern: str) -> BadPattern | None:
+def _named_reference(pattern: str) -> allow.BadPattern | None:
     """Return the error for a named back-reference, which RE2 reports only as a bad `(?P`."""
     found = "(?P=" in _without_classes(pattern, "")
-    return BadPattern("invalid perl operator", "(?P=") if found else None
+    return allow.BadPattern("invalid perl operator", "(?P=") if found else None
 
 
-def _part(pattern: str, error: BadPattern) -> tuple[int, int] | None:
+def _part(pattern: str, error: allow.BadPattern) -> tuple[int, int] | None:
     """Return where the characters are that RE2 names in its error."""
     match error.reason:
         case "missing )":
@@ -182,16 +165,20 @@ def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
     """Yield each rule with those whose pattern certainly matches all that its own matches."""
-    valid = {number: rule.match for number, rule in enumerate(fleet.powerful) if is_valid(rule)}
-    read = {number: read_pattern(text) for number, text in valid.items()}
-    simple = {n: text for n, pieces in read.items() if (text := simplified(pieces)) is not None}
+    valid = {
+        number: rule.match for number, rule in enumerate(fleet.powerful) if allow.is_valid(rule)
+    }
+    read = {number: allow.read_pattern(text) for number, text in valid.items()}
+    simple = {
+        n: text for n, pieces in read.items() if (text := allow.simplified(pieces)) is not None
+    }
     in_plain, in_whole = [*simple], [*valid]
-    plain, whole = PatternSet([*simple.values()]), PatternSet([*valid.values()])
+    plain, whole = allow.PatternSet([*simple.values()]), allow.PatternSet([*valid.values()])
     for number, pieces in read.items():
         found = {other for other, text in valid.items() if text == valid[number]}
-        if pieces is not None and is_word(pieces):
-            found |= {in_whole[place] for place in whole.takers(word_of(pieces))}
-        elif samples := samples_of(pieces):
+        if pieces is not None and allow.is_word(pieces):
+            found |= {in_whole[place] for place in whole.takers(allow.word_of(pieces))}
+        elif samples := allow.samples_of(pieces):
             takers = [set(plain.takers(sample)) for sample in samples]
             found |= {in_plain[place] for place in set.intersection(*takers)}
         yield number, found - {number}
@@ -216,8 +203,8 @@ def pattern_like_a_glob(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-def _globs(rule: PowerfulRule) -> Iterator[tuple[Piece, str, str]]:
-    for piece in (is_valid(rule) and read_pattern(rule.match)) or ():
+def _globs(rule: PowerfulRule) -> Iterator[tuple[allow.Piece, str, str]]:
+    for piece in (allow.is_valid(rule) and allow.read_pattern(rule.match)) or ():
         if piece.kind != "other":
             continue
         first = piece.text[0]
@@ -239,7 +226,7 @@ def pattern_matches_much(fleet: Fleet, recorded: Recorded, today: date) -> Itera
     if not fleet.powerful:
         return
     total = len(recorded.names)
-    for number, names in AllowList(fleet, today).count_names(recorded.names).items():
+    for number, names in allow.AllowList(fleet, today).count_names(recorded.names).items():
         rule = fleet.powerful[number]
         most = max(_FEW, total // 2) if rule.at_most is None else rule.at_most
         if len(names) > most:
@@ -264,7 +251,7 @@ def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> It
     """Warn of an active rule that matches no name of a queue that was read in full."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
-    found = AllowList(fleet, today).count_names(recorded.names)
+    found = allow.AllowList(fleet, today).count_names(recorded.names)
     for number, names in found.items():
         if not names:
             yield unwise(
@@ -275,9 +262,11 @@ def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> It
 
 
 def _hint(rule: PowerfulRule, names: Sequence[str]) -> str:
-    pattern = compile_pattern(rule.match)
+    pattern = allow.compile_pattern(rule.match)
     if not rule.dirs:
-        inside = next((n for n in names if ":" in n and pattern.takes(without_directory(n))), "")
+        inside = next(
+            (n for n in names if ":" in n and pattern.takes(allow.without_directory(n))), ""
+        )
         if inside:
             return f"with `dirs: true` it would match {quoted(inside)}"
     package = rule.match.rpartition("/")[2]
@@ -311,10 +300,10 @@ def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
 
 def _project_without_dirs(fleet: Fleet, rule: PowerfulRule) -> str:
     """Return owner/project if the pattern spells both out, and they are Copr's."""
-    parts = segments((is_valid(rule) and read_pattern(rule.match)) or ())
-    if len(parts) < 3 or not (is_word(parts[0]) and is_word(parts[1])):  # noqa: PLR2004 - owner, project, rest
+    parts = allow.segments((allow.is_valid(rule) and allow.read_pattern(rule.match)) or ())
+    if len(parts) < 3 or not (allow.is_word(parts[0]) and allow.is_word(parts[1])):  # noqa: PLR2004 - owner, project, rest
         return ""
-    owner, project = word_of(parts[0]), word_of(parts[1])
+    owner, project = allow.word_of(parts[0]), allow.word_of(parts[1])
     return f"{owner}/{project}" if ":" not in project and _is_copr(fleet, owner) else ""
 
 
@@ -344,22 +333,22 @@ def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
 
 def _too_many_builds(rule: PowerfulRule) -> str:
     """Describe the builds that a pattern matches if they are too many; else ""."""
-    pieces = read_pattern(rule.match) if is_valid(rule) else None
+    pieces = allow.read_pattern(rule.match) if allow.is_valid(rule) else None
     return _describe_builds(rule.match, pieces) if pieces else ""
 
 
-def _describe_builds(pattern: str, pieces: Sequence[Piece]) -> str:
-    build = read_pattern(_BUILD) or ()
-    slash = read_pattern("/") or ()
-    anybody = read_pattern("[^/]+") or ()
-    if takes_all_of(pieces, (*anybody, *slash, *build)):
+def _describe_builds(pattern: str, pieces: Sequence[allow.Piece]) -> str:
+    build = allow.read_pattern(_BUILD) or ()
+    slash = allow.read_pattern("/") or ()
+    anybody = allow.read_pattern("[^/]+") or ()
+    if allow.takes_all_of(pieces, (*anybody, *slash, *build)):
         return "every build of every owner"
     owner = [*takewhile(lambda piece: piece.text != "/", pieces)]
     words = [*takewhile(lambda piece: piece.kind == "word", owner)]
-    if takes_all_of(pieces[len(owner) + 1 :], build):
+    if allow.takes_all_of(pieces[len(owner) + 1 :], build):
         return f"every build of {as_written(pattern[: owner[-1].end])}" if owner else ""
-    if words and takes_all_of(pieces, (*words, *slash, *build)):
-        return f"every build of every owner whose name begins with {quoted(word_of(words))}"
+    if words and allow.takes_all_of(pieces, (*words, *slash, *build)):
+        return f"every build of every owner whose name begins with {quoted(allow.word_of(words))}"
     if owner and not words and all(piece.kind in ("any", "part") for piece in owner):
         return "builds of every owner: anyone can choose this package name"
     return ""
@@ -368,17 +357,17 @@ def _describe_builds(pattern: str, pieces: Sequence[Piece]) -> str:
 def powerful_case_fails(fleet: Fleet) -> Iterator[Finding]:
     """Require that a rule matches the names under `matches`, and none under `rejects`."""
     for number, rule in enumerate(fleet.powerful):
-        if is_valid(rule):
+        if allow.is_valid(rule):
             yield from _cases(("powerful", number), rule)
 
 
 def _cases(path: Path, rule: PowerfulRule) -> Iterator[Finding]:
     for number, name in enumerate(rule.matches):
-        if not matches_name(rule, name):
+        if not allow.matches_name(rule, name):
             message = f"{as_written(rule.match)} must match this name, but does not"
             yield wrong(message, (*path, "matches", number), hint=_hint_to_match(rule, name))
     for number, name in enumerate(rule.rejects):
-        if matches_name(rule, name):
+        if allow.matches_name(rule, name):
             message = f"{as_written(rule.match)} must not match this name, but does"
             yield wrong(
                 message,
@@ -388,10 +377,10 @@ def _cases(path: Path, rule: PowerfulRule) -> Iterator[Finding]:
 
 
 def _hint_to_match(rule: PowerfulRule, name: str) -> str:
-    pattern = compile_pattern(rule.match)
-    if not rule.dirs and pattern.takes(without_directory(name)):
+    pattern = allow.compile_pattern(rule.match)
+    if not rule.dirs and pattern.takes(allow.without_directory(name)):
         return "the name is in a directory of the project: add `dirs: true`"
-    if name.count("/") != PARTS - 1:
+    if name.count("/") != allow.PARTS - 1:
         return "write four parts: owner/project/chroot/package"
     beginning = pattern.takes_beginning(name)
     if beginning:

@@ -27,32 +27,9 @@ from fleet.errors import (
     SourceUnreachable,
     WrongUsage,
 )
+from fleet.images import promote, prune
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import delete_build, find_build, image_cache, verify
-from fleet.images.promote import (
-    ImageList,
-    declared_version,
-    find_version,
-    foresee,
-    list_images,
-    newest_promotable,
-    promote,
-    recipe_of,
-    take_back,
-)
-from fleet.images.prune import (
-    Forgotten,
-    PrunedVersion,
-    Pruner,
-    Pruning,
-    delete_forgotten,
-    find_forgotten,
-    find_unreferenced,
-    list_uploads,
-    name_forgotten,
-    places_of,
-    prune_versions,
-)
 from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
@@ -62,17 +39,7 @@ from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
 from fleet.model.log import LogEntry
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
-from fleet.report.images import (
-    due_to_lines,
-    image_to_lines,
-    list_to_lines,
-    phase_to_text,
-    promotion_to_lines,
-    pruning_to_lines,
-    publishing_to_text,
-    to_child_pipeline,
-    transfer_to_text,
-)
+from fleet.report import images
 from fleet.report.json import value_to_json
 from fleet.schema.model import (
     ExistingImage,
@@ -285,7 +252,7 @@ def _own_module(args: argparse.Namespace, console: Console) -> int:
 
 def _list(args: argparse.Namespace, console: Console) -> int:
     listed, _ = _listed(args, console)
-    show(args, console, listed, list_to_lines(listed, SystemClock().now()))
+    show(args, console, listed, images.list_to_lines(listed, SystemClock().now()))
     return 0
 
 
@@ -296,16 +263,16 @@ def _show(args: argparse.Namespace, console: Console) -> int:
         names = ", ".join(each.image for each in listed.images) or "none"
         raise FleetError(f"no image {args.image}; known: {names}")
     if args.version:
-        version = find_version(store, args.image, args.version)
+        version = promote.find_version(store, args.image, args.version)
         shown = shown.model_copy(update={"versions": (version,)})
-    show(args, console, shown, image_to_lines(shown))
+    show(args, console, shown, images.image_to_lines(shown))
     return 0
 
 
-def _listed(args: argparse.Namespace, console: Console) -> tuple[ImageList, DatabaseStore]:
+def _listed(args: argparse.Namespace, console: Console) -> tuple[promote.ImageList, DatabaseStore]:
     fleet = load_config(args, console).fleet
     store = store_of(fleet, args.file)
-    return list_images(fleet, store.image_versions()), store
+    return promote.list_images(fleet, store.image_versions()), store
 
 
 def _promote(args: argparse.Namespace, console: Console) -> int:
@@ -313,7 +280,7 @@ def _promote(args: argparse.Namespace, console: Console) -> int:
 
     def decide(image: Image, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         wanted = _wanted(args, image, known, now)
-        moves = promote(known, wanted, now, share=args.candidate)
+        moves = promote.promote(known, wanted, now, share=args.candidate)
         # A person moved it, so no rule makes it current.
         mine = moves[0]._replace(now=moves[0].now.model_copy(update={"by_rule": False}))
         return (mine, *moves[1:])
@@ -325,9 +292,9 @@ def _wanted(
     args: argparse.Namespace, image: Image, known: Sequence[Version], now: datetime
 ) -> Version:
     if args.version is None and isinstance(image, ExistingImage):
-        return declared_version(args.image, image.existing, known, now, by=name_process())
+        return promote.declared_version(args.image, image.existing, known, now, by=name_process())
     if args.version is None:
-        return newest_promotable(known, args.image)
+        return promote.newest_promotable(known, args.image)
     for version in known:
         if version.version == args.version:
             return version
@@ -339,7 +306,7 @@ def _rollback(args: argparse.Namespace, console: Console) -> int:
     """Retire the candidate, if there is one, else the current version."""
 
     def decide(_: Image, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
-        return take_back(known, args.image, now)
+        return promote.take_back(known, args.image, now)
 
     return _move_versions(args, console, decide)
 
@@ -358,8 +325,8 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     world = look(config, sources, console)
     if not args.dry_run:
         sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
-    promotion = foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
-    show(args, console, promotion, promotion_to_lines(promotion))
+    promotion = promote.foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
+    show(args, console, promotion, images.promotion_to_lines(promotion))
     return 0
 
 
@@ -395,7 +362,7 @@ def _publish(args: argparse.Namespace, console: Console) -> int:
     fleet = load_config(args, console).fleet
     places = find_places(fleet, args.file)
     publishing = _upload(fleet, places, args, console)
-    console.out(value_to_json(publishing) if args.json else publishing_to_text(publishing))
+    console.out(value_to_json(publishing) if args.json else images.publishing_to_text(publishing))
     return publishing.exit_code
 
 
@@ -422,7 +389,7 @@ def _upload(
 
 def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
     """Return the places that are meant, each once."""
-    image = recipe_of(fleet, args.image)
+    image = promote.recipe_of(fleet, args.image)
     for place in args.to or ():
         _check_place(place)
     named = args.to or image.publish
@@ -451,8 +418,8 @@ class _UploadProgress:
         """Take one piece of news."""
         if self._phase != (place, transfer.phase):
             self._phase = (place, transfer.phase)
-            self._console.note(phase_to_text(place, transfer))
-        self._console.progress(transfer_to_text(place, transfer))
+            self._console.note(images.phase_to_text(place, transfer))
+        self._console.progress(images.transfer_to_text(place, transfer))
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:
@@ -464,18 +431,18 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
         lock = sources.store.lock(lock_owner(), SystemClock().now())
     with lock:
         pruning = _find_and_prune(args, config, sources, console)
-    show(args, console, pruning, pruning_to_lines(pruning))
+    show(args, console, pruning, images.pruning_to_lines(pruning))
     return pruning.exit_code
 
 
 def _find_and_prune(
     args: argparse.Namespace, config: Config, sources: Sources, console: Console
-) -> Pruning:
+) -> prune.Pruning:
     pruner = _pruner(args, config, sources)
     # First, so that an id that nothing has is refused before anything is deleted.
     forgotten, unlisted = _forgotten(args, config, sources, pruner)
     judged = _judged(args, config, sources, console)
-    before = Pruning(
+    before = prune.Pruning(
         fleet=config.fleet.fleet,
         versions=judged,
         forgotten=forgotten,
@@ -484,8 +451,8 @@ def _find_and_prune(
     )
     if args.dry_run:
         return before
-    pruned = prune_versions(judged, pruner)
-    gone = delete_forgotten(forgotten, pruner.publisher_of)
+    pruned = prune.prune_versions(judged, pruner)
+    gone = prune.delete_forgotten(forgotten, pruner.publisher_of)
     failed = (judged, forgotten) != (pruned, gone)
     return before.model_copy(
         update={"versions": pruned, "forgotten": gone, "failed": failed, "done": True}
@@ -493,32 +460,32 @@ def _find_and_prune(
 
 
 def _forgotten(
-    args: argparse.Namespace, config: Config, sources: Sources, pruner: Pruner
-) -> tuple[tuple[Forgotten, ...], dict[str, str]]:
+    args: argparse.Namespace, config: Config, sources: Sources, pruner: prune.Pruner
+) -> tuple[tuple[prune.Forgotten, ...], dict[str, str]]:
     """Return what places hold and no version has, as a killed build or publish leaves it.
 
     And why where a place could not be listed.
     """
-    places = places_of(config.fleet, sources.store.image_versions())
-    listed, unlisted = list_uploads(places, pruner.publisher_of)
+    places = prune.places_of(config.fleet, sources.store.image_versions())
+    listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
     # Read after the listing: what was published meanwhile is remembered by now.
-    found = find_forgotten(config.fleet, sources.store.image_versions(), listed)
+    found = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
     ours = (each for each in found if args.image in (None, each.image))
-    return name_forgotten(ours, args.forgotten), unlisted
+    return prune.name_forgotten(ours, args.forgotten), unlisted
 
 
 def _judged(
     args: argparse.Namespace, config: Config, sources: Sources, console: Console
-) -> tuple[PrunedVersion, ...]:
+) -> tuple[prune.PrunedVersion, ...]:
     plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
     world = look(config, sources, console)
-    found = find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
+    found = prune.find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
     return tuple(each for each in found if args.image in (None, each.image))
 
 
-def _pruner(args: argparse.Namespace, config: Config, sources: Sources) -> Pruner:
+def _pruner(args: argparse.Namespace, config: Config, sources: Sources) -> prune.Pruner:
     places = find_places(config.fleet, args.file)
-    return Pruner(
+    return prune.Pruner(
         sources.store,
         lambda place: publisher_of(config.fleet, place, args.file, SystemClock()),
         partial(delete_build, places.images),
@@ -541,9 +508,9 @@ def _due(args: argparse.Namespace, console: Console) -> int:
     if args.gitlab_child_pipeline:
         builds = _from_checkout(places.images)
         job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
-        pipeline = to_child_pipeline(report, builds, file=args.file, job=job)
+        pipeline = images.to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
-    show(args, console, report, due_to_lines(report))
+    show(args, console, report, images.due_to_lines(report))
     return 0
 
 

@@ -12,20 +12,7 @@ from fleet.apply.config import load_config
 from fleet.cli.arguments import Parser, option
 from fleet.cli.import_ import check_text, import_from
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
-from fleet.migrate.starting import (
-    CI,
-    CLOUDS,
-    IGNORED,
-    PAID,
-    QUEUES,
-    SIZES,
-    URLS,
-    Choice,
-    fleet_yaml,
-    readme,
-    recording,
-    steps,
-)
+from fleet.migrate import starting
 from fleet.ports import Console
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import DRAFTS, alone_in, create_files
@@ -35,9 +22,9 @@ _SYSTEMS = ("resalloc", "copr", "debusine")
 _TRIES = 5
 _CONFIG, _STORE = "fleet.yaml", ".fleet/store.db"
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
-    "queue": ("Where does work wait?", QUEUES, "recorded"),
-    "cloud": ("Where do machines come from?", CLOUDS, "sim"),
-    "size": ("How big is a machine?", SIZES, "medium"),
+    "queue": ("Where does work wait?", starting.QUEUES, "recorded"),
+    "cloud": ("Where do machines come from?", starting.CLOUDS, "sim"),
+    "size": ("How big is a machine?", starting.SIZES, "medium"),
 }
 
 
@@ -55,7 +42,7 @@ def arguments(parser: Parser) -> None:
         parser,
         "--url",
         "URL",
-        f"address of the Debusine or Copr server (default: {URLS['debusine']})",
+        f"address of the Debusine or Copr server (default: {starting.URLS['debusine']})",
     )
     option(parser, "--scope", "SCOPE", "scope at the Debusine server (default: debian)")
     parser.add_argument(
@@ -80,10 +67,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         _refuse_early(args.fleet)
         choice = _choose(args, console)
-        text = fleet_yaml(choice)
+        text = starting.fleet_yaml(choice)
         check_text(text)
         made = _files(text, choice.fleet, recorded=choice.queue == "recorded")
-        next_steps = list(steps(choice))
+        next_steps = list(starting.steps(choice))
     # Of two who begin at once the second sees all that the first has made.
     with alone_in(Path()):
         _refuse_existing(made)
@@ -103,8 +90,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _refuse_together(args: argparse.Namespace) -> None:
     if args.source is None:
-        if args.queue not in {None, *URLS} and args.url:
-            raise WrongUsage(f"--url is about a server of {' or '.join(URLS)}, not {args.queue}")
+        if args.queue not in {None, *starting.URLS} and args.url:
+            raise WrongUsage(
+                f"--url is about a server of {' or '.join(starting.URLS)}, not {args.queue}"
+            )
         if args.queue not in {None, "debusine"} and args.scope:
             raise WrongUsage(f"--scope is about a Debusine server, not {args.queue}")
         return
@@ -117,11 +106,11 @@ def _refuse_together(args: argparse.Namespace) -> None:
         raise WrongUsage(f"--from excludes --{given[0]}: the file says it")
 
 
-def _choose(args: argparse.Namespace, console: Console) -> Choice:
+def _choose(args: argparse.Namespace, console: Console) -> starting.Choice:
     given: dict[str, Any] = {name: getattr(args, name) for name in _KINDS}
     if (args.url or args.scope) and given["queue"] is None:
         given["queue"] = "debusine"
-    paid = given["cloud"] in PAID
+    paid = given["cloud"] in starting.PAID
     if paid and given["queue"] == "recorded":
         raise WrongUsage(
             f"--queue recorded --cloud {given['cloud']}: a recording buys no machines; choose "
@@ -136,11 +125,11 @@ def _choose(args: argparse.Namespace, console: Console) -> Choice:
         if name == "queue" and paid:
             unfit, default = {"recorded"}, "debusine"
         if name == "cloud" and given["queue"] == "recorded":
-            unfit = PAID
+            unfit = starting.PAID
         fit = {each: what for each, what in choices.items() if each not in unfit}
         given[name] = _ask(console, question, fit, default) if asks else default
     more = {name: getattr(args, name) for name in ("url", "scope") if getattr(args, name)}
-    return Choice(args.fleet, **given, **more)
+    return starting.Choice(args.fleet, **given, **more)
 
 
 def _ask(console: Console, question: str, choices: Mapping[str, str], default: str) -> str:
@@ -188,9 +177,13 @@ def _imported(
 
 def _files(text: str, fleet: str, *, recorded: bool) -> dict[str, tuple[bytes, int | None]]:
     """Return what is written, by path, with its mode; fleet.yaml is the last."""
-    written = {".gitignore": IGNORED, ".gitlab-ci.yml": CI, "README.md": readme(fleet)}
+    written = {
+        ".gitignore": starting.IGNORED,
+        ".gitlab-ci.yml": starting.CI,
+        "README.md": starting.readme(fleet),
+    }
     if recorded:
-        written["world.json"] = recording(fleet)
+        written["world.json"] = starting.recording(fleet)
     written["fleet.yaml"] = text
     return {name: (content.encode(), None) for name, content in written.items()}
 

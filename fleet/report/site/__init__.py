@@ -7,19 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from fleet.report.json import value_to_json
+from fleet.report.site import links
 from fleet.report.site.images import images
-from fleet.report.site.links import (
-    IMAGES,
-    MONEY,
-    OVERVIEW,
-    QUEUE,
-    REQUESTS,
-    WORKERS,
-    Place,
-    link,
-    path_part,
-    path_parts,
-)
 from fleet.report.site.machines import pools, workers
 from fleet.report.site.money import money
 from fleet.report.site.overview import overview
@@ -41,12 +30,12 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part(overview, "Overview", OVERVIEW),
-    Part(workers, "Workers", f"{WORKERS}/index.html"),
-    Part(queue, "Waiting", f"{QUEUE}/index.html"),
-    Part(requests, "Find a request", f"{REQUESTS}/index.html"),
-    Part(money, "Money", MONEY),
-    Part(images, "Images", IMAGES),
+    Part(overview, "Overview", links.OVERVIEW),
+    Part(workers, "Workers", f"{links.WORKERS}/index.html"),
+    Part(queue, "Waiting", f"{links.QUEUE}/index.html"),
+    Part(requests, "Find a request", f"{links.REQUESTS}/index.html"),
+    Part(money, "Money", links.MONEY),
+    Part(images, "Images", links.IMAGES),
     Part(pools),
 )
 """Every part, in the order of the navigation."""
@@ -70,7 +59,7 @@ def site(shown: Shown) -> dict[str, str]:
         "style.css": templates.get_template("style.css").render(),
     }
     for page in (page for part in PARTS for page in part.pages(shown)):
-        here = Place(page.path, shown.addresses)
+        here = links.Place(page.path, shown.addresses)
         template = templates.get_template(page.template)
         files[page.path] = template.render(here=here, **shared, **page.values)
     return dict(sorted(files.items()))
