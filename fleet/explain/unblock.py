@@ -311,7 +311,7 @@ def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edi
     signature, found = signature_of(plan, key), find_request(world, key)
     if signature is None or found is None:
         return
-    request, stored = found
+    request, demand = found
     unserved = next((each for each in plan.unserved if key in each.requests), None)
     if unserved is not None:
         for path in _blocking_paths(plan, unserved):
@@ -319,7 +319,7 @@ def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edi
     yield from _expired_rules(fleet, world, request)
     yield from _askers(fleet, signature, request)
     # Where the queue stored its tags already, a rule acts on later requests.
-    yield from _fitting(fleet, world, signature, () if stored else names_of(request))
+    yield from _fitting(fleet, world, signature, () if demand.stored else names_of(request))
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:

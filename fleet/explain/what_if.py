@@ -438,16 +438,16 @@ def signature_of(plan: Plan, key: str) -> Signature | None:
     return next((each for each in plan.signatures if key in each.requests), None)
 
 
-def find_request(world: World, key: str) -> tuple[Request, bool] | None:
-    """Return the request of this name, `queue/id`, and whether its queue stored its tags."""
+def find_request(world: World, key: str) -> tuple[Request, Demand] | None:
+    """Return the request of this name, `queue/id`, and the demand that it is part of."""
     queue, _, name = key.partition("/")
-    reading = world.queues.get(queue)
-    if reading is None or not isinstance(reading.demand, Demand):
-        return None
     whole = name.rpartition("#")[0]
-    found = {r.id: r for r in reading.demand.requests if r.id in (name, whole)}
+    demand = dict(world.demands()).get(queue)
+    if demand is None:
+        return None
+    found = {r.id: r for r in demand.requests if r.id in (name, whole)}
     request = found.get(name) or found.get(whole)
-    return (request, reading.demand.stored) if request else None
+    return (request, demand) if request else None
 
 
 def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple[Fleet, World]:
@@ -462,21 +462,19 @@ def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple
 def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
     """Return the world in which a request also asks for these tags, as its user."""
     found = find_request(world, key)
-    queue = key.partition("/")[0]
     if found is None:
         return world
-    reading = world.queues[queue]
-    if not isinstance(reading.demand, Demand):
-        return world
-    asking = found[0].model_copy(
+    request, demand = found
+    asking = request.model_copy(
         update={
-            "required": tuple(sorted({*found[0].required, *tags})),
-            "asked": {**found[0].asked, **dict.fromkeys(tags, "user")},
+            "required": tuple(sorted({*request.required, *tags})),
+            "asked": {**request.asked, **dict.fromkeys(tags, "user")},
         }
     )
-    requests = tuple(asking if r.id == asking.id else r for r in reading.demand.requests)
-    demand = reading.demand.model_copy(update={"requests": requests})
-    queues = {**world.queues, queue: reading.model_copy(update={"demand": demand})}
+    requests = tuple(asking if r.id == asking.id else r for r in demand.requests)
+    queue = key.partition("/")[0]
+    asked = {"demand": demand.model_copy(update={"requests": requests})}
+    queues = {**world.queues, queue: world.queues[queue].model_copy(update=asked)}
     return world.model_copy(update={"queues": queues})
 
 
