@@ -186,13 +186,11 @@ def _month(verdict: Verdict, change: Changes) -> str:
 
 
 def _workers(verdict: Verdict) -> str:
-    said = []
-    if verdict.gained:
-        gain = "gains" if verdict.gained == 1 else "gain"
-        said.append(f"{words.many(verdict.gained, 'request')} {gain} a worker")
-    if verdict.lost:
-        lose = "loses" if verdict.lost == 1 else "lose"
-        said.append(f"{words.many(verdict.lost, 'request')} {lose} a worker")
+    said = [
+        f"{words.many(count, 'request')} {verb}{'s' if count == 1 else ''} a worker"
+        for count, verb in ((verdict.gained, "gain"), (verdict.lost, "lose"))
+        if count
+    ]
     if verdict.requests_known:
         return ", ".join(said) or "no request gains or loses a worker"
     return f"{', '.join(said)} ({_NOT_ALL})" if said else f"requests {words.UNKNOWN}"

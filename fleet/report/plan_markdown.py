@@ -3,16 +3,16 @@
 No value can leave its cell, mention a person, or point at an issue: see `fleet.report.markdown`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fleet.explain.changes import Comparison
 from fleet.model.facts import Unknown
 from fleet.model.orders import sentences
-from fleet.model.plan import Action, Create, Delete, Drain, Plan
+from fleet.model.plan import Action, Create, Plan
 from fleet.report import words
 from fleet.report.comparison import comparison_blocks
 from fleet.report.markdown import code, details, sentence, table
-from fleet.report.plan_text import rules_details, tag_notes
+from fleet.report.plan_text import difference_of, rules_details, tag_notes
 from fleet.report.status import (
     BUDGET_HEADINGS,
     LIMIT_HEADINGS,
@@ -37,9 +37,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
         compared = [*comparison_blocks(change, plan.included, fleet=plan.fleet, age=age)]
     whole = [
         *_unserved(plan),
-        *_creates(plan),
-        *_drains(plan),
-        *_deletes(plan),
+        *_actions(plan),
         *_releases(plan),
         *_bases(plan),
         *_promotions(plan),
@@ -71,41 +69,24 @@ def _headline(plan: Plan) -> Iterator[str]:
     yield from map(sentence, (*words.new_machines(plan), words.waiting(plan)))
 
 
-def _creates(plan: Plan) -> Iterator[str]:
-    creates = [action for action in plan.actions if isinstance(action, Create)]
-    rows = [
-        (
-            code(action.worker),
-            code(action.pool),
-            code(action.inputs.type) + words.market(action.inputs),
-            words.rate(action.cost, sign=True),
-            _why(action),
-        )
-        for action in creates
-    ]
-    headings = ("Worker", "Pool", "Type", f"{plan.currency}/h >", "Why")
-    yield from _section(f"{len(creates):,} to create", headings, rows)
-
-
-def _drains(plan: Plan) -> Iterator[str]:
-    drains = [action for action in plan.actions if isinstance(action, Drain)]
-    rows = [(code(action.worker), code(action.pool), _why(action)) for action in drains]
-    yield from _section(f"{len(drains):,} to drain", ("Worker", "Pool", "Why"), rows)
-
-
-def _deletes(plan: Plan) -> Iterator[str]:
-    deletes = [action for action in plan.actions if isinstance(action, Delete)]
-    rows = [
-        (
-            code(action.worker),
-            code(action.pool),
-            words.rate(-action.saves, sign=True),
-            _why(action),
-        )
-        for action in deletes
-    ]
-    headings = ("Worker", "Pool", f"{plan.currency}/h >", "Why")
-    yield from _section(f"{len(deletes):,} to delete", headings, rows)
+def _actions(plan: Plan) -> Iterator[str]:
+    cost = f"{plan.currency}/h >"
+    cells: dict[str, Callable[[Action], str]] = {
+        "Worker": lambda action: code(action.worker),
+        "Pool": lambda action: code(action.pool),
+        "Type": lambda action: (
+            code(action.inputs.type) + words.market(action.inputs)
+            if isinstance(action, Create)
+            else ""
+        ),
+        cost: lambda action: words.rate(difference_of(action), sign=True),
+        "Why": _why,
+    }
+    for verb, hidden in (("create", ()), ("drain", ("Type", cost)), ("delete", ("Type",))):
+        actions = [action for action in plan.actions if action.action == verb]
+        headings = [each for each in cells if each not in hidden]
+        rows = [[cells[each](action) for each in headings] for action in actions]
+        yield from _section(f"{len(actions):,} to {verb}", headings, rows)
 
 
 def _releases(plan: Plan) -> Iterator[str]:

@@ -299,14 +299,14 @@ def _alike(actions: tuple[Action, ...], pool: str) -> list[_Alike]:
 
 
 def _rows(shown: list[Action], types: dict[str, str | None], currency: str) -> list[Line]:
-    money = words.rates([_difference(action) for action in shown], sign=True)
+    money = words.rates([difference_of(action) for action in shown], sign=True)
     return table(
         [
             [
                 _mark(action.action, action.action),
                 Span(action.worker),
                 Span(_type(action, types)),
-                Span(f"{difference} {currency}/h" if _difference(action) else ""),
+                Span(f"{difference} {currency}/h" if difference_of(action) else ""),
                 Span(_served(action), Style.DIM),
             ]
             for action, difference in zip(shown, money, strict=True)
@@ -328,7 +328,7 @@ def _group(group: _Alike, rows: dict[int, Line], currency: str) -> Iterator[Line
 
 
 def _hidden(group: _Alike, currency: str) -> Line:
-    money = sum((_difference(action) for action in group.hidden), Decimal(0))
+    money = sum((difference_of(action) for action in group.hidden), Decimal(0))
     figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
     text = f" {len(group.hidden):,} more to {group.action}{figures}"
     return line(_mark(group.action, "… and"), text)
@@ -345,7 +345,8 @@ def _type(action: Action, types: dict[str, str | None]) -> str:
     return types.get(action.worker) or ""
 
 
-def _difference(action: Action) -> Decimal:
+def difference_of(action: Action) -> Decimal:
+    """Return what an action adds to the cost per hour."""
     match action:
         case Create():
             return action.cost
@@ -397,12 +398,6 @@ class TagNote:
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
     """Yield headings, each with its notes."""
-    ruled = _ruled(plan)
-    if ruled:
-        yield "Tags added to tickets by rules", ruled
-    refused = _grouped(plan, "refused")
-    if refused:
-        yield "Tags denied: no permission to ask for them", refused
     dropped = tuple(
         TagNote(
             tag,
@@ -414,38 +409,35 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
         for signature in plan.signatures
         for tag in signature.dropped
     )
-    if dropped:
-        yield "Tags dropped after waiting (`otherwise`)", dropped
-    differences = _grouped(plan, "differences")
-    if differences:
-        yield "Rules that the queue has not applied to waiting requests", differences
-
-
-def _ruled(plan: Plan) -> tuple[TagNote, ...]:
-    found: defaultdict[RuledTag, list[str]] = defaultdict(list)
-    for signature in plan.signatures:
-        for each in signature.ruled:
-            found[each].extend(signature.requests)
-    return tuple(
-        TagNote(
-            each.tag,
-            f"{each.tag} by {words.place(each.path)}",
-            each.path,
-            len(requests),
-            tuple(requests),
-            is_wrong=False,
-        )
-        for each, requests in found.items()
-    )
+    for heading, notes in (
+        ("Tags added to tickets by rules", _grouped(plan, "ruled")),
+        ("Tags denied: no permission to ask for them", _grouped(plan, "refused")),
+        ("Tags dropped after waiting (`otherwise`)", dropped),
+        (
+            "Rules that the queue has not applied to waiting requests",
+            _grouped(plan, "differences"),
+        ),
+    ):
+        if notes:
+            yield heading, notes
 
 
 def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:
-    found: defaultdict[RefusedTag | TagDifference, list[str]] = defaultdict(list)
+    found: defaultdict[RuledTag | RefusedTag | TagDifference, list[str]] = defaultdict(list)
     for signature in plan.signatures:
         for each in getattr(signature, kind):
             found[each].extend(signature.requests)
     return tuple(
-        TagNote(each.tag, each.because, each.path, len(requests), tuple(requests))
+        TagNote(
+            each.tag,
+            f"{each.tag} by {words.place(each.path)}"
+            if isinstance(each, RuledTag)
+            else each.because,
+            each.path,
+            len(requests),
+            tuple(requests),
+            is_wrong=not isinstance(each, RuledTag),
+        )
         for each, requests in found.items()
     )
 

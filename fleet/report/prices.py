@@ -159,26 +159,20 @@ def _differences(
 
 
 def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPrice]:
-    if billing.address is not None:
-        ours = (billing.address.amount, billing.address.currency)
-        yield ComparedPrice(
-            what="IPv4 address",
-            catalogue=f"{billing.address}/h",
-            differences=()
-            if (prices.address, prices.currency) == ours
-            else (_format_price(prices.address, prices, "h"),),
-        )
-    if billing.disk is not None:
-        hours = billing.month or HOURS_PER_MONTH
-        hourly = None if prices.disk is None else (prices.disk / hours).quantize(GIB_DIGITS)
-        ours = (billing.disk.amount, billing.disk.currency)
-        yield ComparedPrice(
-            what="GiB of disk",
-            catalogue=f"{billing.disk}/h",
-            differences=()
-            if (hourly, prices.currency) == ours
-            else (_format_price(prices.disk, prices, "month"),),
-        )
+    hours = billing.month or HOURS_PER_MONTH
+    hourly = None if prices.disk is None else (prices.disk / hours).quantize(GIB_DIGITS)
+    for what, ours, theirs, told in (
+        ("IPv4 address", billing.address, prices.address, (prices.address, "h")),
+        ("GiB of disk", billing.disk, hourly, (prices.disk, "month")),
+    ):
+        if ours is not None:
+            amount, per = told
+            is_same = (theirs, prices.currency) == (ours.amount, ours.currency)
+            yield ComparedPrice(
+                what=what,
+                catalogue=f"{ours}/h",
+                differences=() if is_same else (_format_price(amount, prices, per),),
+            )
 
 
 def _format_price(amount: Decimal | None, prices: PriceList, per: str) -> str:
