@@ -12,7 +12,7 @@ from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import count
 from math import log
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fleet.explain.simulation.demand import ALIKE, Booted, Job, Lost, Refused
 from fleet.model.facts import (
@@ -636,33 +636,29 @@ class Farm:
         state = WorkerState.IDLE if box.running is None else WorkerState.BUSY
         if box.worker is None or box.worker.state is WorkerState.ENROLLED:
             box.worker = self._worker_of(box, state)
-            return
-        box.worker = box.worker.model_copy(
-            update={
-                "state": state,
-                "draining": box.draining,
-                "running": box.running,
-                "work": self._work_of(box),
-                "uses": box.uses,
-                "since": box.since,
-                "last_seen": self.now,
-            }
-        )
+        else:
+            box.worker = box.worker.model_copy(update=self._seen(box, state))
 
     def _worker_of(self, box: Box, state: WorkerState) -> Worker:
         return Worker.model_construct(
             name=box.name,
             machine=box.name,
             pool=box.pool,
-            state=state,
-            draining=box.draining,
-            running=box.running,
-            work=self._work_of(box),
-            uses=box.uses,
-            since=box.since,
-            last_seen=self.now,
             connected_since=self.now if state is not WorkerState.ENROLLED else None,
+            **self._seen(box, state),
         )
+
+    def _seen(self, box: Box, state: WorkerState) -> dict[str, Any]:
+        """Return what a worker's registry tells of it that changes."""
+        return {
+            "state": state,
+            "draining": box.draining,
+            "running": box.running,
+            "work": self._work_of(box),
+            "uses": box.uses,
+            "since": box.since,
+            "last_seen": self.now,
+        }
 
     def _work_of(self, box: Box) -> Work | None:
         if box.job is None:
