@@ -16,7 +16,7 @@ from fleet.report.site.pages import MOST_LISTED, Page, Shown
 from fleet.report.site.queue import queue, requests
 from fleet.report.site.templates import environment
 
-__all__ = ["PARTS", "Part", "Shown", "link", "path_part", "path_parts", "site"]
+__all__ = ["PARTS", "Part", "Shown", "site"]
 
 
 class Part(NamedTuple):
