@@ -20,8 +20,7 @@ def ports() -> set[str]:
 def fakes() -> set[str]:
     return {
         name.removeprefix("Fake").removeprefix("Fixed")
-        for path, module in modules("tests").items()
-        if path.startswith("tests/fake")
+        for module in modules("tests/fakes").values()
         for name in module.classes
     }
 
