@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, assert_never, runtime_checkable
 
@@ -33,6 +32,7 @@ from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, Stor
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
+from fleet.state.database import connect_file
 from fleet.state.files import make_private
 from fleet.state.places import sqlite_url
 
@@ -88,6 +88,7 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._url = sa.make_url(sqlite_url(path))
         self._turn = threading.Lock()
 
     def read(self, name: str) -> StackRows | None:
@@ -155,17 +156,12 @@ class Records:
             connection.execute(_this(sa.delete(_RESOURCES), stack, name))
             _grow(connection, stack)
 
-    @cached_property
-    def _engine(self) -> sa.Engine:
-        # It keeps no connection, but each statement as it was compiled.
-        return sa.create_engine(sqlite_url(self.path), poolclass=sa.NullPool)
-
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
             make_private(self.path)
             # Steps that are done at once note it one after the other.
-            with self._turn, self._engine.begin() as connection:
+            with self._turn, connect_file(self._url) as connection, connection.begin():
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             cause = str(getattr(error, "orig", None) or type(error).__name__)

@@ -7,7 +7,8 @@ import os
 import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, cached_property
+from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -448,19 +449,14 @@ class Database:
             "(docs/how-to/restore-lost-state.md)"
         )
 
-    @cached_property
-    def _engine(self) -> sa.Engine:
-        return (
-            sa.create_engine(self.url, poolclass=sa.NullPool)
-            if self._file
-            else _pooled_engine(self.url)
-        )
+    def _connect(self) -> sa.Connection:
+        return connect_file(self.url) if self._file else _pooled_engine(self.url).connect()
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         with self._telling():
             with needing("postgres", f"the store at {self.place}", StoreFailed):
-                connection = self._engine.connect()
+                connection = self._connect()
             with later_interrupts(), connection, connection.begin():
                 if self._fence and not is_current(connection, self._fence):
                     raise Locked(
@@ -481,6 +477,35 @@ class Database:
                 raise StoreFailed(self._damaged(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
+
+
+_OPENED: ContextVar[sa.URL] = ContextVar("opened")
+"""The file of SQLite that is being opened."""
+
+
+def connect_file(url: sa.URL) -> sa.Connection:
+    """Open a file of SQLite, creating it where there is none."""
+    opened = _OPENED.set(url)
+    try:
+        return _files_engine().connect()
+    finally:
+        _OPENED.reset(opened)
+
+
+@cache
+def _files_engine() -> sa.Engine:
+    """Return what opens every file of SQLite: so each statement is compiled once a process.
+
+    An engine keeps what it compiled to itself, and to compile takes longer than most statements.
+    """
+    engine = sa.create_engine("sqlite://", poolclass=sa.NullPool)
+
+    @sa.event.listens_for(engine, "do_connect")
+    def opened(dialect: sa.Dialect, *_: object) -> object:
+        positional, named = dialect.create_connect_args(_OPENED.get())
+        return dialect.connect(*positional, **named)
+
+    return engine
 
 
 @cache
