@@ -2,8 +2,10 @@
 
 import re
 from datetime import date
+from functools import cache
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import pytest
 import yaml
@@ -37,9 +39,15 @@ RECORDED = Recorded(
 """What waits, for the rules that compare the allow-list with a recorded queue."""
 
 
-def cases_of(rule: str, kind: str) -> dict[str, object]:
-    found = yaml.safe_load((HERE / f"{rule}.yml").read_text(encoding="utf-8"))
-    return dict(found[kind])
+@cache
+def written(rule: str) -> dict[str, dict[str, Any]]:
+    text = (HERE / f"{rule}.yml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = yaml.load(text, yaml.CSafeLoader)
+    return found
+
+
+def cases_of(rule: str, kind: str) -> dict[str, Any]:
+    return written(rule)[kind]
 
 
 def examples(kind: str) -> list[tuple[str, str, object]]:
