@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
@@ -125,12 +126,19 @@ COMMANDS = sorted(
 )
 
 
+@pytest.fixture(scope="module")
+def parser() -> ArgumentParser:
+    return build_parser()
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_the_runbook_has_a_person_type_is_a_command(command: str) -> None:
+def test_what_the_runbook_has_a_person_type_is_a_command(
+    parser: ArgumentParser, command: str
+) -> None:
     _, verb, *rest = shlex.split(command)
 
     # A word alone names the command; with more it is to be typed as it stands.
     if rest:
-        build_parser().parse_args([verb, *rest])
+        parser.parse_args([verb, *rest])
     else:
         assert (ROOT / f"fleet/cli/{verb}.py").exists()
