@@ -211,8 +211,8 @@ def _try_out() -> None:
     with TemporaryDirectory() as folder:
         trial = Trial(Path(folder))
         trial.wait_for("1")
-        for command in (["validate"], ["state", "init"], ["apply"], ["plan"], ["status"]):
-            code, said = trial.do(*command)
+        for command in ("validate", "state init", "apply", "plan", "status --site site"):
+            code, said = trial.do(*command.split())
             assert code == 0, said
     assert threading.active_count() == 1, "a fork would lose its threads"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING
 
 from fleet.explain.tags import WORDS
@@ -24,8 +25,9 @@ BROKEN = frozenset(
 _SHAPES = frozenset({"busy", "idle", "starting", "draining"})
 
 
+@cache
 def environment() -> Environment:
-    """Return the templates; what they name and nobody gave is an error."""
+    """Return the templates, compiled once; what they name and nobody gave is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
