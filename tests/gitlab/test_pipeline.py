@@ -166,7 +166,7 @@ def test_a_release_is_built_tested_signed_and_ready_to_be_published(
     dist = pipeline.folder / "dist"
     gpg(tmp_path, "--verify", str(dist / "SHA256SUMS.asc"), str(dist / "SHA256SUMS"))
     assert {path.suffix for path in dist.iterdir()} == {".whl", ".gz", ".json", "", ".asc"}
-    assert "fleet_reconciler-0.2.0.tar.gz" in ran.stdout
+    assert "fleet_reconciler-0.2.0.tar.gz" in ran.stdout + ran.stderr
 
 
 def gpg(home: Path, *arguments: str) -> str:
