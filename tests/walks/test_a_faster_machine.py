@@ -12,7 +12,7 @@ _SECONDS = re.compile(r"\b((\d+[dhm] )+)\d+s\b")
 
 
 def settled(text: str) -> str:
-    return _SECONDS.sub(r"\1", roughly(text))
+    return roughly(_SECONDS.sub(r"\1", text))
 
 
 @pytest.mark.slow
