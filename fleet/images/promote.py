@@ -5,12 +5,13 @@ version, which boots where the current one does not; taking back the latest prom
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
+from fleet.images.folder import version_at
 from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, Move, Publication, State, Version
 from fleet.model.plan import Plan, PoolVerdict
@@ -85,13 +86,15 @@ def declared_version(
 
     Only the author of that line tested it, and promotes it, so it counts as tested.
     """
+    taken = []
     for version in versions:
         if {place: each.id for place, each in version.publications.items()} == ids:
             return version
+        taken.append(version.version)
     published = {place: Publication(id=id_, at=now, verified=True) for place, id_ in ids.items()}
     return Version(
         image=image,
-        version=now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ"),
+        version=version_at(now, taken),
         state="tested",
         recipe_digest="",
         role_digest="",

@@ -141,3 +141,11 @@ def test_ids_that_were_promoted_before_are_no_new_version() -> None:
     again = declared_version("golden", {"aws": "ami-1"}, [first.now], NOW, by="b")
 
     assert again == first.now
+
+
+def test_other_ids_in_the_same_second_are_another_version() -> None:
+    (first,) = promote([], declared_version("golden", {"aws": "ami-1"}, [], NOW, by="b"), NOW)
+
+    second = declared_version("golden", {"aws": "ami-2"}, [first.now], NOW, by="b")
+
+    assert second.version == "20261121T080001Z"
