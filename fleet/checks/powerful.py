@@ -9,7 +9,7 @@ from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, as_written, nearest, quoted
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, PowerfulRule, TicketQueue
 from fleet.tagrules import allow
-from fleet.tagrules.names import Recorded
+from fleet.tagrules.names import PARTS, Recorded, without_directory
 
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?", re.DOTALL)
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
@@ -264,9 +264,7 @@ def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> It
 def _hint(rule: PowerfulRule, names: Sequence[str]) -> str:
     pattern = allow.compile_pattern(rule.match)
     if not rule.dirs:
-        inside = next(
-            (n for n in names if ":" in n and pattern.takes(allow.without_directory(n))), ""
-        )
+        inside = next((n for n in names if ":" in n and pattern.takes(without_directory(n))), "")
         if inside:
             return f"with `dirs: true` it would match {quoted(inside)}"
     package = rule.match.rpartition("/")[2]
@@ -378,9 +376,9 @@ def _cases(path: Path, rule: PowerfulRule) -> Iterator[Finding]:
 
 def _hint_to_match(rule: PowerfulRule, name: str) -> str:
     pattern = allow.compile_pattern(rule.match)
-    if not rule.dirs and pattern.takes(allow.without_directory(name)):
+    if not rule.dirs and pattern.takes(without_directory(name)):
         return "the name is in a directory of the project: add `dirs: true`"
-    if name.count("/") != allow.PARTS - 1:
+    if name.count("/") != PARTS - 1:
         return "write four parts: owner/project/chroot/package"
     beginning = pattern.takes_beginning(name)
     if beginning:
