@@ -64,7 +64,7 @@ def add_verb(
 ) -> Parser:
     """Add a verb, with the option that names its fleet.yaml, and what carries it out."""
     parser = verbs.add_parser(name, help=help_text, description=help_text)
-    parser.set_defaults(run=run)
+    parser.set_defaults(carry_out=run)
     if config:
         add_file(parser)
     return parser

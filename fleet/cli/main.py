@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What a command needs beside it is started before it is confined and reads anything.
         with getattr(command, "beside", nullcontext)(args), _confined(args):
             # A verb of several actions has what carries out each; any other, one `run`.
-            code: int = (getattr(args, "run", None) or command.run)(args, console)
+            code: int = (getattr(args, "carry_out", None) or command.run)(args, console)
     except FleetError as error:
         told = str(error).split("\n")
         # Only what is indented follows: no name in it may forge a line of ours.
