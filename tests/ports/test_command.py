@@ -100,7 +100,7 @@ def test_one_that_is_asked_to_end_may_clean_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "COMMAND_GRACE", 60.0)
-    script = "trap 'echo cleaned > here; exit 0' TERM; sleep 99 & wait"
+    script = "trap 'echo cleaned > here; exit 0' TERM; while :; do sleep 99 & wait; done"
 
     failure(script, tmp_path, timeout=2)
 
