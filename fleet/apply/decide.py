@@ -2,11 +2,11 @@
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from fleet.apply.config import Config, check_file, load_config
+from fleet.apply.config import Config, check_base, load_config
 from fleet.apply.observe import Sources, observe
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
@@ -38,8 +38,9 @@ from fleet.reconcile import reconcile
 from fleet.report import words
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
-from fleet.schema.source import Document, Files
+from fleet.schema.source import Document
 from fleet.state.history import EARLIER, MOST_EARLIER, RecordedFiles
+from fleet.state.revision import read_revision
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,24 @@ class Decision:
     """What keeps earlier worlds, where this one was observed."""
 
 
-def load_base(name: str, fleet: str, files: Files | None = None) -> Config | Unknown:
+@contextmanager
+def reading_base(args: argparse.Namespace) -> Iterator[None]:
+    """Have git read `--base`, before this process may start no program any more."""
+    args.revision = None
+    if args.base:
+        try:
+            args.revision = read_revision(args.base, args.file)
+        except FileUnreadable as error:
+            args.revision = Unknown(unknown=str(error))
+    yield
+
+
+def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
     """Return the fleet.yaml that another of this fleet is compared with, or why it cannot be."""
-    checked = check_file(name, SystemClock().now().date(), files)
+    if isinstance(args.revision, Unknown):
+        return args.revision
+    name = args.file if args.revision else args.base
+    checked = check_base(args)
     if checked.fleet is None:
         errors = [finding for finding in checked.findings if finding.severity == "error"]
         is_read = errors[0].rule != "unreadable-file"

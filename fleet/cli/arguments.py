@@ -123,9 +123,9 @@ def add_base(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--base",
-        "FILE",
-        "also show the differences from the plan of this fleet.yaml, as of the target "
-        "branch; if it cannot be read, the plan says so",
+        "REF",
+        "also show the differences from the plan of fleet.yaml as of this revision of git, as "
+        "origin/main, or of a file; if it cannot be read, the plan says so",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from posixpath import dirname, join
 
 from fleet.apply.config import Config
-from fleet.apply.decide import compare_with, decide, load_base
+from fleet.apply.decide import compare_with, decide, load_base, reading_base
 from fleet.apply.policies import (
     FOLDER,
     PolicyProcess,
@@ -52,7 +52,7 @@ def arguments(parser: Parser) -> None:
 @contextmanager
 def beside(args: argparse.Namespace) -> Iterator[None]:
     """Start the process that runs policies, before this one may start none any more."""
-    with policy_process() as args.process:
+    with reading_base(args), policy_process() as args.process:
         yield
 
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage(f"--policies {folder}: there is no such folder")
     found = find_policies(folder)
     decision = decide(args, console)
-    base = load_base(args.base, decision.plan.fleet) if args.base else None
+    base = load_base(args, decision.plan.fleet) if args.base else None
     change = None if base is None else compare_with(base, decision, console)
     given = {
         "fleet": json.dumps(decision.config.document.value),

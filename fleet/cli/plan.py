@@ -2,7 +2,7 @@
 
 import argparse
 
-from fleet.apply.decide import compare_with, decide, load_base
+from fleet.apply.decide import compare_with, decide, load_base, reading_base
 from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.explain.changes import Comparison
@@ -35,6 +35,9 @@ def arguments(parser: Parser) -> None:
     flag(parser, "--exit-code", "exit with 3 when changes are pending")
 
 
+beside = reading_base
+
+
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
     # What a change edits can be said without a world.
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     plan = decision.plan
     change = None
     if args.base:
-        change = compare_with(load_base(args.base, plan.fleet), decision, console)
+        change = compare_with(load_base(args, plan.fleet), decision, console)
     if args.out:
         LocalFiles().write_text(args.out, plan_to_json(plan))
     if args.gitlab_terraform_report:

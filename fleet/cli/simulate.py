@@ -1,12 +1,11 @@
 """Replay recorded demand under this fleet.yaml, and compare it with another."""
 
 import argparse
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from fleet.apply.config import load_config
-from fleet.apply.decide import load_base
+from fleet.apply.decide import load_base, reading_base
 from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.cli.output import show
 from fleet.cli.recorded import add_history, recorded
@@ -19,7 +18,6 @@ from fleet.ports import Console
 from fleet.report.simulation import simulation_tables
 from fleet.report.tables import tables_to_html, tables_to_lines, tables_to_markdown
 from fleet.state.files import LocalFiles
-from fleet.state.revision import read_revision
 
 
 def arguments(parser: Parser) -> None:
@@ -55,15 +53,9 @@ def arguments(parser: Parser) -> None:
 
 @contextmanager
 def beside(args: argparse.Namespace) -> Iterator[None]:
-    """Have git read a revision, before this process may start no program any more."""
-    args.revision = None
-    # A file of that name wins; a broken link is one that cannot be read.
-    if args.base and not os.path.lexists(args.base):
-        try:
-            args.revision = read_revision(args.base, args.file)
-        except FileUnreadable as error:
-            raise FileUnreadable(f"cannot compare with --against: {error}") from error
-    with second_process() if args.base or args.policy else nullcontext() as args.other:
+    """Start what this process may not start any more: git, and who replays the other."""
+    other = second_process() if args.base or args.policy else nullcontext()
+    with reading_base(args), other as args.other:
         yield
 
 
@@ -72,10 +64,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     base = None
     if args.base:
-        name = args.file if args.revision else args.base
-        loaded = load_base(name, config.fleet.fleet, args.revision)
+        loaded = load_base(args, config.fleet.fleet)
         if isinstance(loaded, Unknown):
-            named = f" {args.base}" if args.revision else ""
+            named = "" if isinstance(args.revision, Unknown | None) else f" {args.base}"
             raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
         base = loaded
     history = recorded(args, config.fleet)

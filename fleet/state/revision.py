@@ -97,11 +97,15 @@ class Revision:
         return f"git cannot read it as a revision: {said.removeprefix('fatal: ')}"
 
 
-def read_revision(revision: str, name: str) -> Revision:
+def read_revision(revision: str, name: str) -> Revision | None:
     """Return the files of a revision, of which those are read that a fleet.yaml consists of.
 
-    Raises FileUnreadable where git or the revision is missing.
+    None where a file is called so, which wins. Raises FileUnreadable where git or the revision is
+    missing.
     """
+    # A broken link is a file that cannot be read.
+    if os.path.lexists(revision):
+        return None
     files = Revision(revision, dirname(name))
     files.read(name, LIMIT)
     read_document(name, files)

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import subprocess
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,7 +10,7 @@ import pytest
 
 from tests.builders.recording import a_job, record_fixed, write
 from tests.builders.sentences import tells
-from tests.rigs.process import ROOT
+from tests.rigs.process import ROOT, git
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 START = datetime(2026, 11, 2, 6, tzinfo=UTC)
@@ -151,13 +149,6 @@ def test_a_policy_of_others_is_what_was_before(recorded: Trial) -> None:
 
     assert (found["before"]["policy"], found["after"]["policy"]) == ("fixed", "fleet")
     assert float(found["before"]["money"]) > float(found["after"]["money"])
-
-
-def git(folder: Path, *words: str) -> None:
-    """Run git as somebody."""
-    who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
-    command = ("git", "-C", str(folder), *who, *words)
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture

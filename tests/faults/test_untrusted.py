@@ -8,7 +8,7 @@ import pytest
 from fleet.apply.untrusted import refuse_untrusted
 from fleet.errors import PlanRefused
 from fleet.schema.model import Fleet, commands_in
-from tests.rigs.process import RunFleet
+from tests.rigs.process import RunFleet, git
 
 PLAIN = """\
 fleet: team
@@ -97,12 +97,16 @@ def test_a_merge_request_sends_no_secret_where_its_target_does_not(
     assert any(line.split()[0] == path for line in done.stderr.splitlines()[1:])
 
 
+@pytest.mark.parametrize("base", ["../base/fleet.yaml", "main"])
 def test_a_merge_request_plans_with_what_its_target_branch_names(
-    run_fleet: RunFleet, folder: Path
+    run_fleet: RunFleet, folder: Path, base: str
 ) -> None:
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", "fleet.yaml")
+    git(folder, "commit", "--quiet", "-m", "before")
     change(folder, "max: 2", "max: 3")
 
-    with_base = run_fleet("plan", "--base", "../base/fleet.yaml", cwd=folder, env=MERGE_REQUEST)
+    with_base = run_fleet("plan", "--base", base, cwd=folder, env=MERGE_REQUEST)
     without = run_fleet("plan", cwd=folder, env=MERGE_REQUEST)
 
     # The queue cannot be read: there is no such server.

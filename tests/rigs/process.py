@@ -77,3 +77,10 @@ def unwrapped(text: str) -> str:
             lines.append(line)
         last = line
     return "\n".join(lines) + "\n"
+
+
+def git(folder: Path, *words: str) -> None:
+    """Run git as somebody."""
+    who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+    command = ("git", "-C", str(folder), *who, *words)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
