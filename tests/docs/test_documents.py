@@ -50,6 +50,8 @@ BLOCK = re.compile(
     r"|(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n",
     re.DOTALL,
 )
+BRINGS = re.compile(r"<!-- (?P<how>copy|file|history): (?P<what>\S+) -->\n")
+UNSEEN = re.compile(r"<!--.*?-->\n*|(?<=\])\([^)\s]*\)", re.DOTALL)
 # What differs from run to run: the time, digests of it, ages in seconds, and how wide they are.
 VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?)?"), "TIME"),
@@ -168,6 +170,31 @@ def wording(text: str) -> str:
     text = re.sub(r"\b[0-9a-f]{12,64}\b", "DIGEST", text)
     text = re.sub(r"\bN (s|min|h|d)( N (min|h))?\b", "AGE", re.sub(r"\d+([.,]\d+)*", "N", text))
     return re.sub(r"[ -]+", " ", text)
+
+
+def unnamed_files(text: str) -> Iterator[str]:
+    """Yield each file that a page's comments bring and the paragraph before does not name."""
+    for match in BRINGS.finditer(text):
+        name = "history.jsonl.zst" if match["how"] == "history" else match["what"]
+        paragraph = UNSEEN.sub("", text[: match.start()]).rstrip().rpartition("\n\n")[2]
+        if name not in paragraph or "```" in paragraph:
+            yield name
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("docs/**/*.md")), ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_a_page_names_each_file_that_it_is_followed_with(page: Path) -> None:
+    assert list(unnamed_files(page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("comment", ["<!-- file: a.yaml -->", "<!-- copy: x/a.yaml -->"])
+def test_a_file_is_named_where_the_page_shows_it(comment: str) -> None:
+    shown = f"Save as `x/a.yaml`:\n\n{comment}\n```yaml\n```\n"
+    hidden = f"As in [this](x/a.yaml):\n\n<!-- file: x/a.yaml -->\n{comment}\n```yaml\n```\n"
+
+    assert list(unnamed_files(shown)) == []
+    assert len(list(unnamed_files(hidden))) == 2
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
