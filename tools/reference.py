@@ -6,7 +6,7 @@ Run: python tools/reference.py (a test compares the committed page with what thi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,11 @@ def _tables(key: str, part: Mapping[str, Any], defs: Mapping[str, Any]) -> Itera
         if form is defs["Template"]:
             # What it has of a pool stands in the tables of pools.
             form = {**form, "properties": {"extends": form["properties"]["extends"]}}
+        if len(forms) > 1 and "properties" not in form:
+            yield _table(
+                [_row(path, {"description": _meaning(part, defs), **form}, defs, required=False)]
+            )
+            continue
         rows = list(_rows((*path[:-1], f"{path[-1]}[]") if listed else path, form, defs))
         if not rows:
             continue
@@ -137,19 +142,28 @@ def _tables(key: str, part: Mapping[str, Any], defs: Mapping[str, Any]) -> Itera
             yield f"### {title}\n"
             if kind:
                 yield form["description"] + "\n"
-        yield "| Key | Value | Default | Meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+        yield _table(rows)
+
+
+def _table(rows: Sequence[str]) -> str:
+    return "| Key | Value | Default | Meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def _rows(
     path: tuple[str, ...], form: Mapping[str, Any], defs: Mapping[str, Any]
 ) -> Iterator[str]:
     for key, part in form.get("properties", {}).items():
-        name = ".".join((*path, key))
-        default = _default(part, required=key in form.get("required", ()))
-        cells = (f"`{name}`", _value(part, defs), default, _meaning(part, defs))
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        yield _row((*path, key), part, defs, required=key in form.get("required", ()))
         for below, suffix in _below(part, defs):
             yield from _rows((*path, key + suffix[0], *suffix[1:]), below, defs)
+
+
+def _row(
+    path: tuple[str, ...], part: Mapping[str, Any], defs: Mapping[str, Any], *, required: bool
+) -> str:
+    default = _default(part, required=required)
+    cells = (f"`{'.'.join(path)}`", _value(part, defs), default, _meaning(part, defs))
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _below(

@@ -62,7 +62,9 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
         return _unchecked(fleet, name, str(error), failed=True)
     source = source_of(cloud.declared.kind)
     if not source:
-        return _unchecked(fleet, name, "its prices are those of fleet.yaml")
+        free = cloud.declared.is_free
+        because = "its machines cost nothing" if free else "its prices are made up, for trials"
+        return _unchecked(fleet, name, because)
     return _unchecked(
         fleet,
         name,

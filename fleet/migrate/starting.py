@@ -104,7 +104,7 @@ pools:  # machines of one kind
 
 _PROVIDERS = {
     "sim": """\
-    kind: sim  # simulated, in a file below .fleet/; they cost nothing
+    kind: sim  # simulated, in a file below .fleet/; plans count with made-up prices
 """,
     "local": """\
     kind: local  # processes on this computer

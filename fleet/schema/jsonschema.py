@@ -92,9 +92,11 @@ class _Generator(GenerateJsonSchema):
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Write defaults of seconds or MiB with their unit."""
         found = super().default_schema(schema)
-        pattern = found.get("pattern")
-        if pattern in _UNITS and isinstance(found.get("default"), int):
-            found["default"] = written(found["default"], pattern)
+        if isinstance(found.get("default"), int):
+            for form in (found, *found.get("anyOf", ())):
+                if (pattern := form.get("pattern")) in _UNITS:
+                    found["default"] = written(found["default"], pattern)
+                    break
         return found
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own

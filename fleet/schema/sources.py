@@ -249,7 +249,7 @@ class SimBilling(Section):
 
 
 class SimProvider(ProviderSection):
-    """Simulated machines, for trials, demos and tests."""
+    """Simulated machines, for trials, demos and tests; plans count with made-up prices."""
 
     has_spot = True
     kind: Literal["sim"] = Field(description="Simulated machines, kept in a file.")
@@ -258,7 +258,7 @@ class SimProvider(ProviderSection):
     )
     boot: Seconds = Field(60, description="Time from creation until the worker registers.")
     types: dict[Text, SimMachineType] = Field(
-        {}, description="Machine types in addition to the catalogue's."
+        {}, description="Machine types in addition to the built-in ones, whose prices are made up."
     )
     billing: SimBilling = Field(
         default_factory=SimBilling.model_construct,

@@ -22,10 +22,11 @@ providers:
   hetzner: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}
   aws: {kind: aws, region: eu-central-1}
   desk: {kind: sim}
+  here: {kind: local, run: [worker], types: {small: {cores: 2, memory: 4GiB}}}
 queues:
   work: {kind: world, path: world.json}
 images:
-  trixie: {existing: {hetzner: debian-13, aws: ami-1, desk: trixie}}
+  trixie: {existing: {hetzner: debian-13, aws: ami-1, desk: trixie, here: trixie}}
 pools:
   builders: {provider: hetzner, machine: ccx33, image: trixie, workers: {max: 4}}
   big: {provider: hetzner, machine: ccx63, image: trixie, workers: {max: 4}}
@@ -35,6 +36,7 @@ pools:
     image: trixie
     workers: {max: 4}
   desk: {provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}
+  here: {provider: here, machine: small, image: trixie, workers: {max: 1}}
 """
 TODAY = datetime.now(UTC).date()
 AGE = {"aws": (TODAY - date(2025, 3, 2)).days, "hcloud": (TODAY - date(2026, 9, 29)).days}
@@ -45,7 +47,9 @@ aws (aws, catalogue of 2025-03-02, {AGE["aws"]} days old)
   same  IPv4 address  0.005 USD/h
   same  GiB of disk  0.0001304 USD/h
 desk (sim)
-  not checked: its prices are those of fleet.yaml
+  not checked: its prices are made up, for trials
+here (local)
+  not checked: its machines cost nothing
 hetzner (hcloud, catalogue of 2026-09-29, {AGE["hcloud"]} days old)
   same  ccx33  0.2219 EUR/h
   same  ccx63  1.3678 EUR/h

@@ -1,5 +1,6 @@
 """The JSON Schema of fleet.yaml: constraints of keys and values, and defaults as written."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -38,6 +39,31 @@ def test_a_default_is_shown_the_way_it_is_written() -> None:
 
     assert (properties["expected"]["default"], properties["deadline"]["default"]) == ("90s", "10m")
     assert schema()["properties"]["cadence"]["default"] == "10m"
+
+
+def test_each_default_can_be_written() -> None:
+    whole = schema()
+    defaults = [each for each in sections(whole) if each.get("default") is not None]
+
+    wrong = [
+        each
+        for each in defaults
+        if not jsonschema.Draft202012Validator({"$defs": whole["$defs"], **each}).is_valid(
+            each["default"]
+        )
+    ]
+
+    assert len(defaults) > 100
+    assert wrong == []
+
+
+def sections(part: object) -> Iterator[dict[str, Any]]:
+    if isinstance(part, dict):
+        yield part
+    for each in (
+        part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    ):
+        yield from sections(each)
 
 
 def test_keys_have_no_titles_that_repeat_them() -> None:
