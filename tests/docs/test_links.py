@@ -76,3 +76,17 @@ def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
     assert len(told) >= 10
     assert -1 not in places
     assert places == sorted(places)
+
+
+def test_the_figure_that_is_worked_out_is_that_of_the_readme() -> None:
+    page = (ROOT / "docs/explanation/allocation.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    told = re.search(r"(\d+) machines x ([\d.]+) EUR/h x ([\d.]+) / 60 h = ([\d.]+) EUR", page)
+    assert told is not None
+    machines, price, minutes, total = told.groups()
+
+    rows = re.findall(r"^\|.*\| ([\d.]+) \|$", page, re.MULTILINE)
+    assert sum(map(float, rows)) == float(minutes)
+    assert f"{int(machines) * float(price) * float(minutes) / 60:.4f}" == total
+    assert f"New machines: about {total} EUR" in readme
