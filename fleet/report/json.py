@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json
 
 from fleet.explain.changes import ComparedPlan, Comparison
 from fleet.explain.values import WorkerFacts
@@ -31,8 +32,21 @@ def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyTy
 
 def value_to_json(value: BaseModel) -> str:
     """Return any value as indented JSON; reading it back gives an equal value."""
-    document = value.model_dump(mode="json")
-    return visible(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)) + "\n"
+    document = _sorted(value.model_dump(mode="json"))
+    try:
+        text = to_json(document, indent=2).decode()
+    except PydanticSerializationError:  # a file's name may have bytes that are no characters
+        text = json.dumps(document, indent=2, ensure_ascii=False)
+    return visible(text) + "\n"
+
+
+def _sorted(value: object) -> object:
+    """Return it with the keys of all its tables in order."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, list) and value and not isinstance(value[0], str):
+        return [*map(_sorted, value)]
+    return value
 
 
 def plan_to_terraform_report(plan: Plan) -> str:

@@ -96,3 +96,9 @@ def test_no_rate_is_a_negative_zero() -> None:
 
 def test_json_ends_its_last_line() -> None:
     assert plan_to_json(a_plan()).endswith("}\n")
+
+
+def test_json_keeps_the_name_of_a_file_that_is_not_text() -> None:
+    plan = a_plan(included={"pools.arm": "more-\udcff.yaml"})
+
+    assert json.loads(plan_to_json(plan))["included"] == plan.included
