@@ -76,10 +76,12 @@ class Choice:
     pools: frozenset[str] = frozenset()
     unused: bool = False
     """Of pools only those that run nothing and have registered, or never will."""
+    by: str = "fleet machine delete"
+    """The command that the person gave."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
         """Return why a machine is to go; nothing where it is not chosen."""
-        said = "requested by `fleet machine delete`"
+        said = f"requested by `{self.by}`"
         if unit.name in self.names:
             return said
         if inventory.pool not in self.pools or unit.state in _UNSURE:

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     freeze = Freeze(pool=args.pool, stops=("creates",), **ordering.terms(args))
     ordering.place(freeze)
     console.out(f"{freeze.sentence}; `{lift(freeze)}` ends it")
-    choice = Choice(pools=frozenset({args.pool}))
+    choice = Choice(pools=frozenset({args.pool}), by="fleet panic")
     deletion = Deletion(
         partial(delete_machines, choice=choice), "fleet apply", frozenset(), may_stay=True
     )

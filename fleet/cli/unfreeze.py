@@ -12,7 +12,7 @@ from fleet.ports import Console
 def arguments(parser: Parser) -> None:
     """Declare what `fleet unfreeze` takes."""
     add_file(parser)
-    option(parser, "--pool", "NAME", "end this pool's freezes (default: those of every pool)")
+    option(parser, "--pool", "NAME", "end this pool's freezes (default: those of the whole fleet)")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

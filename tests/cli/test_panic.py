@@ -8,8 +8,9 @@ from tests.rigs.trial import Trial
 def test_a_pool_is_emptied_but_for_what_is_busy(idle: Trial) -> None:
     idle.cloud.assign(ONE, "1")
 
-    idle.do("panic", "--pool", "builders", "--confirm", "builders")
+    _, said = idle.do("panic", "--pool", "builders", "--confirm", "builders")
 
+    assert ("`fleet panic`" in said, "machine delete" in said) == (True, False)
     assert idle.machines() == [ONE]
     [freeze] = idle.plan()["orders"]
     assert (freeze["stops"], freeze["reason"]) == (["creates"], "panic")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.installed import Installed
-from tests.rigs.process import Completed, clean_environment, run_process
+from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 from tools.man_page import PAGE
 
 pytestmark = pytest.mark.slow
@@ -57,6 +57,17 @@ def test_the_wheel_holds_stacks_and_role(wheel: Path, part: str) -> None:
         names = archive.namelist()
 
     assert part in names
+
+
+def test_the_wheel_holds_each_page_where_messages_say(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [
+            name.partition(".data/data/share/doc/fleet-reconciler/")[2]
+            for name in archive.namelist()
+        ]
+
+    pages = {page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md")}
+    assert {name for name in names if name} == pages | {"README.md"}
 
 
 def test_the_wheel_holds_no_leftovers(wheel: Path) -> None:

@@ -27,10 +27,11 @@ class Installed:
     """The distributions in it, fleet's own too."""
 
     def size(self, *, bytecode: bool) -> int:
-        """Return how many bytes the files of packages have, with their bytecode or without."""
+        """Return how many bytes packages and pages have, with their bytecode or without."""
         return sum(
             each.stat().st_size
-            for each in self.site.rglob("*")
+            for folder in (self.site, self.program.parents[1] / "share")
+            for each in folder.rglob("*")
             if each.is_file() and (bytecode or each.suffix != ".pyc")
         )
 
