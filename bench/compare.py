@@ -5,10 +5,12 @@ before: each at the lowest price per second of a machine that can serve it, with
 time and the rest of paid hours.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
+from bench.plots import marks
 from bench.report import Report
 from bench.workloads import DAYS, QUEUE, START, Workload, workloads
 from fleet.explain.simulation.demand import Job
@@ -26,6 +28,7 @@ def measure() -> Report:
     """Return money, idle share and p95 of the waits of each policy on each workload."""
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
+    drawn: dict[str, str] = {}
     for workload in workloads():
         bound = bound_of(workload)
         figures[f"{workload.name}_bound_eur"] = float(bound)
@@ -40,7 +43,18 @@ def measure() -> Report:
             figures[f"{key}_idle_percent"] = side.idle_share or 0.0
             figures[f"{key}_never"] = side.waits.never
             ratios[f"{key}_over_bound"] = float((side.money or 0) / bound)
-    return Report("compare", figures, ratios)
+        drawn[f"policies-{workload.name}.svg"] = _plot(workload.name, bound, sides)
+    return Report("compare", figures, ratios, plots=drawn)
+
+
+def _plot(workload: str, bound: Decimal, sides: Mapping[str, Side]) -> str:
+    """Return what each policy costs over how long requests wait, but for the fixed fleet."""
+    points = {
+        name.replace("_", " "): ((side.waits.most or 0) / 60, float((side.money or 0) / bound))
+        for name, side in sides.items()
+        if name != "fixed"
+    }
+    return marks(workload, ("p95 of the waits, minutes", "EUR over the bound"), points)
 
 
 def replay(workload: Workload, name: str, policy: Policy) -> Side:

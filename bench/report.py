@@ -19,6 +19,8 @@ class Report:
     """Ratios and figures that should be at most this."""
     floors: dict[str, float] = field(default_factory=dict)
     """Ratios that should be at least this."""
+    plots: dict[str, str] = field(default_factory=dict)
+    """SVG files, by name."""
 
     def as_json(self) -> dict[str, object]:
         """Return the form that other programs read."""

@@ -61,6 +61,9 @@ def test_pictures_are_small_and_each_is_on_a_page() -> None:
 
     found = sorted(PICTURES.iterdir())
 
-    assert {each.name for each in found} == {"calibration.svg", "plan.svg", "status.png"}
+    assert {each.name for each in found} == {
+        *(f"policies-{name}.svg" for name in ("archive", "ci", "copr")),
+        *("calibration.svg", "plan.svg", "status.png"),
+    }
     assert all(0 < each.stat().st_size < MOST_BYTES for each in found)
     assert [each.name for each in found if f"pictures/{each.name}" not in text] == []
