@@ -218,7 +218,7 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
     found = compare(
         _with_config(planned, base.fleet),
         plan,
-        unseen=find_unseen(renamed, world),
+        unseen=find_unseen(renamed, head, world),
         config=find_config_changes(edits),
         renames=renames,
     )

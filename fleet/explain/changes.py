@@ -389,16 +389,16 @@ def compare(
     )
 
 
-def find_unseen(base: Fleet, world: World) -> tuple[str, ...]:
+def find_unseen(base: Fleet, head: Fleet, world: World) -> tuple[str, ...]:
     """Return what only the base names, so that it was not read."""
     return tuple(
         f"{kind} {name} is only in the base and was not read"
-        for kind, named, seen in (
-            ("queue", base.queues, world.queues),
-            ("provider", base.providers, world.providers),
+        for kind, named, other, seen in (
+            ("queue", base.queues, head.queues, world.queues),
+            ("provider", base.providers, head.providers, world.providers),
         )
         for name in sorted(named)
-        if name not in seen
+        if name not in other and name not in seen
     )
 
 

@@ -301,10 +301,16 @@ def test_a_machine_that_newly_needs_a_person_is_said() -> None:
 def test_a_queue_that_only_the_base_names_is_not_taken_for_empty() -> None:
     base = a_sim_fleet(queues={"debian": {"kind": "tickets"}, "old": {"kind": "tickets"}})
 
-    unseen = find_unseen(base, waiting(0))
+    unseen = find_unseen(base, a_sim_fleet(), waiting(0))
 
     (queue,) = unseen
     assert queue.startswith("queue old ")
+
+
+def test_what_both_name_and_nobody_read_is_not_the_bases_alone() -> None:
+    nothing = a_sim_world().model_copy(update={"providers": {}, "queues": {}})
+
+    assert find_unseen(a_sim_fleet(), a_sim_fleet(), nothing) == ()
 
 
 def test_what_only_one_of_both_could_not_know_is_said() -> None:
