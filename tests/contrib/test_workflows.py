@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.builders.recording import made_up
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.process import ROOT, Completed, clean_environment, fleet_command
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
@@ -151,12 +152,43 @@ def test_a_pull_request_at_github_shows_its_plan_in_the_summary(runner: Runner) 
     assert ["run", "download", "77", "--name", "world"] in runner.asked()
 
 
+def test_a_pull_request_at_github_is_simulated_where_there_is_a_history(runner: Runner) -> None:
+    made = steps(GITHUB, "plan")
+    plan = made["plan"]["run"].replace("world.json.zst", "world.json")
+    runner.run({"run": plan})
+    without = runner.run(made["simulate"])
+    made_up(runner.folder / "history.jsonl.zst", days=1)
+
+    done = runner.run(made["simulate"])
+
+    assert (without.returncode, done.returncode) == (0, 0), without.stderr + done.stderr
+    found = json.loads((runner.folder / "simulation.json").read_text())
+    assert found["against"] == ".base/fleet.yaml"
+    assert found["before"]["config"] != found["after"]["config"]
+    assert "1.86 EUR" in Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text()
+
+
+def test_the_default_branch_keeps_what_its_store_has(runner: Runner) -> None:
+    step = steps(GITHUB, "observe")["history"]
+    without = runner.run(step)
+    runner.run({"run": "fleet state init && fleet apply"})
+
+    done = runner.run(step)
+
+    assert (without.returncode, done.returncode) == (0, 0), without.stderr + done.stderr
+    assert (runner.folder / "history.jsonl.zst").stat().st_size > 0
+
+
 @pytest.mark.parametrize("own", ["", "91\n"], ids=["the first", "again"])
 def test_a_pull_request_at_github_gets_one_comment(
     runner: Runner, tmp_path: Path, own: str
 ) -> None:
-    plan = steps(GITHUB, "plan")["plan"]["run"].replace("world.json.zst", "world.json")
-    runner.run({"run": plan})
+    made = steps(GITHUB, "plan")
+    runner.run({"run": made["plan"]["run"].replace("world.json.zst", "world.json")})
+    if own:
+        made_up(runner.folder / "history.jsonl.zst", days=1)
+        runner.run(made["simulate"])
+        shutil.copy(runner.folder / "simulation.json", tmp_path / "artifact")
     shutil.copy(runner.folder / "plan.json", tmp_path / "artifact")
 
     done = runner.run(
@@ -173,7 +205,9 @@ def test_a_pull_request_at_github_gets_one_comment(
     *_, last = runner.asked()
     path = "repos/debian/fleet/issues/" + ("comments/91" if own else "5/comments")
     assert last[:4] == ["api", "--method", "PATCH" if own else "POST", path]
-    assert (runner.folder / "comment.md").read_text().startswith("<!-- fleet report -->\n")
+    comment = (runner.folder / "comment.md").read_text()
+    assert comment.startswith("<!-- fleet report -->\n")
+    assert ("1.86 EUR" in comment) == bool(own)
     assert not (runner.folder / "pwned").exists()
 
 
@@ -215,6 +249,7 @@ def test_a_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Pa
     (runner.folder / "base").mkdir()
     assert runner.run({"run": "git archive FETCH_HEAD^1 | tar -x -C base"}).returncode == 0
     shutil.copy(tmp_path / "world.json", runner.folder)
+    made_up(runner.folder / "history.jsonl.zst", days=1)
 
     with Loopback(forgejo.answer) as server:
         settings = {
@@ -229,4 +264,5 @@ def test_a_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Pa
     theirs, own = forgejo.comments
     assert theirs["body"] == "<!-- fleet report -->"
     assert "`big`" in own["body"]
+    assert "1.86 EUR" in own["body"]
     assert not (runner.folder / "header").exists()
