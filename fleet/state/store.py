@@ -149,7 +149,10 @@ class DatabaseStore(Database):
         try:
             with self._transaction() as connection:
                 METADATA.create_all(connection)
-                write_about(connection, {**about_format(), "fleet": self._fleet})
+                # Whoever began at the same time and is later fails here.
+                about = {**about_format(), "fleet": self._fleet}
+                said = [{"key": key, "value": value} for key, value in about.items()]
+                connection.execute(sa.insert(ABOUT), said)
                 write_rows(connection, rows)
         except StoreFailed:
             # Somebody who began at the same time may have created it.

@@ -1,6 +1,8 @@
 """What every Store promises, run over the fake, SQLite and PostgreSQL."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +75,38 @@ def test_another_fleet_is_refused(store: Store, opener: Opener) -> None:
         opener("fedora").stacks()
     with pytest.raises(StoreFailed, match="fleet debian"):
         opener("fedora").init()
+
+
+class LateStore(DatabaseStore):
+    """A store that looks while there is none yet, and creates it when another one has."""
+
+    looked = False
+
+    @contextmanager
+    def _checked(self) -> Iterator[sa.Connection]:
+        if not self.looked:
+            self.looked = True
+            raise StoreMissing("not yet")
+        with super()._checked() as connection:
+            yield connection
+
+
+@pytest.mark.parametrize("fleet", ["debian", "fedora"])
+def test_of_two_that_create_it_at_once_the_later_one_takes_nothing(
+    tmp_path: Path, fleet: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    first, late = DatabaseStore(url, "debian"), LateStore(url, fleet)
+    first.init()
+    first.record_stack(a_record())
+
+    if fleet == "debian":
+        assert late.init() is False
+    else:
+        with pytest.raises(StoreFailed, match="fleet debian"):
+            late.init()
+
+    assert first.stacks() == (a_record(),)
 
 
 # stacks
