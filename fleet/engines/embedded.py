@@ -128,10 +128,10 @@ class Records:
 
     def begin(self, ref: StackRef) -> None:
         """Record that a stack exists, and whose it is."""
-        new = StackRows(
-            project=ref.project, provider=ref.provider, engine="embedded", serial=1, rows={}
-        )
-        self.fill({ref.name: new})
+        said = {"project": ref.project, "provider": ref.provider, "engine": "embedded"}
+        with self._transaction() as connection:
+            _METADATA.create_all(connection)
+            connection.execute(sa.insert(_STACKS).values(name=ref.name, serial=1, **said))
 
     def move(self, ref: StackRef) -> None:
         """Record that an emptied stack is at another provider from now on."""
