@@ -8,6 +8,7 @@ import difflib
 import io
 from collections.abc import Iterable, Iterator, Mapping
 
+from fleet.errors import FileUnreadable
 from fleet.schema.findings import Path
 from fleet.schema.nodes import BYTE_ORDER_MARK, LINE_BREAK, Node, Place
 from fleet.schema.source import LIMIT, Document, Files, read_document
@@ -28,8 +29,13 @@ class PatchedFiles:
         self._texts = texts
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the other text, else the file's bytes."""
-        return self._texts[name].encode() if name in self._texts else self._files.read(name, limit)
+        """Return the other text, else the file's bytes; raises FileUnreadable beyond the limit."""
+        if name not in self._texts:
+            return self._files.read(name, limit)
+        content = self._texts[name].encode()
+        if len(content) > limit:
+            raise FileUnreadable(f"{name}: larger than {limit} bytes")
+        return content
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the names that match."""

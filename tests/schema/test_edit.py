@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from fleet.errors import FileUnreadable
 from fleet.explain.what_if import Edit, apply_edits, write_value
 from fleet.model.digests import config_digest
 from fleet.schema.edit import NotEditable, PatchedFiles, write_diff, write_keys
@@ -158,3 +159,8 @@ def test_a_diff_has_the_byte_order_mark_of_the_file() -> None:
 def test_what_may_be_used_elsewhere_is_refused(pools: str, path: Path) -> None:
     with pytest.raises(NotEditable):
         write_keys("fleet.yaml", files_of(pools), [(path, "6")])
+
+
+def test_another_text_may_be_no_longer_than_a_file() -> None:
+    with pytest.raises(FileUnreadable, match=r"fleet\.yaml.*3"):
+        PatchedFiles(FakeFiles({}), {"fleet.yaml": "long"}).read("fleet.yaml", 3)
