@@ -22,6 +22,7 @@ from fleet.report.prices import (
     used_types,
 )
 from fleet.schema.model import Fleet
+from fleet.schema.sources import ProviderSection, SimProvider
 from fleet.state.store import store_of
 
 
@@ -62,14 +63,19 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
         return _unchecked(fleet, name, str(error), failed=True)
     source = source_of(cloud.declared.kind)
     if not source:
-        free = cloud.declared.is_free
-        because = "its machines cost nothing" if free else "its prices are made up, for trials"
-        return _unchecked(fleet, name, because)
+        return _unchecked(fleet, name, _why_unchecked(cloud.declared))
     return _unchecked(
         fleet,
         name,
         f"fleet cannot ask {cloud.declared.kind} for prices; compare by hand: {source}",
     )
+
+
+def _why_unchecked(declared: ProviderSection) -> str:
+    if declared.is_free:
+        return "its machines cost nothing"
+    own = "its prices are those of fleet.yaml"
+    return f"{own}, others are made up, for trials" if isinstance(declared, SimProvider) else own
 
 
 def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:

@@ -47,7 +47,7 @@ aws (aws, catalogue of 2025-03-02, {AGE["aws"]} days old)
   same  IPv4 address  0.005 USD/h
   same  GiB of disk  0.0001304 USD/h
 desk (sim)
-  not checked: its prices are made up, for trials
+  not checked: its prices are those of fleet.yaml, others are made up, for trials
 here (local)
   not checked: its machines cost nothing
 hetzner (hcloud, catalogue of 2026-09-29, {AGE["hcloud"]} days old)
