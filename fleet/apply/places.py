@@ -1,6 +1,6 @@
 """Where the keys of fleet.yaml that an explanation cites were written."""
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from fleet.apply.config import Config
 from fleet.model.values import Value
@@ -11,17 +11,28 @@ _Cites = TypeVar("_Cites", bound=Value)
 
 def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
     """Return a value in which whatever has a `path` has its `place` in fleet.yaml too."""
-    fields = {name: getattr(value, name) for name in type(value).model_fields}
-    placed = {name: _placed(config, field, at) for name, field in fields.items()}
-    if fields.get("path") and "place" in fields:
-        placed["place"] = place_of(config, fields["path"], at)
-    return value.model_copy(update=placed)
+    done: dict[int, object] = {}
+    """By identity: thousands of answers share their reasons."""
 
+    def placed(part: object) -> object:
+        if id(part) in done:
+            return done[id(part)]
+        if isinstance(part, Value):
+            found: object = in_value(part)
+        elif type(part) is tuple:
+            found = tuple(map(placed, part))
+        else:
+            return part
+        return done.setdefault(id(part), found)
 
-def _placed(config: Config, part: object, at: At) -> object:
-    if isinstance(part, Value):
-        return with_places(config, part, at)
-    return tuple(_placed(config, each, at) for each in part) if type(part) is tuple else part
+    def in_value(part: Value) -> object:
+        fields = type(part).model_fields
+        update = {name: placed(getattr(part, name)) for name in fields}
+        if "place" in fields and (path := getattr(part, "path", None)):
+            update["place"] = place_of(config, path, at)
+        return part.model_copy(update=update)
+
+    return cast("_Cites", placed(value))
 
 
 def place_of(config: Config, path: Path, at: At = "value") -> str:
