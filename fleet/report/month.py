@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from functools import partial
 
 from fleet.explain.history import Slot, Span
 from fleet.explain.month import CostRow, CountRow, MonthReport
@@ -37,7 +38,7 @@ def month_tables(
     report: MonthReport, slots: Sequence[Slot] = (), length: timedelta = _DAY
 ) -> Tables:
     """Return the report; `slots` are the machines of the month, if any are known."""
-    panels = tuple(_panels(report, slots, length))
+    panels = partial(_panels, report, slots, length)
     return Tables(tuple(_headline(report)), tuple(sections(report)), panels)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import TypeVar
 
 from fleet.explain.history import Span
@@ -30,7 +31,7 @@ _WHOLE = "What it would have cost, for whom, and what that rests on"
 def simulation_tables(simulation: Simulation, *, latest: bool = True) -> Tables:
     """Return a simulation with its plots; `latest`: it ends where the history does."""
     said = _headline(simulation, latest=latest)
-    return Tables(tuple(said), tuple(_sections(simulation)), tuple(_panels(simulation)))
+    return Tables(tuple(said), tuple(_sections(simulation)), partial(_panels, simulation))
 
 
 def simulation_to_block(simulation: Simulation) -> str:
@@ -135,6 +136,8 @@ def _panels(simulation: Simulation) -> Iterator[Panel]:
     shown = [(when, side) for when, side in sides if side is not None]
     for key, heading, unit, figure in kinds:
         for when, side in shown:
+            if not side.points:
+                continue
             name = heading if simulation.before is None else f"{heading}, {when}"
             span = _span(simulation, side)
             plot = stepped(name, unit, span, [figure(point) for point in side.points])

@@ -1,6 +1,6 @@
 """A report of sentences, tables and plots, as text, as Markdown and as one HTML page."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from fleet.report import markdown
@@ -26,8 +26,8 @@ class Tables(NamedTuple):
     headline: tuple[str, ...]
     """Sentences, the first as the heading."""
     sections: tuple[Section, ...]
-    panels: tuple[Panel, ...] = ()
-    """Plots, which only a page has."""
+    panels: Callable[[], Iterable[Panel]] = tuple
+    """Draws the plots, which only a page has."""
 
 
 def tables_to_lines(report: Tables) -> Iterator[Line]:
@@ -63,5 +63,5 @@ def tables_to_html(report: Tables) -> str:
     heading, *remarks = report.headline
     page = environment().get_template("tables.html")
     return page.render(
-        headline=heading, remarks=remarks, sections=report.sections, panels=report.panels
+        headline=heading, remarks=remarks, sections=report.sections, panels=[*report.panels()]
     )

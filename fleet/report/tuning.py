@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 
 from fleet.explain.history import Span
 from fleet.explain.simulation.trials import Goal, Trial
@@ -20,7 +21,7 @@ _TICKS = (25, 50, 75)
 
 def tuning_tables(tuning: Tuning) -> Tables:
     """Return a tuning, with a plot of cost against wait."""
-    return Tables(tuple(_headline(tuning)), tuple(_sections(tuning)), tuple(_panels(tuning)))
+    return Tables(tuple(_headline(tuning)), tuple(_sections(tuning)), partial(_panels, tuning))
 
 
 def _headline(tuning: Tuning) -> Iterator[str]:
