@@ -284,7 +284,7 @@ class Reason(StrEnum):
     NOT_WANTED = "not-wanted"  # its requests are gone, and no other fits
     ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
     EXPIRED = "expired"  # not renewed by `fleet apply`; only `fleet sweep` says so
-    REQUESTED = "requested"  # a person named it; only `fleet machine delete` says so
+    REQUESTED = "requested"  # a person named it, its pool or its run
     # drain, keep
     HELD = "held"  # `fleet hold`: it gets no new work and stays
     # keep
