@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from fleet.apply.config import Config, check_base, load_config
+from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
@@ -40,7 +40,7 @@ from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document
 from fleet.state.history import EARLIER, MOST_EARLIER, RecordedFiles
-from fleet.state.revision import read_revision
+from fleet.state.revision import names_file, read_revision
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Decision:
 def reading_base(args: argparse.Namespace) -> Iterator[None]:
     """Have git read `--base`, before this process may start no program any more."""
     args.revision = None
-    if args.base:
+    if args.base and not names_file(args.base):
         try:
             args.revision = read_revision(args.base, args.file)
         except FileUnreadable as error:
@@ -74,8 +74,8 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
     """Return the fleet.yaml that another of this fleet is compared with, or why it cannot be."""
     if isinstance(args.revision, Unknown):
         return args.revision
-    name = args.file if args.revision else args.base
-    checked = check_base(args)
+    name, files = (args.file, args.revision) if args.revision else (args.base, None)
+    checked = check_file(name, SystemClock().now().date(), files)
     if checked.fleet is None:
         errors = [finding for finding in checked.findings if finding.severity == "error"]
         is_read = errors[0].rule != "unreadable-file"

@@ -125,7 +125,7 @@ def add_base(parser: argparse.ArgumentParser) -> None:
         "--base",
         "REF",
         "also show the differences from the plan of fleet.yaml as of this revision of git, as "
-        "origin/main, or of a file; if it cannot be read, the plan says so",
+        "origin/main, or of a .yaml file; if it cannot be read, the plan says so",
     )
 
 

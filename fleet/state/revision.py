@@ -68,10 +68,11 @@ class Revision:
 
     def _git(self, *words: str) -> bytes:
         """Return what git prints; raises FileUnreadable with what it says."""
-        asked = f"{self._revision} is no file, and"
+        asked = f"{self._revision} is no .yaml file, and"
         try:
             done = subprocess.run(  # noqa: S603 - git, in the folder of fleet.yaml
-                ("git", "-C", self._folder, *words),  # noqa: S607 - as it is on PATH
+                # Files of a branch may look like a repository, with programs to run.
+                ("git", "-c", "safe.bareRepository=explicit", "-C", self._folder, *words),  # noqa: S607 - as it is on PATH
                 check=False,
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
@@ -97,15 +98,19 @@ class Revision:
         return f"git cannot read it as a revision: {said.removeprefix('fatal: ')}"
 
 
-def read_revision(revision: str, name: str) -> Revision | None:
+def names_file(base: str) -> bool:
+    """Say whether a file is named, not a revision: by its name, whatever files there are.
+
+    A merge request may add any file, `origin/main` too.
+    """
+    return base.endswith((".yaml", ".yml"))
+
+
+def read_revision(revision: str, name: str) -> Revision:
     """Return the files of a revision, of which those are read that a fleet.yaml consists of.
 
-    None where a file is called so, which wins. Raises FileUnreadable where git or the revision is
-    missing.
+    Raises FileUnreadable where git or the revision is missing.
     """
-    # A broken link is a file that cannot be read.
-    if os.path.lexists(revision):
-        return None
     files = Revision(revision, dirname(name))
     files.read(name, LIMIT)
     read_document(name, files)

@@ -229,7 +229,7 @@ def test_the_json_of_a_plan_with_a_base_holds_the_change_too(
 @pytest.mark.parametrize(
     ("base", "because"),
     [
-        (None, ("base/fleet.yaml", "no file")),
+        (None, ("base/fleet.yaml", "no such file")),
         ("fleet: trial\npols: {}\n", ("base/fleet.yaml:2:1", "'pols'")),
         ("fleet: other\n", ("base/fleet.yaml", "fleet other", "fleet trial")),
     ],

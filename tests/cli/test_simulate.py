@@ -182,12 +182,33 @@ def test_a_revision_is_read_with_what_it_includes(checkout: Trial, ref: str) -> 
     assert float(found["after"]["money"]) < float(found["before"]["money"])
 
 
-def test_a_file_wins_over_a_revision_of_its_name(checkout: Trial) -> None:
-    shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "main")
+def test_a_file_of_its_name_does_not_stand_for_a_revision(checkout: Trial) -> None:
+    (checkout.folder / "origin").mkdir()
+    shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "origin/main")
 
-    found = simulated(checkout, "--against", "main")
+    found = simulated(checkout, "--against", "origin/main")
 
-    assert found["after"]["config"] == found["before"]["config"]
+    assert found["after"]["config"] != found["before"]["config"]
+
+
+def test_a_folder_that_looks_like_a_repository_is_none(checkout: Trial) -> None:
+    git(checkout.folder, "clone", "--quiet", "--bare", ".", "ops")
+    shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "ops/fleet.yaml")
+
+    ended, said = checkout.do(
+        *("simulate", "--file", "ops/fleet.yaml", "--history", HISTORY, "--against", "main")
+    )
+
+    assert (ended, tells(said, "main", "bareRepository")) == (1, True), said
+
+
+def test_a_simulation_without_points_is_reported(checkout: Trial) -> None:
+    found = simulated(checkout, "--against", "origin/main")
+    for side in (found["before"], found["after"]):
+        del side["points"]
+    (checkout.folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
+
+    assert "13 requests" in checkout.told("report", "--simulation", "found.json")
 
 
 def test_fleet_yaml_of_a_folder_is_read_from_that_folder(checkout: Trial) -> None:

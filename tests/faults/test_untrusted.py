@@ -97,22 +97,40 @@ def test_a_merge_request_sends_no_secret_where_its_target_does_not(
     assert any(line.split()[0] == path for line in done.stderr.splitlines()[1:])
 
 
-@pytest.mark.parametrize("base", ["../base/fleet.yaml", "main"])
 def test_a_merge_request_plans_with_what_its_target_branch_names(
-    run_fleet: RunFleet, folder: Path, base: str
+    run_fleet: RunFleet, folder: Path
 ) -> None:
-    git(folder, "init", "--quiet", "--initial-branch", "main")
-    git(folder, "add", "fleet.yaml")
-    git(folder, "commit", "--quiet", "-m", "before")
     change(folder, "max: 2", "max: 3")
 
-    with_base = run_fleet("plan", "--base", base, cwd=folder, env=MERGE_REQUEST)
+    with_base = run_fleet("plan", "--base", "../base/fleet.yaml", cwd=folder, env=MERGE_REQUEST)
     without = run_fleet("plan", cwd=folder, env=MERGE_REQUEST)
 
     # The queue cannot be read: there is no such server.
     assert with_base.returncode == 1, with_base.stderr
     assert "builders" in with_base.stdout
     assert without.returncode == 4
+
+
+@pytest.mark.parametrize("trick", ["none", "a file of its name", "a repository in it"])
+@pytest.mark.parametrize("command", [("plan", "--base"), ("simulate", "--against")], ids=" ".join)
+def test_a_revision_approves_nothing(
+    run_fleet: RunFleet, folder: Path, command: tuple[str, ...], trick: str
+) -> None:
+    """What git takes a name for is up to the files of a merge request."""
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", "fleet.yaml")
+    git(folder, "commit", "--quiet", "-m", "before")
+    if trick == "a file of its name":
+        (folder / "main").write_bytes((folder / "fleet.yaml").read_bytes())
+    elif trick == "a repository in it":
+        git(folder, "clone", "--quiet", "--bare", ".", "bare")
+        for each in (folder / "bare").iterdir():
+            each.rename(folder / each.name)
+    change(folder, "debusine.example.org", "elsewhere.example.org")
+
+    done = run_fleet(*command, "main", cwd=folder, env=MERGE_REQUEST)
+
+    assert (done.returncode, "queues.debian.token" in done.stderr) == (4, True), done.stderr
 
 
 def test_elsewhere_a_fleet_yaml_is_trusted(run_fleet: RunFleet, folder: Path) -> None:
