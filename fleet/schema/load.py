@@ -36,6 +36,8 @@ from fleet.schema.units import (
     EnvSecret,
     FileSecret,
     Section,
+    WrongText,
+    follows,
 )
 
 
@@ -251,7 +253,7 @@ def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
         message=f"expected {expected}, found {_describe_value(value)}",
         path=place.path,
         at="key" if place.is_key else "value",
-        hint=_hint(error["type"], value),
+        hint=_hint(error),
     )
 
 
@@ -266,7 +268,13 @@ def _expected(error: Mapping[str, Any]) -> str:
     return _TYPES.get(kind, str(error["msg"]).removeprefix("expected "))
 
 
-def _hint(kind: str, value: object) -> str:
+def _hint(error: Mapping[str, Any]) -> str:
+    kind, value, cause = error["type"], error["input"], error.get("ctx", {}).get("error")
+    if isinstance(cause, WrongText) and cause.meant:
+        return f"did you mean '{cause.meant}'?"
+    if kind == "int_type" and isinstance(value, str):
+        is_quoted = follows(r"^(0|[1-9][0-9]{0,8})$", value)
+        return f"write {value} without quotes" if is_quoted else "use digits, for example 3"
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'quote it: "{quoted(value)}"'
     if kind == "list_type" and isinstance(value, str) and len(value) < 40 and value:  # noqa: PLR2004 - fits a line

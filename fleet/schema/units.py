@@ -74,6 +74,18 @@ def follows(pattern: str, text: str) -> bool:
     return re.match(pattern.removesuffix("$") + r"\Z", text) is not None
 
 
+class WrongText(ValueError):
+    """A value that is not written as its key asks; `meant` is what it probably stands for."""
+
+    def __init__(self, expected: str, meant: str) -> None:
+        super().__init__(f"expected {expected}")
+        self.meant = meant
+
+
+_UNITS = {DURATION_PATTERN: "s", **dict.fromkeys(PERCENT_PATTERNS, "%")}
+"""What a number without a unit is probably of."""
+
+
 @dataclass(frozen=True)
 class _Text:
     """Takes only text of one pattern and makes a value of it; a value that is one passes.
@@ -115,7 +127,8 @@ class _Text:
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
             more = "more than zero, " if self._is_zero(value) else ""
-            raise ValueError(f"expected {more}{self.what}")
+            meant = f"{value}{_UNITS.get(self.pattern, '')}"
+            raise WrongText(f"{more}{self.what}", meant if follows(self.pattern, meant) else "")
         return value
 
     def write(
