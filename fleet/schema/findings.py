@@ -82,15 +82,16 @@ def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
 
 
 def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield each finding once: one about a template only for the first pool that extends it."""
+    """Yield what is said of a place once, though aliases and templates give it several paths."""
     alike: dict[object, list[Finding]] = {}
-    for finding in dict.fromkeys(findings):
-        message, in_pool, _ = finding.message.partition(IN_POOL)
-        key = (message, finding.rule, finding.span, finding.path[2:]) if in_pool else finding
-        alike.setdefault(key, []).append(finding)
+    for finding in findings:
+        message = finding.message.partition(IN_POOL)[0]
+        path = () if finding.span else finding.path
+        alike.setdefault(replace(finding, message=message, path=path), []).append(finding)
     for first, *others in alike.values():
-        more = f" and {len(others)} more)" if others else ""
-        yield replace(first, message=first.message.removesuffix(")") + more) if more else first
+        more = len({each.path[:2] for each in others} - {first.path[:2]})
+        message = f"{first.message.removesuffix(')')} and {more} more)"
+        yield replace(first, message=message) if more and IN_POOL in first.message else first
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
