@@ -1,7 +1,7 @@
 """What is wrong or unwise in providers, machine types and recipes of images."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 from fleet.checks.findings import unwise, wrong
@@ -42,7 +42,7 @@ def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
         path: Path = ("pools", name, "machine")
         wanted = type_names(pool)
         if not wanted and not known:
-            sold = ", ".join(known_types(fleet, pool.provider))
+            sold = _families(known_types(fleet, pool.provider))
             hint = f"add type: one of {sold}" if sold else "state cores and memory"
             message = "machine has neither a type nor cores and memory"
             yield wrong(message, path, hint=hint)
@@ -76,7 +76,7 @@ def _place(pool: Pool, number: int) -> Path:
 def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     sold = known_types(fleet, pool.provider)
     close = _most_alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
-    known = f"known: {', '.join(sold)}; or state" if sold else "state"
+    known = f"known: {_families(sold)}; or state" if sold else "state"
     message = f"the catalogue has no machine type '{wanted}' for provider '{pool.provider}'"
     # A provider's own price list may have types that are newer than the catalogue.
     may_be_new = re.fullmatch(fleet.providers[pool.provider].listed_types, wanted)
@@ -87,6 +87,15 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
         path,
         hint=f"did you mean '{close}'?" if close else f"{known} cores, memory, disk and price",
     )
+
+
+_MANY = 40
+
+
+def _families(sold: Sequence[str]) -> str:
+    """Return types as text; of many, such as the hundreds of EC2, what their names begin with."""
+    shown = {re.sub(r"\..*", ".*", each) for each in sold} if len(sold) > _MANY else sold
+    return ", ".join(sorted(shown))
 
 
 _NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<size>[a-z0-9]+))?")
