@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
 from fleet.checks.findings import unwise, wrong
-from fleet.model.prices import find_types
-from fleet.schema.findings import Finding, did_you_mean
+from fleet.model.prices import find_types, sold_types
+from fleet.schema.findings import Finding, did_you_mean, nearest, quoted
 from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, Pool, WorldQueue
+from fleet.schema.remembered import remembered
 from fleet.tagrules.context import ENVIRONMENTS
 from fleet.tagrules.derive import find_cycle, is_placeholder, number_of, placeholders
 from fleet.tagrules.offers import find_doubts
@@ -165,12 +166,32 @@ def _check_architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding
         native = native_architectures((machine,))
         if image is None or image.architecture in native:
             continue
+        runs = _architectures(fleet)
+        if image.architecture not in runs:
+            close = nearest(image.architecture, runs)
+            yield wrong(
+                f"no machine type of the providers runs {quoted(image.architecture)}; they run "
+                f"{', '.join(runs)}",
+                ("images", pool.image, "architecture"),
+                hint=f"did you mean '{close}'?" if close else "choose one of these",
+            )
+            return
         yield wrong(
             f"image {pool.image} is for {image.architecture}, but machine {machine.name} runs "
             f"{' and '.join(native)}",
             ("pools", name, "image"),
             hint="choose an image for the machine's architecture, or another machine",
         )
+
+
+def _architectures(fleet: Fleet) -> list[str]:
+    """Return what the machine types of all providers run, sorted."""
+
+    def find() -> list[str]:
+        sold = (each for name in fleet.providers for each in sold_types(fleet, name))
+        return sorted({native for each in sold for native in native_architectures((each,))})
+
+    return remembered(fleet, "architectures", (), find)
 
 
 def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:

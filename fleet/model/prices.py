@@ -362,6 +362,12 @@ def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     return tuple(sorted({*_listed(declared), *own}))
 
 
+def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:
+    """Yield the machine types that a provider of this fleet sells, by name."""
+    found = (_sold(fleet, provider, name) for name in known_types(fleet, provider))
+    return (each for each in found if each)
+
+
 def shipped_types(fleet: Fleet, provider: str) -> Mapping[str, MachineType]:
     """Return the machine types of the table of a provider's kind, without any override."""
     return _listed(fleet.providers.get(provider))
