@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from fleet.apply.config import check_file
-from fleet.schema.findings import Finding, has_errors, in_order
+from fleet.schema.findings import Finding, has_errors, in_order, nearest
 from fleet.schema.model import Fleet, WorldQueue
 from fleet.schema.nodes import NUMBERS
 from fleet.schema.source import Document
@@ -63,13 +64,31 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
     """Yield the recordings that are not there: what waits in these queues is not known."""
     for queue, declared in fleet.queues.items() if fleet else ():
         if isinstance(declared, WorldQueue) and not _is_file(folder / declared.path):
+            alike = _most_alike(declared.path, folder)
             yield Finding(
                 rule="unreadable-file",
                 message=f"no file {declared.path}, so the demand of {queue} is unknown",
                 path=("queues", queue, "path"),
                 severity="warning",
-                hint="record it with `fleet observe --out` on a computer that can read the queue",
+                hint=f"did you mean '{alike}'?"
+                if alike
+                else "record it with `fleet observe --out` on a computer that can read the queue",
             )
+
+
+def _most_alike(path: str, folder: Path) -> str:
+    """Return the file beside a missing one whose name is most like it; "" if none is.
+
+    Only below this folder: a merge request is not told what is elsewhere.
+    """
+    beside = Path(os.path.realpath((folder / path).parent))
+    if not beside.is_relative_to(os.path.realpath(folder)):
+        return ""
+    names: list[str] = []
+    with suppress(OSError):
+        names = [each.name for each in beside.iterdir() if _is_file(each)]
+    close = nearest(Path(path).name, names)
+    return str(Path(path).parent / close) if close else ""
 
 
 def _is_file(path: Path) -> bool:

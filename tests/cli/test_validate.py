@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, RunFleet
 
@@ -140,6 +142,34 @@ def test_a_recording_that_is_not_there_is_warned_of(run_fleet: RunFleet, project
 
     assert ran.returncode == 0
     assert tells(ran.stdout, "fleet.yaml:3:31", "warning[unreadable-file]", "nosuch.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("wrold.json", "'world.json'"),
+        ("d/wrold.json", "'d/world.json'"),
+        ("other", "fleet observe --out"),
+        ("none/wrold.json", "fleet observe --out"),
+        ("../wrold.json", "fleet observe --out"),
+    ],
+)
+def test_a_recording_that_is_misspelt_is_named_where_it_is_below_this_folder(
+    run_fleet: RunFleet, project: Path, path: str, meant: str
+) -> None:
+    write(
+        project,
+        f"fleet: demo\nqueues: {{debian: {{kind: world, path: {path}}}}}\n",
+        "in/fleet.yaml",
+    )
+    (project / "in/d").mkdir()
+    for place in ("", "in", "in/d"):
+        (project / place / "world.json").touch()
+
+    ran = run_fleet("validate", "--file", "in/fleet.yaml")
+
+    assert tells(ran.stdout, "in/fleet.yaml:2:38", "warning[unreadable-file]", path)
+    assert tells(ran.stdout, "hint", meant)
 
 
 def test_the_example_of_this_repository_is_valid(run_fleet: RunFleet) -> None:
