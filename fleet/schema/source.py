@@ -367,7 +367,10 @@ class _Reader:
             content = self._files.read(name, self._left)
         except FileUnreadable as error:
             message = str(error).removeprefix(f"{name}: ")
-            self.report(Span(name), "unreadable-file", message, "name another file with --file")
+            is_absent = isinstance(error.__cause__, FileNotFoundError)
+            start = "begin a fleet with `fleet init`, or " if is_absent else ""
+            hint = f"{start}name another file with --file"
+            self.report(Span(name), "unreadable-file", message, hint)
             return None
         self._left -= len(content)
         text = decoded(content, name)

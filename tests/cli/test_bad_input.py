@@ -69,10 +69,14 @@ def test_a_bad_file_is_told_with_its_place(
     assert "hunter2" not in ran.stdout + ran.stderr
 
 
-def test_a_missing_file_is_told(run_fleet: RunFleet) -> None:
-    ran = run_fleet("validate")
+@pytest.mark.parametrize("command", ["validate", "plan", "apply", "status", "log", "doctor"])
+def test_a_missing_file_is_told_with_what_makes_one(run_fleet: RunFleet, command: str) -> None:
+    ran = run_fleet(command)
 
-    assert tells(first_line(ran), "fleet.yaml:1:1", "error[unreadable-file]")
+    said = ran.stdout + ran.stderr
+    assert ran.returncode == 1
+    assert tells(said, "fleet.yaml:1:1", "error[unreadable-file]")
+    assert tells(said, "hint", "fleet init", "--file")
 
 
 def test_a_directory_is_told(run_fleet: RunFleet, project: Path) -> None:
@@ -81,6 +85,7 @@ def test_a_directory_is_told(run_fleet: RunFleet, project: Path) -> None:
     ran = run_fleet("validate")
 
     assert tells(first_line(ran), "fleet.yaml:1:1", "error[unreadable-file]", "directory")
+    assert not tells(ran.stdout, "fleet init")
 
 
 def test_a_huge_file_is_not_read_whole(run_fleet: RunFleet, project: Path) -> None:
