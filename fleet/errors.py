@@ -1,7 +1,10 @@
 """Exceptions, one for each decision that a caller can take."""
 
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import MappingProxyType
 
 
@@ -143,7 +146,13 @@ class TicketRefused(FleetError):
 
 def add_extra(extra: str) -> str:
     """Return what to do where a library is missing that an extra of fleet brings."""
-    return f"run `pipx runpip fleet-reconciler install 'fleet-reconciler[{extra}]'`"
+    wanted = f"'fleet-reconciler[{extra}]'"
+    if "pipx" in sys.prefix.split("/"):
+        return f"run `pipx runpip fleet-reconciler install {wanted}`"
+    python = shlex.quote(sys.executable)
+    if find_spec("pip") is None:  # as in the environments that uv makes
+        return f"run `uv pip install --python {python} {wanted}`"
+    return f"run `{python} -m pip install {wanted}`"
 
 
 @contextmanager

@@ -206,7 +206,7 @@ def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
     for name in sorted(case.fleet.providers):
         about = f"provider {name}, engine"
         engine = asked.sources.engine_of(name)
-        if engine.name == "pulumi" and name in asked.lacking:
+        if name in asked.lacking:  # the embedded engine too evaluates programs of Pulumi's SDK
             yield wrong(about, "what it needs is not installed", asked.lacking[name])
         elif engine.name == "pulumi" and case.fleet.state.passphrase is None:
             said = "no passphrase to encrypt the secrets in stack state"

@@ -12,7 +12,6 @@ from functools import cache, partial
 from itertools import pairwise
 from statistics import median
 
-from fleet.errors import add_extra
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import (
@@ -298,7 +297,10 @@ def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
 
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
-_UNSOLVED = "first come, first served, at the lowest price: the solver is not installed"
+_UNSOLVED = (
+    "first come, first served, at the lowest price: the solver is not installed; add "
+    "'fleet-reconciler[solver]'"
+)
 _NEAR = "the problem is too large for an exact search"
 
 
@@ -559,7 +561,7 @@ def _optimum(decided: Decided) -> Optimum | None:
     because = ""
     if gap > 0:
         because = (
-            f"{_UNSOLVED}; {add_extra('solver')}"
+            _UNSOLVED
             if proof.unsolved
             else f"the search stopped after {NODES} nodes"
             if proof.unfinished

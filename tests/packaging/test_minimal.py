@@ -76,7 +76,7 @@ def test_a_stranger_has_a_plan_and_pages(stranger: Stranger) -> None:
     assert (stranger.folder / "site" / "index.html").is_file()
 
 
-def test_a_plan_without_the_solver_says_so_and_how_to_install_it(stranger: Stranger) -> None:
+def test_a_plan_without_the_solver_says_so_and_names_its_extra(stranger: Stranger) -> None:
     stranger.does("init")
 
     plan = json.loads(stranger.does("plan", "--json").stdout)
@@ -84,13 +84,17 @@ def test_a_plan_without_the_solver_says_so_and_how_to_install_it(stranger: Stran
     assert "'fleet-reconciler[solver]'" in plan["optimum"]["because"]
 
 
-def test_apply_names_the_extra_that_changes_machines(stranger: Stranger) -> None:
+def test_apply_and_doctor_name_the_extra_that_changes_machines(stranger: Stranger) -> None:
     stranger.does("init")
 
     applied = stranger.does("apply")
+    examined = json.loads(stranger.does("doctor", "--json").stdout)
 
     assert applied.returncode == 1
     assert "'fleet-reconciler[pulumi]'" in applied.stdout + applied.stderr
+    (engine,) = (each for each in examined["findings"] if each["about"].endswith(", engine"))
+    assert engine["result"] == "wrong"
+    assert "'fleet-reconciler[pulumi]'" in engine["fix"]
 
 
 def test_a_fleet_of_the_real_engine_is_planned_and_not_applied_without_its_extra(
