@@ -147,11 +147,11 @@ def test_a_recording_that_is_not_there_is_warned_of(run_fleet: RunFleet, project
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
-        ("wrold.json", "'world.json'"),
-        ("d/wrold.json", "'d/world.json'"),
+        ("worlds.json", "'world.json'"),
+        ("d/worlds.json", "'d/world.json'"),
         ("other", "fleet observe --out"),
-        ("none/wrold.json", "fleet observe --out"),
-        ("../wrold.json", "fleet observe --out"),
+        ("none/worlds.json", "fleet observe --out"),
+        ("../worlds.json", "fleet observe --out"),
     ],
 )
 def test_a_recording_that_is_misspelt_is_named_where_it_is_below_this_folder(
