@@ -45,15 +45,17 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
     before, after, currency = simulation.before, simulation.after, simulation.currency
     length = _length(simulation.end - simulation.start)
     over = f"the last {length}" if latest else length
+    short = " (less than a day, too short to judge by)" if simulation.is_short else ""
     if before is None:
-        yield f"{simulation.fleet}: {format_money(after.money)} {currency} in {length}"
+        yield f"{simulation.fleet}: {format_money(after.money)} {currency} in {length}{short}"
     else:
         what = "this change"
         if before.policy != after.policy:
             what = f"fleet instead of policy {before.policy}"
         yield (
-            f"Over {over} {what} would have cost {format_money(before.money)} -> "
-            f"{format_money(after.money)} {currency}{_share(before.money, after.money)}; p95 of "
+            f"Over {over}{short} {what} would have cost {format_money(before.money)} -> "
+            f"{format_money(after.money)} {currency}"
+            f"{'' if short else _share(before.money, after.money)}; p95 of "
             f"waits {format_wait(before.waits.most)} -> {format_wait(after.waits.most)}"
         )
     yield (
@@ -80,46 +82,8 @@ def _sections(simulation: Simulation) -> Iterator[Section]:
         "What this cannot know",
         ("Limit of the simulation",),
         (),
-        " ".join(f"{each}." for each in _limits(simulation)),
+        " ".join(f"{each}." for each in simulation.unknown),
     )
-
-
-def _limits(simulation: Simulation) -> Iterator[str]:
-    """Yield what a simulation cannot know, and what was assumed in this one."""
-    yield "Work that nobody submitted because waits were long is in no history"
-    yield ("Workers of static pools and of other provisioners stay those of the first moment")
-    if simulation.unseen:
-        yield (
-            f"{words.many(simulation.unseen, 'request')} came and ended between two recorded "
-            "moments and are in no figure: record more often"
-        )
-    if simulation.withdrawn:
-        yield (
-            f"{words.many(simulation.withdrawn, 'request')} left the queue without a run that was "
-            "seen: withdrawn, or shorter than the time between two records"
-        )
-    after = simulation.after
-    if after.assumed:
-        yield f"{words.many(after.assumed, 'job')} of unknown duration ran for 1h"
-    if after.scaled:
-        yield (
-            f"{words.many(after.scaled, 'job')} ran on another machine type than recorded, with a "
-            "duration computed from history, speeds or cores"
-        )
-    if after.unscaled:
-        yield (
-            f"{words.many(after.unscaled, 'job')} ran on another machine type than recorded and "
-            "took as long, for nothing says how much faster it is"
-        )
-    if simulation.lost:
-        yield (
-            f"{words.many(simulation.lost, 'spot machine')} were taken back in "
-            f"{_hours(simulation.lost_of)} machine hours of the history, and "
-            f"{sum(pool.taken for pool in after.pools):,} here; which ones depends on --seed "
-            f"{simulation.seed}"
-        )
-    elif simulation.lost_of:
-        yield "No spot machine was taken back in the history, so none is here"
 
 
 _QUANTILES = (25, 50, 75, 95)

@@ -88,6 +88,32 @@ def test_a_page_shows_both_sides_as_plots(recorded: Trial) -> None:
     assert "<b>ann" not in page
 
 
+@pytest.mark.parametrize(("hours", "is_short"), [(23, True), (24, False)])
+def test_less_than_a_day_is_told_in_every_form(
+    trial: Trial, hours: int, *, is_short: bool
+) -> None:
+    end = START + timedelta(hours=hours)
+    jobs = [a_job(1, START + timedelta(hours=1), 1200)]
+    every = timedelta(hours=1)
+    write(trial.folder / HISTORY, record_fixed(jobs, START, end, every=every, machines=2))
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    text = fleet_yaml(pools={"builders": BUILDERS.replace("max: 4", "max: 4, spare: 1")})
+    (trial.folder / "main.yaml").write_text(text, encoding="utf-8")
+    told = ("simulate", "--history", HISTORY, "--against", "main.yaml")
+
+    plain = trial.told(*told, "--html", "page.html").splitlines()
+    marked = trial.told(*told, "--markdown").splitlines()
+    page = (trial.folder / "page.html").read_text(encoding="utf-8")
+    unknown = simulated(trial, "--against", "main.yaml")["unknown"]
+
+    headlines = [next(line for line in lines if "EUR" in line) for lines in (plain, marked)]
+    assert [tells(line, "less than a day") for line in headlines] == [is_short] * 2
+    assert [tells(line, "%") for line in headlines] == [not is_short] * 2
+    assert tells(page, "less than a day") is is_short
+    assert tells("\n".join(plain), "23h", "--from") is is_short
+    assert any(tells(each, "23h", "--from") for each in unknown) is is_short
+
+
 def test_what_applies_kept_is_replayed(trial: Trial) -> None:
     trial.wait_for("1", "2")
     trial.apply()

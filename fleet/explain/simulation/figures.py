@@ -4,7 +4,7 @@ A wait is known to three digits, so that the figures take the same room for a da
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -15,11 +15,13 @@ from pydantic import Field
 
 from fleet.model.plan import Bill
 from fleet.model.values import Moment, Value
+from fleet.schema.units import write_count, write_duration
 
 _MOST_OWNERS = 10
 _MOST_WORSE = 20
 _MOST_POINTS = 400
 _STEPS = 100
+_DAY = timedelta(days=1)
 OTHERS = "all others"
 
 
@@ -133,6 +135,59 @@ class Simulation(Value):
     worse_count: int = 0
     better_count: int = 0
     unknown: tuple[str, ...] = Field((), description="What a simulation cannot know, of this one.")
+
+    @property
+    def is_short(self) -> bool:
+        """Say whether less than a day was replayed: demand changes with the hour."""
+        return self.end - self.start < _DAY
+
+    def with_limits(self) -> "Simulation":
+        """Return it with what it cannot know."""
+        return self.model_copy(update={"unknown": tuple(_limits(self))})
+
+
+def _limits(simulation: Simulation) -> Iterator[str]:
+    """Yield what a simulation cannot know, and what was assumed in this one."""
+    if simulation.is_short:
+        length = write_duration(int((simulation.end - simulation.start).total_seconds()))
+        yield (
+            f"Only {length} were replayed: demand repeats by day, and in less than one a boot or "
+            "a paid hour outweighs a change; choose an earlier --from, or record for longer"
+        )
+    yield "Work that nobody submitted because waits were long is in no history"
+    yield "Workers of static pools and of other provisioners stay those of the first moment"
+    if simulation.unseen:
+        yield (
+            f"{write_count(simulation.unseen, 'request')} came and ended between two recorded "
+            "moments and are in no figure: record more often"
+        )
+    if simulation.withdrawn:
+        yield (
+            f"{write_count(simulation.withdrawn, 'request')} left the queue without a run that "
+            "was seen: withdrawn, or shorter than the time between two records"
+        )
+    after = simulation.after
+    if after.assumed:
+        yield f"{write_count(after.assumed, 'job')} of unknown duration ran for 1h"
+    if after.scaled:
+        yield (
+            f"{write_count(after.scaled, 'job')} ran on another machine type than recorded, with "
+            "a duration computed from history, speeds or cores"
+        )
+    if after.unscaled:
+        yield (
+            f"{write_count(after.unscaled, 'job')} ran on another machine type than recorded and "
+            "took as long, for nothing says how much faster it is"
+        )
+    if simulation.lost:
+        yield (
+            f"{write_count(simulation.lost, 'spot machine')} were taken back in "
+            f"{simulation.lost_of / 3600:,.1f} machine hours of the history, and "
+            f"{sum(pool.taken for pool in after.pools):,} here; which ones depends on --seed "
+            f"{simulation.seed}"
+        )
+    elif simulation.lost_of:
+        yield "No spot machine was taken back in the history, so none is here"
 
 
 @dataclass

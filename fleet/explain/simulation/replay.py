@@ -91,7 +91,7 @@ def simulate(
         lost_of=lost_of,
         worlds=counting.count,
         after=side,
-    )
+    ).with_limits()
 
 
 def compare(
