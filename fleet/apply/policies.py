@@ -19,7 +19,7 @@ from posixpath import basename, join
 from typing import NamedTuple
 
 from fleet.apply.policy_runner import ABSENT, Means, Task
-from fleet.errors import FleetError
+from fleet.errors import FleetError, add_extra
 from fleet.model.policies import Failure, PolicyFile, PolicyTest
 from fleet.report.terminal import clean
 from fleet.schema.findings import Finding, Span
@@ -61,8 +61,7 @@ class PolicyProcess:
         lines = out.splitlines()
         if lines == [json.dumps({"absent": ABSENT})]:
             raise FleetError(
-                f"policies need {ABSENT}, which is not installed: "
-                "pip install 'fleet-reconciler[policies]'"
+                f"policies need {ABSENT}, which is not installed: {add_extra('policies')}"
             )
         if len(lines) != len(names) + 1 or not out.endswith("\n"):
             last = err.strip().splitlines()[-1:] or [f"status {self._process.returncode}"]
