@@ -8,7 +8,7 @@ from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag
 from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.pool import explain_pool
-from fleet.explain.request import each_request, explain_every, explain_request
+from fleet.explain.request import Case, each_request, explain_every, explain_request
 from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.ports import Console
@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
         "name",
         nargs="?",
         metavar="ID|NAME",
-        help="a request's id, else a name, as plan and status show them",
+        help="a request's id or package, else a name, as plan and status show them",
     )
     flag(parser, "--all", "explain every waiting request, in groups")
     add_world(parser)
@@ -69,6 +69,10 @@ def _explain(decision: Decision, kind: str, name: str) -> Explanation | None:
 
 def _unknown(decision: Decision, kind: str, name: str) -> str:
     plan = decision.plan
+    if kind == "request":
+        meant = Case(decision.config.fleet, decision.world, plan).named(name)
+        if meant:
+            return f"{name} names {len(meant):,} requests: {_known(meant)}; explain one of them"
     unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
     if kind == "request" and unsure:
         return f"cannot tell whether {name} waits: {unsure[0]}"
@@ -76,13 +80,15 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
     waits = "waiting request" if kind == "request" else kind
     names = _names(decision, kind)
     # Requests are numbers: the nearest is another, and no misspelling.
-    meant = nearest(name, names) if kind != "request" else ""
-    hint = f"did you mean '{meant}'? " if meant else ""
+    near = nearest(name, names) if kind != "request" else ""
+    hint = f"did you mean '{near}'? " if near else ""
     if not names:
         return f"no {waits} {name}{also}; there are none"
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    known = ", ".join(map(clean, names[:_SHOWN])) + more
-    return f"no {waits} {name}{also}; {hint}known: {known}"
+    return f"no {waits} {name}{also}; {hint}known: {_known(names)}"
+
+
+def _known(names: list[str]) -> str:
+    return clean(words.some_of(names, shown=_SHOWN))
 
 
 def _names(decision: Decision, kind: str) -> list[str]:

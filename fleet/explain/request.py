@@ -43,6 +43,7 @@ from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.export import describe_rules
+from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.offers import (
     Ask,
     Mismatch,
@@ -91,6 +92,14 @@ class Case:
     def find(self, key: str) -> tuple[Request, bool] | None:
         """Return the request of this name; of a group's name `queue/id#n` the group."""
         return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
+
+    def named(self, name: str) -> list[str]:
+        """Return what a name means: the request of this id, else those about this package."""
+        keys = [key for signature in self.plan.signatures for key in signature.requests]
+        for is_meant in _IDS:
+            if meant := [key for key in keys if is_meant(key, name)]:
+                return meant
+        return [key for key in keys if (found := self.find(key)) and _is_about(found[0], name)]
 
     @cached_property
     def durations(self) -> Durations:
@@ -179,25 +188,29 @@ def _is_first_of(key: str, name: str) -> bool:
     return whole != key and name in (whole, whole.partition("/")[2])
 
 
-_NAMES: tuple[Callable[[str, str], bool], ...] = (
+def _is_about(request: Request, name: str) -> bool:
+    return bool(name) and name in (package_of(request), *names_of(request))
+
+
+_IDS: tuple[Callable[[str, str], bool], ...] = (
     str.__eq__,
     lambda key, name: key.partition("/")[2] == name,
     _is_first_of,
 )
-"""What a name may mean, in this order: a whole name, a queue's own id, a group's id."""
+"""Which ids a name may mean, in this order: a whole one, a queue's own, that of a group."""
 
 
 def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a request waits or what serves it; None for an unknown request.
+    """Return why a request waits or what serves it; None for a name that is not one request's.
 
-    `name` is the queue's own id, or `queue/id` where two queues use the same one.
+    `name` is the queue's own id, `queue/id` where two queues use the same one, or a package.
     """
-    keys = [key for signature in plan.signatures for key in signature.requests]
-    key = next((key for is_meant in _NAMES for key in keys if is_meant(key, name)), None)
-    if key is None:
+    case = Case(fleet, world, plan)
+    keys = case.named(name)
+    if len(keys) != 1:
         return None
-    signature = next(s for s in plan.signatures if key in s.requests)
-    return explain_one(Case(fleet, world, plan), signature, key, Replans(world))
+    signature = next(s for s in plan.signatures if keys[0] in s.requests)
+    return explain_one(case, signature, keys[0], Replans(world))
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:

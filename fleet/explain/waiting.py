@@ -18,6 +18,7 @@ from fleet.explain.what_if import FEWEST_REPLANS, Replans
 from fleet.model.plan import Signature
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool
+from fleet.tagrules.names import package_of
 
 MOST_EXPLAINED = 200
 LONG_SECONDS = 3600
@@ -27,11 +28,12 @@ _MOST_WORK = 5_000
 
 
 class WaitingRequest(NamedTuple):
-    """One request: since when it waits, and when it is expected to start."""
+    """One request: since when it waits, when it is expected to start, and what it builds."""
 
     key: str
     since: datetime | None
     start: datetime | None
+    package: str = ""
 
 
 class WaitingGroup(NamedTuple):
@@ -124,7 +126,10 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
         long_seconds=_target(case.fleet, signature),
         requests=tuple(
             WaitingRequest(
-                key, found[0].pending_since if found else None, case.forecast.start_of(key)
+                key,
+                found[0].pending_since if found else None,
+                case.forecast.start_of(key),
+                package_of(found[0]) if found else "",
             )
             for key, found in requests
         ),

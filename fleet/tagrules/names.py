@@ -43,6 +43,12 @@ def names_of(request: "Request") -> tuple[str, ...]:
     )
 
 
+def package_of(request: "Request") -> str:
+    """Return the source package that a request is about; empty where that is unknown."""
+    tagged = (tag for tag in request.provided if tag.startswith(_SOURCE_PACKAGE))
+    return request.package or next(tagged, "").removeprefix(_SOURCE_PACKAGE)
+
+
 def is_source_build(request: "Request") -> bool:
     """Say whether a request builds source packages only."""
     if request.project is not None:
@@ -80,8 +86,7 @@ def _copr_names(request: "Request") -> Iterator[tuple[str, ...]]:
 
 
 def _debusine_names(request: "Request") -> Iterator[tuple[str, ...]]:
-    tagged = (tag for tag in request.provided if tag.startswith(_SOURCE_PACKAGE))
-    source = request.package or next(tagged, "").removeprefix(_SOURCE_PACKAGE)
+    source = package_of(request)
     if request.scope and request.workspace and source:
         for architecture in _architectures(request):
             yield (request.scope, request.workspace, architecture, source)

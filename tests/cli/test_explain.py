@@ -12,6 +12,18 @@ TEN = tuple(str(number) for number in range(1, 11))
 """Requests for the two pools of a trial, which hold eight workers."""
 
 
+def builds(trial: Trial, **packages: str) -> None:
+    """Have builds of these packages wait, each under an id."""
+    trial.wait_for()
+    world = json.loads((trial.folder / "world.json").read_text())
+    about = {"task": "sbuild", "scope": "debian", "workspace": "builds"}
+    world["queues"]["work"]["demand"]["requests"] = [
+        {"id": name.removeprefix("n"), "package": package, **about}
+        for name, package in packages.items()
+    ]
+    (trial.folder / "world.json").write_text(json.dumps(world))
+
+
 def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
@@ -118,6 +130,49 @@ def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet
 
     explanation = json.loads(explained.stdout)
     assert (explanation["kind"], explanation["name"]) == ("pool", "builders")
+
+
+@pytest.mark.parametrize("name", ["gcc-15", "debian/builds/any/gcc-15"])
+def test_a_request_is_found_by_its_package(trial: Trial, run_fleet: RunFleet, name: str) -> None:
+    builds(trial, n1="linux", n2="gcc-15")
+
+    explained = run_fleet("explain", "request", name)
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert tells(explained.stdout, "request work/2", "trial-builders-0002")
+
+
+def test_of_a_package_that_several_requests_build_their_ids_are_said(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    builds(trial, **{f"n{n}": "linux" for n in range(1, 12)})
+
+    refused = run_fleet("explain", "request", "linux")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert tells(refused.stderr, "linux", "11 requests", "work/1", "work/8", "3 more")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_an_id_comes_before_a_package_of_that_name(trial: Trial, run_fleet: RunFleet) -> None:
+    builds(trial, n1="2", n2="linux")
+
+    assert run_fleet("explain", "request", "2").stdout.startswith("request work/2 ")
+
+
+def test_the_list_of_requests_has_the_package_where_one_is_known(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    builds(trial, n1="linux", n2="gcc-15")
+
+    run_fleet("status", "--site", "site")
+    listed = (trial.folder / "site/-/status/requests/index.html").read_text()
+    trial.wait_for("1")
+    run_fleet("status", "--site", "site")
+    without = (trial.folder / "site/-/status/requests/index.html").read_text()
+
+    assert '<td data-label="Package">gcc-15</td>' in listed
+    assert "Package" not in without
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ class Row(NamedTuple):
     waits: str
     start: str
     why: str
+    package: str = ""
 
 
 class Sheet(NamedTuple):
@@ -83,7 +84,8 @@ def requests(shown: Shown) -> Iterator[Page]:
     parts = [rows[n : n + _MOST_ON_SHEET] for n in range(0, len(rows), _MOST_ON_SHEET)] or [[]]
     sheets = [_sheet(number, part) for number, part in enumerate(parts, 1)]
     for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
-        values = {"rows": part, "sheets": sheets, "number": number}
+        packages = any(row.package for row in part)
+        values = {"rows": part, "sheets": sheets, "number": number, "packages": packages}
         yield Page(sheet.path, "requests.html", values)
     found = {each.key: (group, each) for group in shown.waits.groups for each in group.requests}
     for key, answer in shown.waits.explained.items():
@@ -113,7 +115,7 @@ def _rows(shown: Shown) -> Iterator[Row]:
         for each in group.requests:
             start = words.time(each.start) if each.start else words.UNKNOWN
             own = each.key if each.key in explained else like
-            yield Row(each.key, own, words.since(each.since, now), start, why)
+            yield Row(each.key, own, words.since(each.since, now), start, why, each.package)
 
 
 def _cut(text: str) -> str:
