@@ -26,7 +26,7 @@ from fleet.tagrules.context import queue_context
 from fleet.tagrules.offers import Matcher, Offer, ask_of_tags, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
 
-_UNTIMED = "the workers that fit are busy for an unknown time: no history, and no `durations`"
+UNTIMED = "the workers that fit run or get work of unknown duration: no history, no `durations`"
 _NONE_FITS = "no worker that fits exists or is made by this plan"
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
 Class = tuple[frozenset[str], Offer, Kind]
@@ -78,9 +78,12 @@ class _Line:
         return request.timing is None or not request.timing.is_late([self.kind], request.seconds)
 
 
-def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
-    """Return when each waiting request is expected to start."""
-    standing = {each.name: each for each in workers_of(fleet, world, plan)}
+def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None) -> Forecast:
+    """Return when each waiting request is expected to start.
+
+    Work of unknown duration takes `assumed` seconds; None: what follows it is unknown.
+    """
+    standing = {each.name: each for each in workers_of(fleet, world, plan, assumed=assumed)}
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
     durations = Durations(fleet, world)
     requests = sorted(
@@ -90,7 +93,7 @@ def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
         for each in ordered(queue, request, durations.of(queue, request))
     )
     found = Forecast(world.time)
-    turns = _Turns(standing)
+    turns = _Turns(standing, assumed)
     for request in requests:
         if request.key in own:
             turns.start(found, request, own[request.key])
@@ -109,7 +112,7 @@ def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
         first = _first_free(able, turns.free)
         if first is None:
             is_untimed = any(line.untimed for line in able)
-            found.not_known[request.key] = _UNTIMED if is_untimed else _NONE_FITS
+            found.not_known[request.key] = UNTIMED if is_untimed else _NONE_FITS
             continue
         turns.start(found, request, first[1])
         line = lines[standing[first[1]].alike]
@@ -124,8 +127,9 @@ def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
 class _Turns:
     """Who works until when; each request that starts keeps its worker for so long."""
 
-    def __init__(self, standing: Mapping[str, Standing]) -> None:
+    def __init__(self, standing: Mapping[str, Standing], assumed: int | None) -> None:
         self._standing = standing
+        self._assumed = assumed
         self.free = {n: each.free_in for n, each in standing.items() if each.free_in is not None}
         self._working = {name for name, each in standing.items() if each.works}
 
@@ -134,11 +138,12 @@ class _Turns:
         if name not in self._standing:
             found.not_known[request.key] = f"worker {name}, which it is next for, is not seen now"
         elif name not in self.free:
-            found.not_known[request.key] = _UNTIMED
+            found.not_known[request.key] = UNTIMED
         else:
             start = found.starts[request.key] = self.free.pop(name)
             found.workers[request.key] = name
             seconds = request.seconds_on(self._standing[name].alike[2])
+            seconds = self._assumed if seconds is None else seconds
             if seconds is not None:
                 self.free[name] = found.ends[request.key] = start + seconds
         self._working.add(name)
@@ -248,10 +253,12 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
     }
 
 
-def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
+def workers_of(
+    fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None
+) -> Iterator[Standing]:
     """Yield the workers that take work: those that stay, boot, or are created by this plan."""
     withheld = {a.worker for a in plan.withheld}
-    durations = Durations(fleet, world)
+    durations = Durations(fleet, world, assumed=assumed)
     known = registered_workers(world)
     images = images_by_pool(fleet, world)
     offers: dict[tuple[str, tuple[str, ...], tuple[str, ...], Kind], Class] = {}
@@ -281,7 +288,7 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
             offers[shape] = served, offer, kind
         works = verdict.state == "busy"
         if works:
-            free_in = durations.remaining(worker, world.time, kind) if worker else None
+            free_in = durations.remaining(worker, world.time, kind) if worker else assumed
         else:
             free_in = _free_in(fleet, world, verdict)
         yield Standing(verdict.worker, offers[shape], free_in, works)

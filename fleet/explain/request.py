@@ -1,5 +1,6 @@
 """Why a request waits, when it starts, and what would get it served."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,7 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import product
 
-from fleet.explain.forecast import Class, Forecast, Standing, forecast, workers_of
+from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, forecast, workers_of
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.unblock import find_remedies
 from fleet.explain.values import (
@@ -25,7 +26,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved, rate
 from fleet.model.prices import bill, find_types, markets_of, tariff_of
 from fleet.planner.demand import Ordered, judge_of, ordered
-from fleet.planner.durations import Durations, kind_at
+from fleet.planner.durations import USUAL, Durations, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import tail_seconds
@@ -79,6 +80,16 @@ class Case:
     def forecast(self) -> Forecast:
         """Return when each waiting request is expected to start."""
         return forecast(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def assumed(self) -> Forecast:
+        """Return the same if work of unknown duration takes as long as the plan counts for it."""
+        return forecast(self.fleet, self.world, self.plan, assumed=USUAL)
+
+    def assumed_start(self, key: str) -> datetime | None:
+        """Return when a request starts by assumed durations, where only durations are unknown."""
+        is_untimed = self.forecast.not_known.get(key) == UNTIMED
+        return self.assumed.start_of(key) if is_untimed else None
 
     @cached_property
     def requests(self) -> dict[str, tuple[Request, bool]]:
@@ -141,9 +152,13 @@ class Case:
         return tuple(workers_of(self.fleet, self.world, self.plan))
 
     @cached_property
-    def classes(self) -> frozenset[Class]:
-        """Return what these workers are: those that are alike once."""
-        return frozenset(worker.alike for worker in self.workers)
+    def classes(self) -> dict[Class, Counter[str]]:
+        """Return what these workers are, those that are alike once, with their states."""
+        states = {each.worker: each.state for each in self.plan.workers}
+        found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
+        for worker in self.workers:
+            found[worker.alike][states[worker.name]] += 1
+        return found
 
     @cached_property
     def unserved(self) -> dict[str, Unserved]:
@@ -239,7 +254,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         headline=headline(case, signature, key, never=never),
         facts=(
             *_request_facts(case, signature, key, start),
-            *format_places(case.fleet, places, signature.queue),
+            *format_places(case.fleet, places, signature.queue, waits=unserved is not None),
             *enforcement_facts(
                 case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
             ),
@@ -247,6 +262,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         reasons=(*_rules(case, key), *reasons_of(case, signature, key, unserved)),
         next_steps=tuple(steps),
         expected=start,
+        assumed=None if start else case.assumed_start(key),
         never=never,
         suggestions=suggestions,
         places=places,
@@ -294,6 +310,8 @@ def _request_facts(
     if signature.count > 1:
         yield f"number {position} of {signature.count:,} waiting requests with the same tags"
     yield expectation(case, key, start)
+    if start is None and key in case.unserved and case.assumed_start(key):
+        yield _workers_that_fit(case, signature)
     for verdict in case.plan.rules:
         if verdict.queue == signature.queue:
             yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
@@ -301,12 +319,30 @@ def _request_facts(
 
 def expectation(case: Case, key: str, start: datetime | None) -> str:
     """Return when a request is expected to start, in words."""
-    if start is None:
+    assumed = case.assumed_start(key) if start is None else None
+    moment = start or assumed
+    if moment is None:
         because = case.forecast.not_known.get(key, "its queue could not be read")
         return f"expected start: unknown ({because})"
-    seconds = int((start - case.world.time).total_seconds())
+    seconds = int((moment - case.world.time).total_seconds())
     soon = f"in {write_duration(seconds)}" if seconds else "now"
-    return f"expected start: {write_time(start)} ({soon}), in queue order"
+    said = f"expected start: {write_time(moment)} ({soon}), in queue order"
+    if assumed is None:
+        return said
+    why = "of unknown duration (no history, no `durations`)"
+    return f"{said}; assumed: {write_duration(USUAL)} for work {why}"
+
+
+def _workers_that_fit(case: Case, signature: Signature) -> str:
+    """Return in which states the workers are that fit a request, none of which it gets."""
+    ask = case.ask_of(signature)
+    states: Counter[str] = Counter()
+    for (queues, offer, _), found in case.classes.items():
+        if signature.queue in queues and satisfies(ask, offer):
+            states += found
+    said = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
+    others = "; other requests get those that are not busy" if states.keys() - {"busy"} else ""
+    return f"workers that fit: {said}{others}"
 
 
 def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
@@ -590,11 +626,14 @@ def _in_pool(case: Case, name: str, pool: Pool, one: Ordered) -> Iterator[PlaceF
         )
 
 
-def format_places(fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str) -> Iterator[str]:
-    """Yield a line for each place: start, end, cost."""
+def format_places(
+    fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str, *, waits: bool
+) -> Iterator[str]:
+    """Yield a line for each place: start, end, cost; of what waits these are no promise."""
     for each in places:
         market = "" if each.market == "on-demand" else f" ({each.market})"
         where = f"new {each.type}{market} of pool {each.pool}"
+        where += ", if it could be created now" if waits and not each.is_late else ""
         if each.seconds is None:
             yield f"{where}: from {write_time(each.start)}; duration unknown"
             continue
@@ -702,6 +741,7 @@ def explain_like(case: Case, signature: Signature, key: str, first: Explanation)
             "headline": headline(case, signature, key, never=first.never),
             "facts": tuple(_request_facts(case, signature, key, start)),
             "expected": start,
+            "assumed": None if start else case.assumed_start(key),
             "suggestions": (),
             "like": first.name,
         }

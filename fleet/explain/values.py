@@ -90,6 +90,8 @@ class Explanation(Value):
     next_steps: tuple[str, ...] = ()
     expected: Moment | None = None
     """When a request is expected to start; None where unknown."""
+    assumed: Moment | None = None
+    """When it would start if work of unknown duration took an hour, where only that is unknown."""
     never: bool = False
     """No worker of this fleet can ever run the request."""
     suggestions: tuple[Suggestion, ...] = ()

@@ -34,6 +34,8 @@ class WaitingRequest(NamedTuple):
     since: datetime | None
     start: datetime | None
     package: str = ""
+    assumed: datetime | None = None
+    """When it starts by assumed durations, where nothing says more."""
 
 
 class WaitingGroup(NamedTuple):
@@ -54,16 +56,6 @@ class WaitingGroup(NamedTuple):
     def since(self) -> datetime | None:
         """Return since when the oldest waits; None where that is unknown."""
         return min((r.since for r in self.requests if r.since is not None), default=None)
-
-    @property
-    def starts(self) -> list[datetime]:
-        """Return the expected starts that are known, the first one first."""
-        return sorted(r.start for r in self.requests if r.start is not None)
-
-    @property
-    def unknown_starts(self) -> int:
-        """Return of how many the expected start is unknown."""
-        return sum(r.start is None for r in self.requests)
 
     def is_long(self, request: WaitingRequest, now: datetime) -> bool:
         """Say whether a request waits longer than it should."""
@@ -109,7 +101,7 @@ def _with_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> W
     """Return a group whose explained requests start when their own answers say."""
     answers = ((each, explained.get(each.key)) for each in group.requests)
     requests = tuple(
-        each if answer is None else each._replace(start=answer.expected)
+        each if answer is None else each._replace(start=answer.expected, assumed=answer.assumed)
         for each, answer in answers
     )
     return group._replace(requests=requests)
@@ -130,6 +122,7 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
                 found[0].pending_since if found else None,
                 case.forecast.start_of(key),
                 package_of(found[0]) if found else "",
+                case.assumed_start(key),
             )
             for key, found in requests
         ),
@@ -150,7 +143,7 @@ def _firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Expla
     replans.left = min(replans.left, _MOST_WORK // (size + 1))
     for number, group in enumerate(groups):
         fair = max(FEWEST_REPLANS, replans.left // (len(groups) - number))
-        with replans.share(fair, most_shown=2) as given:
+        with replans.share(fair) as given:
             key = group.requests[0].key
             yield key, without_search(explain_one(case, group.signature, key, given))
 

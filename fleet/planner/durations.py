@@ -249,8 +249,12 @@ class _Known(NamedTuple):
 class Durations:
     """What history, `durations` and deadlines say of work that waits or runs."""
 
-    def __init__(self, fleet: Fleet, world: World | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, world: World | None = None, *, assumed: int | None = None
+    ) -> None:
         self._fleet = fleet
+        self._assumed = assumed
+        """Seconds that a busy worker works in all where nothing says so; None: unknown."""
         self._fits = fit(world) if world else {}
         self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
@@ -274,19 +278,21 @@ class Durations:
     def remaining(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> int | None:
         """Return how long a busy worker is expected to stay so; None when nothing says so.
 
-        Work that has outlived its expectation is expected to take as long again as it has taken,
-        halved: its end is unknown, and not in this very second.
+        None is `assumed` where that is given. Work that has outlived its expectation is expected
+        to take as long again as it has taken, halved: its end is unknown, and not in this very
+        second.
         """
         work = worker.work
         if work is None:
-            return None
+            return self._assumed
         known = self._of((work.task, work.package), work.names if self._named else (), None)
         expected = known.expected(work.expected_seconds)
         if known.timing is not None:
             expected = known.timing.on(kind, expected)
         started = work.started_at or worker.since
+        expected = self._assumed if expected is None else expected
         if expected is None or started is None:
-            return None
+            return self._assumed
         elapsed = max(0, int((now - started).total_seconds()))
         return expected - elapsed if elapsed < expected else max(60, elapsed // 2)
 

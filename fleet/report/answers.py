@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from fleet.explain.tags import (
     WORDS,
@@ -86,7 +85,8 @@ def _group(group: Group) -> Iterator[Line]:
     first = group.requests[0]
     names = words.some_of([answer.name for answer in group.requests])
     yield line("  ", f"{group.verdict}: {names}")
-    yield line("  ", _expected([answer.expected for answer in group.requests]))
+    starts = zip(*((answer.expected, answer.assumed) for answer in group.requests), strict=True)
+    yield line("  ", f"expected start: {words.starts(*starts)}")
     if first.never:
         yield line("  ", "no worker of this fleet can ever run them")
         for reason in first.reasons:
@@ -95,16 +95,6 @@ def _group(group: Group) -> Iterator[Line]:
         yield from _suggestion(suggestion)
     for step in first.next_steps:
         yield line("  - ", step)
-
-
-def _expected(starts: list[datetime | None]) -> str:
-    known = sorted(start for start in starts if start is not None)
-    if not known:
-        return "expected start: unknown"
-    first, last = f"{known[0]:%Y-%m-%d %H:%M}", f"{known[-1]:%Y-%m-%d %H:%M}"
-    span = f"{first} UTC" if first == last else f"{first} to {last} UTC"
-    missing = len(starts) - len(known)
-    return f"expected start: {span}" + (f", {missing} unknown" if missing else "")
 
 
 _SIGNS = {"counts": "+", "refused": "-", "not-stored": "~"}

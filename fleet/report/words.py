@@ -117,6 +117,18 @@ def duration(length: timedelta) -> str:
     return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
 
 
+def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | None]) -> str:
+    """Return when requests are expected to start; where no duration is known, by assumed ones."""
+    known = sorted(filter(None, expected)) or sorted(filter(None, assumed))
+    if not known:
+        return UNKNOWN
+    first, last = time(known[0]), time(known[-1])
+    span = first if first == last else f"{first.removesuffix(' UTC')} to {last}"
+    assuming = "" if any(expected) else ", assumed"
+    missing = len(expected) - len(known)
+    return span + assuming + (f", {missing:,} {UNKNOWN}" if missing else "")
+
+
 def since(moment: datetime | None, now: datetime) -> str:
     """Return how long ago something began; a dash where that is unknown."""
     return "-" if moment is None else duration(now - moment)

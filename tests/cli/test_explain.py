@@ -1,12 +1,13 @@
 """`fleet explain`: why a request waits, a pool wants N, a worker stays or goes."""
 
 import json
+import re
 
 import pytest
 
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
-from tests.rigs.trial import Trial
+from tests.rigs.trial import Trial, fleet_yaml
 
 TEN = tuple(str(number) for number in range(1, 11))
 """Requests for the two pools of a trial, which hold eight workers."""
@@ -54,6 +55,51 @@ def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
     assert "      pools: {builders: {workers: {max: 5}}}\n    see fleet.yaml:" in explained.stdout
     assert tells(explained.stdout, "fleet.yaml:", "capacity")
     assert "  - expected start: " in explained.stdout
+
+
+def test_what_waits_for_taken_workers_has_an_estimate_by_assumed_durations(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for(*TEN)
+    trial.apply()
+
+    explained = run_fleet("explain", "request", "9")
+    answer = json.loads(run_fleet("explain", "request", "9", "--json").stdout)
+
+    expected = next(fact for fact in answer["facts"] if fact.startswith("expected start: "))
+    assert tells(expected, "(in 1h", "assumed: 1h")
+    assert answer["expected"] is None
+    assert f"{answer['assumed'][:10]} {answer['assumed'][11:16]} UTC" in expected
+    assert re.search(r"workers that fit: .*(starting|idle)", explained.stdout)
+    assert "expected start: unknown" not in run_fleet("explain", "request", "--all").stdout
+
+
+def test_a_machine_that_a_full_pool_cannot_have_is_not_promised(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for(*TEN)
+
+    waits = run_fleet("explain", "request", "9").stdout
+    served = run_fleet("explain", "request", "8").stdout
+
+    assert "  - new ccx33 of pool builders, if it could be created now: from " in waits
+    assert "  - new ccx33 of pool builders: from " in served
+
+
+def test_the_status_pages_suggest_the_same_as_the_command(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    one = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 1}}"
+    trial.write(fleet_yaml(pools=dict.fromkeys(("a", "b", "c", "d"), one)))
+    trial.wait_for("1", "2", "3", "4", "5")
+
+    explained = json.loads(run_fleet("explain", "request", "5", "--json").stdout)
+    run_fleet("status", "--site", "site")
+    page = (trial.folder / "site/-/status/requests/work%2F5/index.html").read_text()
+
+    sentences = [each["sentence"] for each in explained["suggestions"]]
+    assert len(sentences) == 4
+    assert [sentence for sentence in sentences if sentence not in page] == []
 
 
 def test_everything_that_waits_is_explained_in_groups(trial: Trial, run_fleet: RunFleet) -> None:

@@ -21,7 +21,8 @@ def test_those_without_a_machine_come_first_with_the_key_that_decides() -> None:
     assert [len(group.requests) for group in found.groups] == [2, 3]
     assert (waiting.is_served, served.is_served) == (False, True)
     assert waiting.path == ("pools", "builders", "workers", "max")
-    assert waiting.unknown_starts == 2
+    assert [each.start for each in waiting.requests] == [None, None]
+    assert [each.assumed for each in waiting.requests] == [ago(minutes=-61, seconds=-30)] * 2
 
 
 def test_every_request_is_explained_as_the_command_does_where_they_are_few() -> None:

@@ -26,7 +26,6 @@ def queue(shown: Shown) -> Iterator[Page]:
         "late": late[:_MOST_LONG],
         "later": len(late[_MOST_LONG:]),
         "places": {group.path: _place(shown, group) for group in groups[:_MOST_GROUPS]},
-        "start_of": format_starts,
     }
     yield Page(f"{QUEUE}/index.html", "queue.html", values)
 
@@ -45,18 +44,6 @@ def _place(shown: Shown, group: WaitingGroup) -> str:
     if not place:
         return key
     return place if place.startswith(key) else f"{key}, {place}"
-
-
-def format_starts(group: WaitingGroup) -> str:
-    """Return when the requests of a group are expected to start."""
-    starts = group.starts
-    if not starts:
-        return words.UNKNOWN
-    span = f"{starts[0]:%Y-%m-%d %H:%M}"
-    if starts[-1] - starts[0] and f"{starts[-1]:%Y-%m-%d %H:%M}" != span:
-        span += f" to {starts[-1]:%Y-%m-%d %H:%M}"
-    missing = f", {group.unknown_starts:,} unknown" if group.unknown_starts else ""
-    return f"{span} UTC{missing}"
 
 
 class Row(NamedTuple):
@@ -113,7 +100,7 @@ def _rows(shown: Shown) -> Iterator[Row]:
         first, why = group.requests[0].key, _cut(group.verdict)
         like = first if first in explained else ""
         for each in group.requests:
-            start = words.time(each.start) if each.start else words.UNKNOWN
+            start = words.starts([each.start], [each.assumed])
             own = each.key if each.key in explained else like
             yield Row(each.key, own, words.since(each.since, now), start, why, each.package)
 

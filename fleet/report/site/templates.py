@@ -47,6 +47,7 @@ def environment() -> Environment:
         many=words.many,
         place=words.place,
         since=words.since,
+        starts=words.starts,
         time=words.time,
         bar=_bar,
         look=_look,
