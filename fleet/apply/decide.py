@@ -117,7 +117,9 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
             f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
             f"{fleet.fleet}; record one with `fleet observe --file {args.file} --out FILE`"
         )
-    return world
+    said = f"not in the recording {args.world}; to have them in one: `fleet observe --out FILE`"
+    missing = dict.fromkeys(fleet.providers, Unknown(unknown=said))
+    return world.model_copy(update={"providers": missing | world.providers})
 
 
 def _unknown_world(fleet: Fleet, because: str) -> World:

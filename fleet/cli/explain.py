@@ -73,7 +73,8 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
         meant = Case(decision.config.fleet, decision.world, plan).named(name)
         if meant:
             return f"{name} names {len(meant):,} requests: {_known(meant)}; explain one of them"
-    unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
+    # A plan says of unread queues first; other unknowns hide no request.
+    unsure = (*plan.unknown[: len(plan.unread)], *map(words.estimated, plan.estimates))
     if kind == "request" and unsure:
         return f"cannot tell whether {name} waits: {unsure[0]}"
     also = " (it may be running, done or blocked)" if kind == "request" else ""

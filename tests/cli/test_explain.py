@@ -240,6 +240,31 @@ def test_an_unknown_name_is_answered_with_the_known_ones(
     assert failed.stderr.count("\n") == 1
 
 
+def test_of_a_recording_without_machines_it_is_said_how_to_record_them(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+
+    explained = run_fleet("explain", "request", "1", "--world", "world.json", "--json")
+    unknown = run_fleet("explain", "request", "99", "--world", "world.json")
+
+    because = json.loads(explained.stdout)["reasons"][0]["because"]
+    assert tells(because, "provider desk", "recording world.json", "`fleet observe --out FILE`")
+    assert unknown.returncode == 1
+    assert tells(unknown.stderr, "no waiting request 99", "known: work/1")
+
+
+def test_of_a_queue_that_was_not_read_it_is_said_that_a_request_may_wait(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    (trial.folder / "world.json").unlink()
+
+    failed = run_fleet("explain", "request", "99")
+
+    assert failed.returncode == 1
+    assert tells(failed.stderr, "cannot tell whether 99 waits", "queue work", "world.json")
+
+
 @pytest.mark.usefixtures("trial")
 def test_where_there_is_none_of_its_kind_that_is_said(run_fleet: RunFleet) -> None:
     failed = run_fleet("explain", "worker", "nope")
