@@ -21,7 +21,10 @@ from fleet.schema.findings import nearest
 def arguments(parser: Parser) -> None:
     """Declare what `fleet explain` takes."""
     add_file(parser)
-    parser.add_argument("kind", choices=["request", "pool", "worker"], help="what to explain")
+    kinds = ["request", "pool", "worker"]
+    # Without a metavar the error about a missing one says `kind`, and not which there are.
+    named = f"{{{','.join(kinds)}}}"
+    parser.add_argument("kind", choices=kinds, metavar=named, help="what to explain")
     parser.add_argument(
         "name",
         nargs="?",

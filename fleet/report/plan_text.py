@@ -65,6 +65,7 @@ _MOST_TAGS = 10
 _MOST_RULES = 5
 _MOST_QUIET_POOLS = 12
 _MOST_UNSERVED = 5
+_MOST_KINDS = 2
 _MOST_WARNINGS = 10
 _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
 
@@ -172,13 +173,17 @@ def _unserved(plan: Plan) -> Iterator[Line]:
         requests = f"{words.many(count, 'request')}: {words.some_of(names, total=count)}"
         yield line("  ", Span("! ", Style.YELLOW), requests)
         yield line("      ", because)
-        asked = dict.fromkeys(
-            f"queue {each.queue}, asks for {words.some_of(each.required, shown=2)}"
-            for each in (signatures.get(unserved.signature) for unserved in alike)
-            if each and each.required
-        )
-        if asked:
-            yield line(Span(f"      {words.some_of(tuple(asked), shown=1)}", Style.DIM))
+        asked = [
+            *dict.fromkeys(
+                f"queue {each.queue}, asks for {words.some_of(each.required, shown=2)}"
+                for each in (signatures.get(unserved.signature) for unserved in alike)
+                if each and each.required
+            )
+        ]
+        for kind in asked[:_MOST_KINDS]:
+            yield line(Span(f"      {kind}", Style.DIM))
+        if others := len(asked[_MOST_KINDS:]):
+            yield line(Span(f"      and {words.many(others, 'other kind')} of request", Style.DIM))
         if places:
             yield line(Span(f"      see {places}", Style.DIM))
     hidden = tuple(causes.values())[_MOST_UNSERVED:]

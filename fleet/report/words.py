@@ -28,7 +28,6 @@ many, time = write_count, write_time
 UNKNOWN = "unknown"
 """Shown in place of a figure that could not be read: never a zero."""
 
-HAVE_A_MACHINE = "have or will get a machine"
 WHOLE = "The whole plan, with what is due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
 PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
@@ -220,7 +219,12 @@ def demand(waiting: int, served: int, *, unsure: object) -> str:
         return f"waiting requests: {UNKNOWN}" if unsure else "no requests wait"
     requests = f"{'at least ' if unsure else ''}{many(waiting, 'request')}"
     verb = "waits" if waiting == 1 else "wait"
-    return f"{requests} {verb}: {served:,} {HAVE_A_MACHINE}"
+    return f"{requests} {verb}: {have_a_machine(served)}"
+
+
+def have_a_machine(count: int) -> str:
+    """Return how many requests have or will get a machine."""
+    return f"{count:,} {'has' if count == 1 else 'have'} or will get a machine"
 
 
 def waiting(plan: Plan) -> str:

@@ -138,6 +138,14 @@ def test_a_question_without_a_name_or_with_too_many_is_refused(
     assert "`request --all`" in refused.stderr
 
 
+@pytest.mark.usefixtures("trial")
+def test_without_a_kind_the_error_says_which_there_are(run_fleet: RunFleet) -> None:
+    refused = run_fleet("explain")
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert tells(refused.stderr.splitlines()[-1], "request", "pool", "worker")
+
+
 def test_a_request_that_gets_a_machine_is_told_which(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 

@@ -520,3 +520,24 @@ def test_a_pipe_gets_no_colour(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     assert ESCAPE not in run_fleet("plan").stdout
+
+
+def test_a_plan_says_on_a_line_each_what_unserved_requests_ask_for(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    full = "{provider: desk, machine: ccx33, image: trixie, provides: [a, b], workers: {max: 0}}"
+    trial.write(fleet_yaml(pools={"full": full}))
+    trial.init()
+    world = json.loads((trial.folder / "world.json").read_text())
+    world["queues"]["work"]["demand"]["requests"] = [
+        {"id": "1", "required": ["a"]},
+        {"id": "2", "required": ["b"]},
+    ]
+    (trial.folder / "world.json").write_text(json.dumps(world))
+
+    lines = [line.strip() for line in run_fleet("plan").stdout.splitlines()]
+
+    assert [line for line in lines if line.startswith("queue work")] == [
+        "queue work, asks for a",
+        "queue work, asks for b",
+    ]

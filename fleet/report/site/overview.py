@@ -72,8 +72,8 @@ def _waiting(status: Status) -> Tile:
     total = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
     noun = "request waits" if total == 1 else "requests wait"
-    parts = [f"{served:,} {words.HAVE_A_MACHINE}", f"{total - served:,} do not"]
-    text = f"{noun}: {', '.join(parts)}" if total else noun
+    others = f"{total - served:,} {'does' if total - served == 1 else 'do'} not"
+    text = f"{noun}: {words.have_a_machine(served)}, {others}" if total else noun
     where = list(_not_whole(status))
     if not where:
         return Tile(f"{total:,}", text)

@@ -48,6 +48,7 @@ def environment() -> Environment:
         place=words.place,
         since=words.since,
         starts=words.starts,
+        have_a_machine=words.have_a_machine,
         time=words.time,
         bar=_bar,
         look=_look,
