@@ -63,7 +63,7 @@ class Change(Value):
     old: str
     new: str
     yaml: str
-    """What to write: from the top of the file, or within the entry of a list."""
+    """What to merge into the file: from its top, or within the entry of a list."""
     place: str = ""
 
 

@@ -11,7 +11,14 @@ from fleet.explain.tags import (
     TagList,
     TagsExplanation,
 )
-from fleet.explain.values import Everything, ExplainedReason, Explanation, Group, Suggestion
+from fleet.explain.values import (
+    Change,
+    Everything,
+    ExplainedReason,
+    Explanation,
+    Group,
+    Suggestion,
+)
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
 from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title, wrapping
@@ -54,7 +61,15 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
         if change.yaml:
             yield line("      ", change.yaml)
         if change.place:
-            yield line(Span(f"    see {change.place}", Style.DIM))
+            yield line(Span(f"    {where_to_write(change)}", Style.DIM))
+
+
+def where_to_write(change: Change) -> str:
+    """Return where a change goes: YAML takes no second key of a name that is there."""
+    key = change.path[0]
+    is_there = not change.place.startswith(words.place(change.path))
+    merges = is_there and change.yaml.startswith(f"{key}:")
+    return f"{f'merge into `{key}`, ' if merges else ''}see {change.place}"
 
 
 def place_of(reason: ExplainedReason) -> str:

@@ -52,7 +52,8 @@ def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
 
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "raise pools.builders.workers.max from 4 to 5\n" in explained.stdout
-    assert "      pools: {builders: {workers: {max: 5}}}\n    see fleet.yaml:" in explained.stdout
+    _, written = explained.stdout.split("      pools: {builders: {workers: {max: 5}}}\n")
+    assert re.match(r"    .*`pools`.* fleet\.yaml:\d+", written)
     assert tells(explained.stdout, "fleet.yaml:", "capacity")
     assert "  - expected start: " in explained.stdout
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.report import words
-from fleet.report.answers import place_of
+from fleet.report.answers import place_of, where_to_write
 from fleet.report.site.links import QUEUE, REQUESTS
 from fleet.report.site.pages import MOST_LISTED, Page, Shown
 
@@ -86,6 +86,7 @@ def requests(shown: Shown) -> Iterator[Page]:
             "alike": alike[:MOST_LISTED],
             "others": len(group.requests) - 1,
             "place_of": place_of,
+            "where_to_write": where_to_write,
         }
         yield Page(shown.addresses.requests[key], "request.html", values)
 
