@@ -323,6 +323,8 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
     moment = start or assumed
     if moment is None:
         because = case.forecast.not_known.get(key, "its queue could not be read")
+        if unknown_of(case, case.unserved.get(key)):
+            because = "which workers there are is unknown"
         return f"expected start: unknown ({because})"
     seconds = int((moment - case.world.time).total_seconds())
     soon = f"in {write_duration(seconds)}" if seconds else "now"

@@ -257,7 +257,10 @@ def test_of_a_recording_without_machines_it_is_said_how_to_record_them(
     explained = run_fleet("explain", "request", "1", "--world", "world.json", "--json")
     unknown = run_fleet("explain", "request", "99", "--world", "world.json")
 
-    because = json.loads(explained.stdout)["reasons"][0]["because"]
+    answer = json.loads(explained.stdout)
+    because = answer["reasons"][0]["because"]
+    (start,) = [fact for fact in answer["facts"] if fact.startswith("expected start: unknown")]
+    assert not tells(start, "no worker")
     assert tells(because, "provider desk", "recording world.json", "`fleet observe --out FILE`")
     assert unknown.returncode == 1
     assert tells(unknown.stderr, "no waiting request 99", "known: work/1")
