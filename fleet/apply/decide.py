@@ -118,8 +118,11 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
             f"{fleet.fleet}; record one with `fleet observe --file {args.file} --out FILE`"
         )
     said = f"not in the recording {args.world}; to have them in one: `fleet observe --out FILE`"
-    missing = dict.fromkeys(fleet.providers, Unknown(unknown=said))
-    return world.model_copy(update={"providers": missing | world.providers})
+    missing = Unknown(unknown=said)
+    unread = QueueReading(demand=missing, workers=missing)
+    providers = dict.fromkeys(fleet.providers, missing) | world.providers
+    queues = dict.fromkeys(fleet.queues, unread) | world.queues
+    return world.model_copy(update={"providers": providers, "queues": queues})
 
 
 def _unknown_world(fleet: Fleet, because: str) -> World:

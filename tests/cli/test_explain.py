@@ -266,6 +266,20 @@ def test_of_a_recording_without_machines_it_is_said_how_to_record_them(
     assert tells(unknown.stderr, "no waiting request 99", "known: work/1")
 
 
+def test_a_queue_that_a_recording_lacks_is_not_empty(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    seen = trial.folder / "world.json"
+    seen.write_text(json.dumps(json.loads(seen.read_text()) | {"queues": {}}))
+
+    planned = run_fleet("plan", "--world", "world.json", "--json")
+    failed = run_fleet("explain", "request", "1", "--world", "world.json")
+
+    plan = json.loads(planned.stdout)
+    assert (planned.returncode, plan["unread"]) == (1, ["work"])
+    assert failed.returncode == 1
+    assert tells(failed.stderr, "cannot tell whether 1 waits", "queue work", "world.json")
+
+
 def test_of_a_queue_that_was_not_read_it_is_said_that_a_request_may_wait(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
