@@ -24,8 +24,8 @@ parts uses, and for each block those that are the least dearer. What that divide
 an answer in whole requests is looked for near both. How many of a rank an answer in parts can
 serve, those before it having theirs, is a bound; where an answer serves fewer, more are sought
 once, near both, at the expense of later ranks. Nobody waits who would fit anywhere if nobody of a
-later rank were served. Where there are few enough ways, the same requests are placed once more
-among all of them, in whole numbers, and the bound is what that proves.
+later rank were served. The bound is that of an answer in parts to which rows were added that hold
+of whole numbers.
 """
 
 from collections import Counter, defaultdict
@@ -46,11 +46,11 @@ from fleet.planner.formulation import (
     Stop,
     components,
 )
+from fleet.planner.moves import move
 from fleet.planner.programme import (
     GAP,
     NODES,
     NODES_FROM,
-    WIDE_GAP,
     Bounds,
     Relaxed,
     Solution,
@@ -60,6 +60,8 @@ from fleet.planner.programme import (
 
 _WAYS = 3
 """How many places each block may use that the answer in parts does not, of either kind."""
+_WAYS_WHOLE = (0, 1)
+"""The same where numbers are whole: at first only what the two answers do not have alike."""
 _FEWER, _MORE = 1, 3
 """How many machines fewer and more than the answer in parts each place may have."""
 
@@ -73,11 +75,13 @@ def serve_all(model: Model) -> Answer | None:
     relaxed = model.programme.relax(sums)
     if relaxed is None:
         return None
-    dearest = model.dearest()
-    lack = [(dearest, block.size) for block in model.blocks]
-    parts = model.programme.solve_near(_near_answer(model, relaxed), sums, lack=lack)
+    parts: Sequence[float] | None = relaxed.values
+    if model.rows:
+        dearest = model.dearest()
+        lack = [(dearest, block.size) for block in model.blocks]
+        parts = model.programme.solve_near(_near_answer(model, relaxed, _WAYS), sums, lack=lack)
     answer = Answer(model, model.in_whole_requests(parts) if parts else ())
-    return improve(model, answer, answer.sums())
+    return answer if any(answer.left) else _improve(model, answer, sums, relaxed)
 
 
 def serve_most(model: Model) -> Answer:
@@ -88,52 +92,56 @@ def serve_most(model: Model) -> Answer:
 
 
 def improve(model: Model, answer: Answer, sums: Sequence[Sum]) -> Answer:
-    """Return an answer that costs no more, or serves more; this one has these sums.
-
-    It is looked for in whole requests, near this one and the cheapest one in parts.
-    """
+    """Return an answer that costs no more, or serves more; this one has these sums."""
     relaxed = model.programme.relax(sums)
-    if relaxed is None:
-        return answer
-    start, bounds = answer.values(), _near_answer(model, relaxed)
-    for column, value in start.items():
-        least, most = bounds.get(column, (0.0, 0.0))
-        bounds[column] = (min(least, value), max(most, value))
-    values = model.programme.solve_near(bounds, sums, start=start, nodes=NODES_FROM)
-    if values is None:
-        return answer
-    found = Answer(model, model.in_whole_requests(values))
-    return min(answer, found, key=Answer.badness)
+    return _improve(model, answer, sums, relaxed) if relaxed else answer
 
 
-def _near_answer(model: Model, relaxed: Relaxed) -> Bounds:
-    """Return the bounds of columns near the cheapest answer in parts; those without are 0."""
+def _improve(model: Model, answer: Answer, sums: Sequence[Sum], relaxed: Relaxed) -> Answer:
+    """Return one that is looked for in whole requests, near this and the cheapest in parts."""
+    answer = move(model, answer)
+    for ways in _WAYS_WHOLE:
+        start, bounds = answer.values(), _near_answer(model, relaxed, ways)
+        for column, value in start.items():
+            least, most = bounds.get(column, (0.0, 0.0))
+            bounds[column] = (min(least, value), max(most, value))
+            if not ways and abs(relaxed.values[column] - value) <= EPSILON:
+                bounds[column] = (value, value)
+        values = model.programme.solve_near(bounds, sums, start=start, nodes=NODES_FROM)
+        if values is not None:
+            found = Answer(model, model.in_whole_requests(values))
+            if found.badness() < answer.badness():
+                answer = move(model, found)
+    return answer
+
+
+def _near_answer(model: Model, relaxed: Relaxed, ways: int) -> Bounds:
+    """Return the bounds of columns near the cheapest answer in parts; those without are 0.
+
+    Each block may use so many places that it does not use there, of either kind.
+    """
     values = relaxed.values
     bounds = {column: _around(values[column], _FEWER, _MORE) for column in model.makes.values()}
     for block in model.blocks:
         used = [column for column in block.columns if values[column] > EPSILON]
-        for column in (*_cheap(model, block, relaxed), *used):
+        for column in (*_cheap(model, block, relaxed, ways), *used):
             bounds[column] = (0.0, float(block.size))
     return bounds
 
 
-def _cheap(model: Model, block: Block, relaxed: Relaxed) -> Iterator[int]:
+def _cheap(model: Model, block: Block, relaxed: Relaxed, ways: int) -> Iterator[int]:
     """Yield the columns of a block's least dear places, of those to be made and that exist."""
     first = block.columns[0]
     order = relaxed.dearness[first : block.columns[-1] + 1].argsort(kind="stable").tolist()
     makes = [model.places[place].makes for place in block.fits]
     for kind in (True, False):
-        yield from [first + way for way in order if makes[way] is kind][:_WAYS]
+        yield from [first + way for way in order if makes[way] is kind][:ways]
 
 
 def _around(value: float, fewer: int, more: int) -> tuple[float, float]:
     return max(0.0, floor(value + EPSILON) - fewer), float(ceil(value - EPSILON) + more)
 
 
-_WHOLE = 10_000
-"""Up to so many pairs of block and place the answer is looked for once more among all of them."""
-_TURNS = 1
-"""How often more that is done where others are served afterwards."""
 _PAIRS = 200
 """Blocks of so many pairs of block and place may use any place: those of who is left first, then
 those that share most with them."""
@@ -325,36 +333,14 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     if answer is None or any(answer.left):
         model = Model(component, by_rank=True, exact=0)
         answer, longer = serve_in_turn(model, serve_most(model))
-    answer, least, bound = _among_all(model, answer, _TURNS)
-    cost, proven = answer.cost(), _bound(bound, answer.cost())
-    bounds = proven, min(proven, model.money(least))
+    relaxed = model.programme.relax(answer.sums(), seeming=False)
+    cost, least, bound = answer.cost(), 0.0, 0.0
+    if relaxed:
+        least, bound = model.money(relaxed.cost), model.money(relaxed.bound)
+    proven = _bound(bound, cost)
+    bounds = proven, min(proven, least)
     rounded = cost > (1 + GAP) * proven
     return model, answer, Proof(cost, *bounds, rounded=rounded, longer=longer)
-
-
-def _among_all(model: Model, answer: Answer, turns: int) -> tuple[Answer, float, float]:
-    """Return an answer as good or better, what it costs in parts at least, and as money.
-
-    A bound is about who is served: where the better one serves others, it is taken only if turns
-    are left to prove it in.
-    """
-    sums = answer.sums()
-    relaxed = model.programme.relax(sums, seeming=False)
-    least = relaxed.cost if relaxed else 0.0
-    bound, columns = model.money(least), sum(len(each) for each, served in sums if served)
-    if columns > _WHOLE or answer.cost() <= (1 + WIDE_GAP) * bound:
-        return answer, least, bound
-    whole = model.programme.solve_from(answer.values(), sums)
-    if whole is None:
-        return answer, least, bound
-    found = Answer(model, model.in_whole_requests(whole.values)).without_later()
-    better = min(answer, found, key=Answer.badness)
-    both = zip(better.sums(), sums, strict=True)
-    if any(now < before for (_, now), (_, before) in both):
-        if turns:
-            return _among_all(model, better, turns - 1)
-        better = answer
-    return better, least, max(bound, model.money(whole.bound))
 
 
 def _write(model: Model, answer: Answer, allocation: Allocation) -> None:

@@ -4,7 +4,7 @@ One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal p
 equal answers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import floor, inf
@@ -18,6 +18,8 @@ GAP = 1e-3
 WIDE_GAP = 5e-3
 """The same of an answer that is only looked near to, and of one in whole numbers among many pairs,
 where the rest would take as long as all else."""
+NEAR_GAP = 3e-4
+"""The same of an answer in whole numbers that is looked for near another."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
 NODES_NEAR = 20
@@ -35,6 +37,11 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     # It seeks a first answer, which is never far here: more machines.
     "mip_heuristic_run_feasibility_jump": False,
 }
+CUTS = 5
+"""How often rows are cut where numbers have to be whole."""
+_TRIED, _LEAST, _EDGE, _LITTLE = 8, 1e-3, 0.02, 2e-5
+"""Divisors tried for each row; how far it has to be past what is cut, how far a remainder from a
+whole number; what a round has to raise the cost, relatively, for another one."""
 _PRIMAL = 4
 """How the solver names the primal simplex method."""
 _SLACK = 1e-6
@@ -77,6 +84,8 @@ class Relaxed:
     cost: float
     dearness: Any
     """Column to how much more it costs to have one more there: an array of numpy."""
+    bound: float
+    """What no answer in whole numbers costs less than: `cost`, or more where rows were cut."""
 
 
 @dataclass
@@ -98,6 +107,8 @@ class Programme:
     """Column to what counts where the cost is equal."""
     seeming: dict[int, float] = field(default_factory=dict)
     """Column to how much dearer it seems where an answer is looked for near one in parts."""
+    _relaxed: tuple[tuple[list[Sum], bool], Relaxed | None] | None = None
+    """What was relaxed last, and what came of it."""
 
     def column(self, cost: float, upper: float, *, whole: bool) -> int:
         """Add a column, of whole numbers or not, and return its number."""
@@ -154,18 +165,74 @@ class Programme:
     def relax(self, sums: Sequence[Sum], *, seeming: bool = True) -> Relaxed | None:
         """Return the cheapest answer in which these sums hold and no number need be whole.
 
-        How much dearer columns seem counts too, unless told otherwise.
+        Rows are added that hold of whole numbers only: the bound is of these. How much dearer
+        columns seem counts too, unless told otherwise.
         """
+        known = list(sums), seeming and bool(self.seeming)
+        if self._relaxed is None or self._relaxed[0] != known:
+            self._relaxed = known, self._relax(*known)
+        return self._relaxed[1]
+
+    def _relax(self, sums: Sequence[Sum], seeming: bool) -> Relaxed | None:  # noqa: FBT001 - see above
         solver = self._load(sums)
-        if seeming and self.seeming:
+        if seeming:
             self._price(solver, self.costs + self._dense(self.seeming))
         # It is as simple as it is large: to simplify it first takes longer.
         solver.setOptionValue("presolve", "off")
-        cost = _run(solver)
-        if cost is None:
+        cost = bound = _run(solver)
+        if cost is None or bound is None:
             return None
         found = solver.getSolution()
-        return Relaxed(found.col_value, cost, self._numpy.array(found.col_dual))
+        for _ in range(CUTS):
+            more = list(self._cuts(self._numpy.array(found.col_value)))
+            for columns, factors, most in more:
+                solver.addRow(-inf, most, len(columns), columns, factors)
+            raised = _run(solver) if more else None
+            if raised is None:
+                break
+            found, before, bound = solver.getSolution(), bound, max(bound, raised)
+            if bound < before * (1 + _LITTLE):
+                break
+        return Relaxed(found.col_value, cost, self._numpy.array(found.col_dual), bound)
+
+    def _cuts(self, values: Any) -> Iterator[tuple[Any, Any, float]]:  # noqa: ANN401 - an array
+        """Yield rows that hold of whole numbers and not of these: columns, factors and the most.
+
+        They are of mixed-integer rounding: of each full row, divided by what one of its columns
+        takes that is used in part, where columns near their most count down from it.
+        """
+        np = self._numpy
+        _, index, factors = self._arrays
+        uppers, begin = np.array(self.uppers), 0
+        for end, most in zip(self.ends, self.uppers_of_rows, strict=True):
+            columns, takes = index[begin:end], factors[begin:end]
+            begin, own = end, values[columns]
+            if takes @ own < most - _SLACK or not len(own):
+                continue
+            upper = uppers[columns]
+            used = abs(takes[(own > _SLACK) & (own < upper - _SLACK)])
+            parts = np.array(sorted({*used}))
+            parts = parts[np.linspace(0, len(parts) - 1, min(len(parts), _TRIED)).astype(int)]
+            best, cut = _LEAST, None
+            for down in (np.zeros(len(own), dtype=bool), own > upper / 2):
+                sign = np.where(down, -1.0, 1.0)
+                room = most - takes[down] @ upper[down]
+                for part in (*parts, *parts / 2, 1.0):
+                    whole = floor(room / part)
+                    left = room / part - whole
+                    if not _EDGE < left < 1 - _EDGE:
+                        continue
+                    each = sign * takes / part
+                    down_to = np.floor(each)
+                    each = sign * (down_to + np.maximum(0.0, each - down_to - left) / (1 - left))
+                    limit = whole + each[down] @ upper[down]
+                    long = each[own > _SLACK]
+                    past = (each @ own - limit) / np.sqrt(long @ long + _SLACK)
+                    if past > best:
+                        best, cut = past, (each, limit)
+            if cut is not None:
+                some = np.flatnonzero(cut[0])
+                yield columns[some], cut[0][some], cut[1] + _SLACK
 
     def solve_near(
         self,
@@ -198,9 +265,11 @@ class Programme:
             solver.setOptionValue("mip_rel_gap", WIDE_GAP if start is None else GAP)
             solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
         solver.setOptionValue("mip_max_nodes", nodes)
-        # It takes as long as all else, and finds hardly more near an answer.
-        solver.setOptionValue("mip_heuristic_run_rens", False)
+        # It finds what is better than an answer to start from; else it takes as long as all else.
+        solver.setOptionValue("mip_heuristic_run_rens", start is not None and lack is None)
         if start is not None:
+            if lack is None:
+                solver.setOptionValue("mip_rel_gap", NEAR_GAP)
             solver.setOptionValue("mip_allow_restart", False)
             given = np.array([start.get(column, 0.0) for column in kept])
             solver.setSolution(len(kept), all_kept, given)
@@ -209,25 +278,6 @@ class Programme:
         values = np.zeros(len(self.costs))
         values[kept] = solver.getSolution().col_value[: len(kept)]
         return list(values.tolist())
-
-    def solve_from(self, start: Mapping[int, float], sums: Sequence[Sum]) -> Solution | None:
-        """Return the cheapest answer in whole numbers with these sums that one node finds.
-
-        Its bound is of costs alone: 0 where columns seem dearer than they are.
-        """
-        solver = self._load(sums)
-        if self.seeming:
-            self._price(solver, self.costs + self._dense(self.seeming))
-        size = len(self.costs)
-        solver.changeColsIntegrality(size, self._all_columns, self._numpy.ones(size, "uint8"))
-        solver.setOptionValue("mip_max_nodes", NODES_FROM)
-        solver.setOptionValue("mip_rel_gap", WIDE_GAP)
-        solver.setSolution(size, self._all_columns, self._dense(start))
-        cost = _run(solver)
-        if cost is None:
-            return None
-        found = _solution(solver, cost, sums)
-        return replace(found, bound=0.0) if self.seeming else found
 
     def most(self, columns: Sequence[int], kept: Sequence[Sum]) -> Sequence[float] | None:
         """Return an answer in parts in which these columns sum to the most, and others to theirs.
