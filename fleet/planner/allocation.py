@@ -50,7 +50,6 @@ from fleet.planner.moves import move
 from fleet.planner.programme import (
     GAP,
     NODES,
-    NODES_FROM,
     Bounds,
     Relaxed,
     Solution,
@@ -107,7 +106,8 @@ def _improve(model: Model, answer: Answer, sums: Sequence[Sum], relaxed: Relaxed
             bounds[column] = (min(least, value), max(most, value))
             if not ways and abs(relaxed.values[column] - value) <= EPSILON:
                 bounds[column] = (value, value)
-        values = model.programme.solve_near(bounds, sums, start=start, nodes=NODES_FROM)
+        # With limits it finds answers that serve fewer of a rank once they are rounded.
+        values = model.programme.solve_near(bounds, sums, start=start, rens=not model.rows)
         if values is not None:
             found = Answer(model, model.in_whole_requests(values))
             if found.badness() < answer.badness():
@@ -183,9 +183,7 @@ def _seek(model: Model, answer: Answer, nth: int, near: Bounds) -> Answer:
         (_DEARER * dearest, lack[k]) if k <= nth else (dearest, size)
         for k, (_, size) in enumerate(everybody)
     ]
-    values = model.programme.solve_near(
-        near, everybody, lack=prices, start=answer.values(), nodes=NODES_FROM
-    )
+    values = model.programme.solve_near(near, everybody, lack=prices, start=answer.values())
     return answer if values is None else Answer(model, model.in_whole_requests(values))
 
 

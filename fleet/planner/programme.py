@@ -241,12 +241,13 @@ class Programme:
         *,
         lack: Sequence[tuple[float, int]] | None = None,
         start: Mapping[int, float] | None = None,
-        nodes: int = NODES_NEAR,
+        rens: bool = False,
     ) -> Sequence[float] | None:
         """Return the cheapest answer within these bounds of columns; all others are 0.
 
         `lack` is of each sum what each that it lacks costs, and how many it may. With an answer to
-        start from all numbers are whole. None when none was found within so many nodes.
+        start from all numbers are whole. None when none was found within a few nodes. RENS, a
+        heuristic of the solver, takes as long as all else.
         """
         np = self._numpy
         kept = sorted(near)
@@ -264,9 +265,8 @@ class Programme:
             rows = (len(self.ends) + each).astype("int32")
             solver.setOptionValue("mip_rel_gap", WIDE_GAP if start is None else GAP)
             solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
-        solver.setOptionValue("mip_max_nodes", nodes)
-        # It finds what is better than an answer to start from; else it takes as long as all else.
-        solver.setOptionValue("mip_heuristic_run_rens", start is not None and lack is None)
+        solver.setOptionValue("mip_max_nodes", NODES_NEAR if start is None else NODES_FROM)
+        solver.setOptionValue("mip_heuristic_run_rens", rens)
         if start is not None:
             if lack is None:
                 solver.setOptionValue("mip_rel_gap", NEAR_GAP)
