@@ -29,7 +29,7 @@ of whole numbers.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import ceil, floor
@@ -80,7 +80,7 @@ def serve_all(model: Model) -> Answer | None:
         lack = [(dearest, block.size) for block in model.blocks]
         parts = model.programme.solve_near(_near_answer(model, relaxed, _WAYS), sums, lack=lack)
     answer = Answer(model, model.in_whole_requests(parts) if parts else ())
-    return answer if any(answer.left) else _improve(model, answer, sums, relaxed)
+    return answer if any(answer.left) else _improve(model, answer, Answer.sums, relaxed)
 
 
 def serve_most(model: Model) -> Answer:
@@ -90,13 +90,16 @@ def serve_most(model: Model) -> Answer:
     return Answer(model, model.in_whole_requests(relaxed.values) if relaxed else ())
 
 
-def improve(model: Model, answer: Answer, sums: Sequence[Sum]) -> Answer:
-    """Return an answer that costs no more, or serves more; this one has these sums."""
-    relaxed = model.programme.relax(sums)
-    return _improve(model, answer, sums, relaxed) if relaxed else answer
+SumsOf = Callable[[Answer], Sequence[Sum]]
 
 
-def _improve(model: Model, answer: Answer, sums: Sequence[Sum], relaxed: Relaxed) -> Answer:
+def improve(model: Model, answer: Answer, sums_of: SumsOf) -> Answer:
+    """Return an answer that costs no more, or serves more; its sums of columns stay."""
+    relaxed = model.programme.relax(sums_of(answer))
+    return _improve(model, answer, sums_of, relaxed) if relaxed else answer
+
+
+def _improve(model: Model, answer: Answer, sums_of: SumsOf, relaxed: Relaxed) -> Answer:
     """Return one that is looked for in whole requests, near this and the cheapest in parts."""
     answer = move(model, answer)
     for ways in _WAYS_WHOLE:
@@ -107,6 +110,7 @@ def _improve(model: Model, answer: Answer, sums: Sequence[Sum], relaxed: Relaxed
             if not ways and abs(relaxed.values[column] - value) <= EPSILON:
                 bounds[column] = (value, value)
         # With limits it finds answers that serve fewer of a rank once they are rounded.
+        sums = sums_of(answer)  # what was found may serve more
         values = model.programme.solve_near(bounds, sums, start=start, rens=not model.rows)
         if values is not None:
             found = Answer(model, model.in_whole_requests(values))
@@ -171,7 +175,7 @@ def serve_in_turn(model: Model, answer: Answer) -> tuple[Answer, Longer]:
             near = _near(model, answer, nth, parts)
             work -= len(near)
             answer = min(answer, _seek(model, answer, nth, near), key=Answer.badness)
-    answer = improve(model, answer, answer.sums_by_rank()).without_later()
+    answer = improve(model, answer, Answer.sums_by_rank).without_later()
     found = zip(model.every_rank, could, answer.sums_by_rank(), strict=True)
     return answer, tuple((rank, most - least) for rank, most, (_, least) in found if most > least)
 

@@ -46,7 +46,7 @@ def test_whole_requests_near_the_answer_in_parts_cost_less_than_rounded_ones(mod
     assert not model.is_exact
     rounded = Answer(model, model.in_whole_requests(relaxed.values))
 
-    improved = improve(model, rounded, rounded.sums())
+    improved = improve(model, rounded, Answer.sums)
 
     assert improved.cost() < rounded.cost()
     assert not any(improved.left)
