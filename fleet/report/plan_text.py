@@ -256,8 +256,10 @@ def changes_section(plan: Plan) -> Iterator[Line]:
         return
     yield title("Changes")
     types = {verdict.worker: verdict.type for verdict in plan.workers}
-    pools = dict.fromkeys(action.pool for action in plan.actions)
-    by_pool = {pool: _alike(plan.actions, pool) for pool in pools}
+    actions: dict[str, list[Action]] = {}
+    for action in plan.actions:
+        actions.setdefault(action.pool, []).append(action)
+    by_pool = {pool: _alike(own) for pool, own in actions.items()}
     shown = [action for groups in by_pool.values() for group in groups for action in group.shown]
     rows = dict(zip(map(id, shown), _rows(shown, types, plan.currency), strict=True))
     for pool, groups in by_pool.items():
@@ -292,11 +294,10 @@ class _Alike(NamedTuple):
         return self.actions[len(self.shown) :]
 
 
-def _alike(actions: tuple[Action, ...], pool: str) -> list[_Alike]:
+def _alike(actions: Iterable[Action]) -> list[_Alike]:
     groups: dict[tuple[str, Reason], list[Action]] = {}
     for action in actions:
-        if action.pool == pool:
-            groups.setdefault((action.action, action.reason), []).append(action)
+        groups.setdefault((action.action, action.reason), []).append(action)
     return [
         _Alike(action=alike[0].action, reason=reason, actions=tuple(alike))
         for (_, reason), alike in sorted(groups.items(), key=lambda item: _ORDER.index(item[0][0]))
