@@ -362,7 +362,7 @@ def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:
     """Return what is proven about an answer of this cost."""
     if solution is None:
         return Proof(cost, 0.0, 0.0, unfinished=True)
-    relaxed = model.programme.relax(solution.sums)
+    relaxed = model.programme.relax(solution.sums, cut=False)
     least = relaxed.cost if relaxed else 0.0
     bound = _bound(model.money(max(solution.bound, least)), cost)
     return Proof(cost, bound, min(bound, model.money(least)), unfinished=solution.nodes >= NODES)

@@ -37,7 +37,7 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     # It seeks a first answer, which is never far here: more machines.
     "mip_heuristic_run_feasibility_jump": False,
 }
-CUTS = 5
+_CUTS = 5
 """How often rows are cut where numbers have to be whole."""
 _TRIED, _LEAST, _EDGE, _LITTLE = 8, 1e-3, 0.02, 2e-5
 """Divisors tried for each row; how far it has to be past what is cut, how far a remainder from a
@@ -107,7 +107,7 @@ class Programme:
     """Column to what counts where the cost is equal."""
     seeming: dict[int, float] = field(default_factory=dict)
     """Column to how much dearer it seems where an answer is looked for near one in parts."""
-    _relaxed: tuple[tuple[list[Sum], bool], Relaxed | None] | None = None
+    _relaxed: tuple[tuple[list[Sum], bool, bool], Relaxed | None] | None = None
     """What was relaxed last, and what came of it."""
 
     def column(self, cost: float, upper: float, *, whole: bool) -> int:
@@ -162,18 +162,20 @@ class Programme:
                 return replace(found, values=tuple(solver.getSolution().col_value))
         return found
 
-    def relax(self, sums: Sequence[Sum], *, seeming: bool = True) -> Relaxed | None:
+    def relax(
+        self, sums: Sequence[Sum], *, seeming: bool = True, cut: bool = True
+    ) -> Relaxed | None:
         """Return the cheapest answer in which these sums hold and no number need be whole.
 
         Rows are added that hold of whole numbers only: the bound is of these. How much dearer
-        columns seem counts too, unless told otherwise.
+        columns seem counts too. Either, unless told otherwise.
         """
-        known = list(sums), seeming and bool(self.seeming)
+        known = list(sums), seeming and bool(self.seeming), cut
         if self._relaxed is None or self._relaxed[0] != known:
             self._relaxed = known, self._relax(*known)
         return self._relaxed[1]
 
-    def _relax(self, sums: Sequence[Sum], seeming: bool) -> Relaxed | None:  # noqa: FBT001 - see above
+    def _relax(self, sums: Sequence[Sum], seeming: bool, cut: bool) -> Relaxed | None:  # noqa: FBT001 - see above
         solver = self._load(sums)
         if seeming:
             self._price(solver, self.costs + self._dense(self.seeming))
@@ -183,7 +185,7 @@ class Programme:
         if cost is None or bound is None:
             return None
         found = solver.getSolution()
-        for _ in range(CUTS):
+        for _ in range(_CUTS if cut else 0):
             more = list(self._cuts(self._numpy.array(found.col_value)))
             for columns, factors, most in more:
                 solver.addRow(-inf, most, len(columns), columns, factors)
