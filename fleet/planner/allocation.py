@@ -80,7 +80,7 @@ def serve_all(model: Model) -> Answer | None:
         lack = [(dearest, block.size) for block in model.blocks]
         parts = model.programme.solve_near(_near_answer(model, relaxed, _WAYS), sums, lack=lack)
     answer = Answer(model, model.in_whole_requests(parts) if parts else ())
-    return answer if any(answer.left) else _improve(model, answer, Answer.sums, relaxed)
+    return answer if any(answer.left) else improve(model, answer, Answer.sums)
 
 
 def serve_most(model: Model) -> Answer:
@@ -94,13 +94,13 @@ SumsOf = Callable[[Answer], Sequence[Sum]]
 
 
 def improve(model: Model, answer: Answer, sums_of: SumsOf) -> Answer:
-    """Return an answer that costs no more, or serves more; its sums of columns stay."""
+    """Return an answer that costs no more, or serves more; its sums of columns stay.
+
+    It is looked for in whole requests, near this one and the cheapest one in parts.
+    """
     relaxed = model.programme.relax(sums_of(answer))
-    return _improve(model, answer, sums_of, relaxed) if relaxed else answer
-
-
-def _improve(model: Model, answer: Answer, sums_of: SumsOf, relaxed: Relaxed) -> Answer:
-    """Return one that is looked for in whole requests, near this and the cheapest in parts."""
+    if relaxed is None:
+        return answer
     answer = move(model, answer)
     for ways in _WAYS_WHOLE:
         start, bounds = answer.values(), _near_answer(model, relaxed, ways)

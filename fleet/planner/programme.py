@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 GAP = 1e-3
 """The search ends when the answer is proven to be this near the optimum, relatively."""
 WIDE_GAP = 5e-3
-"""The same of an answer that is only looked near to, and of one in whole numbers among many pairs,
-where the rest would take as long as all else."""
+"""The same of an answer in parts of requests that is only looked near to."""
 NEAR_GAP = 3e-4
 """The same of an answer in whole numbers that is looked for near another."""
 NODES = 2000
@@ -265,13 +264,12 @@ class Programme:
             each, ones = np.arange(len(sums), dtype="int32"), self._ones(len(sums))
             prices, most = np.array(lack, dtype=float).T.copy()
             rows = (len(self.ends) + each).astype("int32")
-            solver.setOptionValue("mip_rel_gap", WIDE_GAP if start is None else GAP)
             solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
         solver.setOptionValue("mip_max_nodes", NODES_NEAR if start is None else NODES_FROM)
         solver.setOptionValue("mip_heuristic_run_rens", rens)
+        gap = WIDE_GAP if start is None else NEAR_GAP if lack is None else GAP
+        solver.setOptionValue("mip_rel_gap", gap)
         if start is not None:
-            if lack is None:
-                solver.setOptionValue("mip_rel_gap", NEAR_GAP)
             solver.setOptionValue("mip_allow_restart", False)
             given = np.array([start.get(column, 0.0) for column in kept])
             solver.setSolution(len(kept), all_kept, given)
