@@ -279,8 +279,13 @@ def write_about(
     """Write values under their keys, in place of what stands there and under those to drop."""
     connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_({*values, *drop})))
     if values:
-        rows = [{"key": key, "value": value} for key, value in values.items()]
-        connection.execute(sa.insert(ABOUT), rows)
+        add_about(connection, values)
+
+
+def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
+    """Write values under keys that are new; where one is not, the database refuses all."""
+    rows = [{"key": key, "value": value} for key, value in values.items()]
+    connection.execute(sa.insert(ABOUT), rows)
 
 
 FENCE = "fence"
@@ -327,7 +332,7 @@ def next_fence(connection: sa.Connection) -> int:
     same = ABOUT.c.key == FENCE
     number = int(value_of(connection, FENCE) or 0) + 1
     if number == 1:
-        connection.execute(sa.insert(ABOUT), [{"key": FENCE, "value": "1"}])
+        add_about(connection, {FENCE: "1"})
     else:
         connection.execute(sa.update(ABOUT).where(same).values(value=str(number)))
     return number

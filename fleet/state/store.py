@@ -48,6 +48,7 @@ from fleet.state.database import (
     LockingConnection,
     Rows,
     about_format,
+    add_about,
     find_migration,
     found_in,
     make_tables,
@@ -150,9 +151,7 @@ class DatabaseStore(Database):
             with self._transaction() as connection:
                 METADATA.create_all(connection)
                 # Whoever began at the same time and is later fails here.
-                about = {**about_format(), "fleet": self._fleet}
-                said = [{"key": key, "value": value} for key, value in about.items()]
-                connection.execute(sa.insert(ABOUT), said)
+                add_about(connection, {**about_format(), "fleet": self._fleet})
                 write_rows(connection, rows)
         except StoreFailed:
             # Somebody who began at the same time may have created it.
@@ -350,7 +349,7 @@ class DatabaseStore(Database):
                 return False
             LEDGER.create(connection, checkfirst=True)
             if since is None:
-                connection.execute(sa.insert(ABOUT), [{"key": _CHARGED, "value": until}])
+                add_about(connection, {_CHARGED: until})
             else:
                 same = (ABOUT.c.key == _CHARGED, ABOUT.c.value == since.isoformat())
                 moved = connection.execute(sa.update(ABOUT).where(*same).values(value=until))
