@@ -118,20 +118,22 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
             f"{fleet.fleet}; record one with `fleet observe --file {args.file} --out FILE`"
         )
     said = f"not in the recording {args.world}; to have them in one: `fleet observe --out FILE`"
-    missing = Unknown(unknown=said)
-    unread = QueueReading(demand=missing, workers=missing)
-    providers = dict.fromkeys(fleet.providers, missing) | world.providers
+    return _with_unread(world, fleet, Unknown(unknown=said))
+
+
+def _with_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
+    """Return a world in which what a fleet names and nobody read is unknown, not empty."""
+    unread = QueueReading(demand=unknown, workers=unknown)
     queues = dict.fromkeys(fleet.queues, unread) | world.queues
-    return world.model_copy(update={"providers": providers, "queues": queues})
+    providers = dict.fromkeys(fleet.providers, unknown) | world.providers
+    return world.model_copy(update={"queues": queues, "providers": providers})
 
 
 def _unknown_world(fleet: Fleet, because: str) -> World:
     unknown = Unknown(unknown=because)
-    return World(
+    world = World(
         fleet=fleet.fleet,
         time=SystemClock().now(),
-        queues=dict.fromkeys(fleet.queues, QueueReading(demand=unknown, workers=unknown)),
-        providers=dict.fromkeys(fleet.providers, unknown),
         stacks=unknown,
         images=unknown,
         ledger=unknown,
@@ -139,6 +141,7 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
         members=unknown,
         runs=unknown,
     )
+    return _with_unread(world, fleet, unknown)
 
 
 def _load_past(decision: Decision, console: Console) -> list[World]:
