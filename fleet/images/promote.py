@@ -80,21 +80,19 @@ def take_back(versions: Sequence[Version], image: str, now: datetime) -> tuple[M
 
 
 def declared_version(
-    image: str, ids: Mapping[str, str], versions: Iterable[Version], now: datetime, *, by: str
+    image: str, ids: Mapping[str, str], versions: Sequence[Version], now: datetime, *, by: str
 ) -> Version:
     """Return what fleet.yaml names of an image baked elsewhere; a new version if it names new ids.
 
     Only the author of that line tested it, and promotes it, so it counts as tested.
     """
-    taken = []
     for version in versions:
         if {place: each.id for place, each in version.publications.items()} == ids:
             return version
-        taken.append(version.version)
     published = {place: Publication(id=id_, at=now, verified=True) for place, id_ in ids.items()}
     return Version(
         image=image,
-        version=version_at(now, taken),
+        version=version_at(now, [version.version for version in versions]),
         state="tested",
         recipe_digest="",
         role_digest="",
