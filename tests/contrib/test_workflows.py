@@ -13,7 +13,7 @@ import yaml
 
 from tests.builders.recording import made_up
 from tests.rigs.loopback import Answer, Loopback, Received
-from tests.rigs.process import ROOT, Completed, clean_environment, fleet_command
+from tests.rigs.process import ROOT, Completed, clean_environment, fleet_command, git
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 pytestmark = pytest.mark.slow
@@ -86,13 +86,6 @@ class Runner:
             timeout=120,
         )
 
-    def git(self, *arguments: str) -> None:
-        named = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
-        done = subprocess.run(
-            ["git", *named, *arguments], cwd=self.folder, env=self.environment, check=False
-        )
-        assert done.returncode == 0
-
     def asked(self) -> list[list[str]]:
         lines = (self._folder / "asked").read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
@@ -106,14 +99,14 @@ def runner(tmp_path: Path) -> Runner:
     trial = Trial(runner.folder)
     trial.wait_for("1", big=["2"])
     shutil.copy(runner.folder / "world.json", tmp_path / "artifact")
-    runner.git("init", "--quiet", "--initial-branch", "main")
-    runner.git("add", ".")
-    runner.git("commit", "--quiet", "--message", "base")
-    runner.git("checkout", "--quiet", "-b", "change")
+    git(runner.folder, "init", "--quiet", "--initial-branch", "main")
+    git(runner.folder, "add", ".")
+    git(runner.folder, "commit", "--quiet", "--message", "base")
+    git(runner.folder, "checkout", "--quiet", "-b", "change")
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
-    runner.git("commit", "--quiet", "--all", "--message", "change")
-    runner.git("checkout", "--quiet", "main")
-    runner.git("merge", "--quiet", "--no-ff", "change")
+    git(runner.folder, "commit", "--quiet", "--all", "--message", "change")
+    git(runner.folder, "checkout", "--quiet", "main")
+    git(runner.folder, "merge", "--quiet", "--no-ff", "change")
     return runner
 
 
@@ -238,14 +231,14 @@ def test_a_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Pa
     forgejo = Forgejo()
     forgejo.comments.append({"id": 1, "user": {"login": "ada"}, "body": "<!-- fleet report -->"})
     step = steps(FORGEJO, "plans")["comment"]
-    runner.git("clone", "--quiet", "--bare", ".", str(tmp_path / "hub.git"))
-    runner.git("--git-dir", str(tmp_path / "hub.git"), "update-ref", "refs/pull/5/head", "change")
+    git(runner.folder, "clone", "--quiet", "--bare", ".", str(tmp_path / "hub.git"))
+    git(tmp_path / "hub.git", "update-ref", "refs/pull/5/head", "change")
     shutil.copy(runner.folder / "world.json", tmp_path)
     shutil.rmtree(runner.folder)
     runner.folder.mkdir()
-    runner.git("init", "--quiet")
-    runner.git("remote", "add", "origin", str(tmp_path / "hub.git"))
-    runner.git("fetch", "--quiet", "origin", "main")
+    git(runner.folder, "init", "--quiet")
+    git(runner.folder, "remote", "add", "origin", str(tmp_path / "hub.git"))
+    git(runner.folder, "fetch", "--quiet", "origin", "main")
     (runner.folder / "base").mkdir()
     assert runner.run({"run": "git archive FETCH_HEAD^1 | tar -x -C base"}).returncode == 0
     shutil.copy(tmp_path / "world.json", runner.folder)
