@@ -8,10 +8,9 @@ import difflib
 import io
 from collections.abc import Iterable, Iterator, Mapping
 
-from fleet.errors import FileUnreadable
 from fleet.schema.findings import Path
 from fleet.schema.nodes import BYTE_ORDER_MARK, LINE_BREAK, Node, Place
-from fleet.schema.source import LIMIT, Document, Files, read_document
+from fleet.schema.source import LIMIT, Document, Files, check_size, read_document
 
 _POOL = 2
 """How long the path of a pool is."""
@@ -33,8 +32,7 @@ class PatchedFiles:
         if name not in self._texts:
             return self._files.read(name, limit)
         content = self._texts[name].encode()
-        if len(content) > limit:
-            raise FileUnreadable(f"{name}: larger than {limit} bytes")
+        check_size(name, len(content), limit)
         return content
 
     def glob(self, pattern: str) -> tuple[str, ...]:

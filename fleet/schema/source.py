@@ -310,6 +310,14 @@ def _part(
 LIMIT = 5_000_000
 """Bytes of fleet.yaml and its included files together."""
 
+
+def check_size(name: str, size: int, limit: int) -> None:
+    """Raise FileUnreadable for a file of more bytes than may be read."""
+    if size > limit:
+        most = f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - one MB
+        raise FileUnreadable(f"{name}: larger than {most}")
+
+
 _ONLY_MAIN = ("include", "fleet", "state")
 
 

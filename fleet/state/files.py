@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from fleet.errors import FileUnreadable
+from fleet.schema.source import check_size
 
 _WORDS = {
     errno.ENOENT: "there is no such file or directory",
@@ -51,8 +52,7 @@ class LocalFiles:
                 content = stream.read(limit + 1)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error, "cannot be read") from error
-        if len(content) > limit:
-            raise FileUnreadable(f"{name}: larger than {_size(limit)}")
+        check_size(name, len(content), limit)
         return content
 
     def glob(self, pattern: str) -> tuple[str, ...]:
@@ -206,7 +206,3 @@ def _unreadable(name: str, error: OSError | ValueError, what: str) -> FileUnread
     number = error.errno if isinstance(error, OSError) else None
     strerror = error.strerror if isinstance(error, OSError) else str(error)
     return FileUnreadable(f"{name}: {what}: {_WORDS.get(number or 0, strerror or 'unknown')}")
-
-
-def _size(limit: int) -> str:
-    return f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - one MB

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from posixpath import dirname, join, relpath
 
 from fleet.errors import FileUnreadable
-from fleet.schema.source import LIMIT, read_document
+from fleet.schema.source import LIMIT, check_size, read_document
 
 _BLOB, _LINK = "blob", "120000"
 _QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
@@ -45,8 +45,7 @@ class Revision:
             raise FileUnreadable(f"{name}: revision {self._revision} has no such file")
         if entry.mode == _LINK:
             raise FileUnreadable(f"{name}: this is a link in revision {self._revision}")
-        if entry.size > limit:
-            raise FileUnreadable(f"{name}: larger than {limit} bytes")
+        check_size(name, entry.size, limit)
         if entry.digest not in self._read:
             self._read[entry.digest] = self._git("cat-file", _BLOB, entry.digest)
         return self._read[entry.digest]
