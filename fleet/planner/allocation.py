@@ -13,7 +13,7 @@ It is a mixed-integer programme per component, the groups, places and limits tha
 where who shares a machine that is billed by steps has no money of its own in the first line.
 Where not everybody can be served, ranks are served strictly in turn: no request of a later rank
 takes what one of an earlier rank could have used. In large components rounding to whole machines
-may cost an earlier rank a request: those are sought again, and who may lack still is counted.
+may cost an earlier rank a request: who may lack is counted.
 docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by the priorities
 of pools, then by name; of a queue with `prefer: priority` they count before money.
 
@@ -22,19 +22,19 @@ parts costs is proven: nothing in whole numbers costs less. Where it serves all 
 more with whole machines, among few enough ways that this takes no time: those that the answer in
 parts uses, and for each block those that are the least dearer. What that divides is rounded, and
 an answer in whole requests is looked for near both. How many of a rank an answer in parts can
-serve, those before it having theirs, is a bound; where an answer serves fewer, more are sought
-once, near both, at the expense of later ranks. Nobody waits who would fit anywhere if nobody of a
-later rank were served. The bound is that of an answer in parts to which rows were added that hold
-of whole numbers.
+serve, those before it having theirs, is a bound. Where not all can be served, an answer in parts
+that serves so many is rounded rank by rank (`fleet.planner.dive`). Nobody waits who would fit
+anywhere if nobody of a later rank were served. The bound of the cost is that of an answer in parts
+to which rows were added that hold of whole numbers.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import ceil, floor
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
+from fleet.planner.dive import dive
 from fleet.planner.formulation import (
     BY_NAME,
     EPSILON,
@@ -83,13 +83,6 @@ def serve_all(model: Model) -> Answer | None:
     return answer if any(answer.left) else improve(model, answer, Answer.sums)
 
 
-def serve_most(model: Model) -> Answer:
-    """Return, rounded, an answer in parts that serves each rank the most it can have, in turn."""
-    sums = model.served(model.programme.most_of_rows(model.sizes_by_rank()))
-    relaxed = model.programme.relax(sums)
-    return Answer(model, model.in_whole_requests(relaxed.values) if relaxed else ())
-
-
 SumsOf = Callable[[Answer], Sequence[Sum]]
 
 
@@ -102,7 +95,7 @@ def improve(model: Model, answer: Answer, sums_of: SumsOf) -> Answer:
     if relaxed is None:
         return answer
     answer = move(model, answer)
-    for ways in _WAYS_WHOLE:
+    for ways in _WAYS_WHOLE[:1] if model.rows else _WAYS_WHOLE:
         start, bounds = answer.values(), _near_answer(model, relaxed, ways)
         for column, value in start.items():
             least, most = bounds.get(column, (0.0, 0.0))
@@ -146,79 +139,43 @@ def _around(value: float, fewer: int, more: int) -> tuple[float, float]:
     return max(0.0, floor(value + EPSILON) - fewer), float(ceil(value - EPSILON) + more)
 
 
-_PAIRS = 200
-"""Blocks of so many pairs of block and place may use any place: those of who is left first, then
-those that share most with them."""
-_WORK = 8_000
-"""Ranks are sought until this many columns were looked among; who comes later is only counted."""
-_DEARER = 50.0
-"""How many times one of the rank that is served is worth one of a later rank."""
-
 Longer = tuple[tuple[Rank, int], ...]
 """Ranks, and how many of each may wait longer than necessary."""
 
 
-def serve_in_turn(model: Model, answer: Answer) -> tuple[Answer, Longer]:
-    """Return an answer in which ranks, in turn, get as much or more, and who may lack still.
+def serve_in_turn(model: Model) -> tuple[Answer, Longer]:
+    """Return an answer that serves ranks in turn, and of each how many may lack still.
 
     The blocks of the model are of one rank each.
     """
-    could, work = [size for _, size in model.everybody_by_rank], _WORK
-    for nth, (columns, size) in enumerate(model.everybody_by_rank):
-        sums = answer.sums_by_rank()
-        _, served = sums[nth]
-        parts = model.programme.most(columns, sums[:nth]) if served < size else None
-        if parts is None:
-            continue
-        could[nth] = floor(sum(parts[column] for column in columns) + EPSILON)
-        if could[nth] > served and work > 0:
-            near = _near(model, answer, nth, parts)
-            work -= len(near)
-            answer = min(answer, _seek(model, answer, nth, near), key=Answer.badness)
+    ranks = [columns for columns, _ in model.everybody_by_rank]
+    most = model.programme.most_in_parts(ranks)
+    relaxed = model.programme.relax([*zip(ranks, most, strict=True)], cut=False)
+    values = dive(model, _near(model, relaxed), most) if relaxed else []
+    answer = Answer(model, model.in_whole_requests(values) if values else ())
     answer = improve(model, answer, Answer.sums_by_rank).without_later()
-    found = zip(model.every_rank, could, answer.sums_by_rank(), strict=True)
-    return answer, tuple((rank, most - least) for rank, most, (_, least) in found if most > least)
+    served = [number for _, number in answer.sums_by_rank()]
+    could = most if served == most else model.programme.most_in_parts(ranks, served)
+    found = zip(model.every_rank, could, served, strict=True)
+    return answer, tuple((rank, more - least) for rank, more, least in found if more > least)
 
 
-def _seek(model: Model, answer: Answer, nth: int, near: Bounds) -> Answer:
-    """Return an answer that lacks fewer of a rank, and no more of those before it, or any."""
-    everybody, lack, dearest = model.everybody_by_rank, answer.lacking(), model.dearest()
-    prices = [
-        (_DEARER * dearest, lack[k]) if k <= nth else (dearest, size)
-        for k, (_, size) in enumerate(everybody)
-    ]
-    values = model.programme.solve_near(near, everybody, lack=prices, start=answer.values())
-    return answer if values is None else Answer(model, model.in_whole_requests(values))
+_PAIRS = 10_000
+"""Blocks of so many pairs of block and place may use any place: those of the first who lack."""
 
 
-def _near(model: Model, answer: Answer, nth: int, parts: Sequence[float]) -> Bounds:
-    """Return bounds of what either answer uses, and of all that the nearest blocks can use."""
-    uppers = model.programme.uppers
-    columns = {*answer.values(), *model.makes.values()}
-    columns |= {column for column, part in enumerate(parts) if part > EPSILON}
+def _near(model: Model, relaxed: Relaxed) -> set[int]:
+    """Return the columns near an answer in parts, and all of blocks that it divides or lacks."""
+    near = set(_near_answer(model, relaxed, _WAYS))
     pairs = 0
-    for block in _nearest(model, answer, model.every_rank[nth]):
-        pairs += len(block.columns)
-        if pairs > _PAIRS:
-            break
-        columns |= set(block.columns)
-    return {column: (0.0, uppers[column]) for column in columns}
-
-
-def _nearest(model: Model, answer: Answer, rank: Rank) -> list[Block]:
-    """Return the blocks: of this rank who lack somebody, then who shares most with those."""
-    own = {
-        block.row: model.touches(block)
-        for block, left in zip(model.blocks, answer.left, strict=True)
-        if left and block.rank == rank
-    }
-    wanted = set(chain(*own.values()))
-
-    def order(block: Block) -> tuple[bool, float]:
-        touched = model.touches(block)
-        return block.row not in own, -len(touched & wanted) / len(touched)
-
-    return sorted(model.blocks, key=order)
+    for block in sorted(model.blocks, key=lambda block: block.rank):
+        values = [relaxed.values[column] for column in block.columns]
+        is_divided = any(abs(value - round(value)) > EPSILON for value in values)
+        lacks = sum(values) < block.size - EPSILON and pairs < _PAIRS
+        if is_divided or lacks:
+            near |= set(block.columns)
+            pairs += len(values)
+    return near
 
 
 @dataclass(frozen=True)
@@ -334,7 +291,7 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     answer, longer = serve_all(model), Longer()
     if answer is None or any(answer.left):
         model = Model(component, by_rank=True, exact=0)
-        answer, longer = serve_in_turn(model, serve_most(model))
+        answer, longer = serve_in_turn(model)
     relaxed = model.programme.relax(answer.sums(), seeming=False)
     cost, least, bound = answer.cost(), 0.0, 0.0
     if relaxed:

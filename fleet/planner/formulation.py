@@ -228,27 +228,6 @@ class Model:
             sizes[block.rank] += block.size
         return [(columns[rank], sizes[rank]) for rank in self.every_rank]
 
-    def touches(self, block: Block) -> set[str | int]:
-        """Return the places that fit a block, and the numbers of rows that it takes of there."""
-        rows = {number for place in block.fits for number in self.rows_of[place]}
-        rows |= {number for takes in block.takes.values() for number, _ in takes}
-        return {*block.fits, *rows}
-
-    def sizes_by_rank(self) -> list[dict[int, int]]:
-        """Return for each rank, the first served first, how many requests of it are in which row.
-
-        The rows are those that hold a block to its size.
-        """
-        sizes: defaultdict[Rank, Counter[int]] = defaultdict(Counter)
-        for block in self.blocks:
-            for rank, _, _ in block.requests:
-                sizes[rank][block.row] += 1
-        return [sizes[rank] for rank in sorted(sizes)]
-
-    def served(self, most: Mapping[int, int]) -> list[Sum]:
-        """Return that each block is served so often as is said for the row of its size."""
-        return [(block.columns, most[block.row]) for block in self.blocks]
-
     def dearest(self) -> float:
         """Return more than any way to serve one request costs in the programme."""
         return _SCALE + 2 * sum(sorted(self.programme.costs)[-2:])

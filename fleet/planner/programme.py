@@ -142,9 +142,9 @@ class Programme:
 
         None when there is none, or none was found within `NODES`.
         """
-        solver = self._load(sums)
+        solver = self.load(sums)
         if self.before:
-            before = self._dense(self.before)
+            before = self.dense(self.before)
             self._price(solver, before)
             self._hold(solver, before, (self._run_whole(solver) or 0.0) + 0.5)
             self._price(solver, self._numpy.array(self.costs))
@@ -154,7 +154,7 @@ class Programme:
         found = _solution(solver, cost, sums)
         if self.after:
             self._hold(solver, self._numpy.array(self.costs), cost * (1 + _OFF) + _OFF)
-            self._price(solver, self._dense(self.after))
+            self._price(solver, self.dense(self.after))
             values = self._numpy.array(found.values)
             solver.setSolution(len(values), self._all_columns, values)
             if self._run_whole(solver) is not None:
@@ -175,12 +175,12 @@ class Programme:
         return self._relaxed[1]
 
     def _relax(self, sums: Sequence[Sum], seeming: bool, cut: bool) -> Relaxed | None:  # noqa: FBT001 - see above
-        solver = self._load(sums)
+        solver = self.load(sums)
         if seeming:
-            self._price(solver, self.costs + self._dense(self.seeming))
+            self._price(solver, self.costs + self.dense(self.seeming))
         # It is as simple as it is large: to simplify it first takes longer.
         solver.setOptionValue("presolve", "off")
-        cost = bound = _run(solver)
+        cost = bound = run(solver)
         if cost is None or bound is None:
             return None
         found = solver.getSolution()
@@ -188,7 +188,7 @@ class Programme:
             more = list(self._cuts(self._numpy.array(found.col_value)))
             for columns, factors, most in more:
                 solver.addRow(-inf, most, len(columns), columns, factors)
-            raised = _run(solver) if more else None
+            raised = run(solver) if more else None
             if raised is None:
                 break
             found, before, bound = solver.getSolution(), bound, max(bound, raised)
@@ -252,9 +252,9 @@ class Programme:
         """
         np = self._numpy
         kept = sorted(near)
-        solver = self._load(sums, kept)
+        solver = self.load(sums, kept)
         if self.seeming:
-            self._price(solver, (self.costs + self._dense(self.seeming))[kept])
+            self._price(solver, (self.costs + self.dense(self.seeming))[kept])
         all_kept = np.arange(len(kept), dtype="int32")
         bounds = np.array([near[column] for column in kept], dtype=float).reshape(-1, 2)
         solver.changeColsBounds(len(kept), all_kept, *bounds.T.copy())
@@ -273,26 +273,15 @@ class Programme:
             solver.setOptionValue("mip_allow_restart", False)
             given = np.array([start.get(column, 0.0) for column in kept])
             solver.setSolution(len(kept), all_kept, given)
-        if _run(solver) is None:
+        if run(solver) is None:
             return None
         values = np.zeros(len(self.costs))
         values[kept] = solver.getSolution().col_value[: len(kept)]
         return list(values.tolist())
 
-    def most(self, columns: Sequence[int], kept: Sequence[Sum]) -> Sequence[float] | None:
-        """Return an answer in parts in which these columns sum to the most, and others to theirs.
-
-        None when there is none.
-        """
-        solver = self._load(kept)
-        costs = self._numpy.zeros(len(self.costs))
-        costs[columns] = -1.0
-        solver.changeColsCost(len(costs), self._all_columns, costs)
-        return None if _run(solver) is None else list(solver.getSolution().col_value)
-
     def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
         """Return the most that each set of columns can sum to, the earlier ones having theirs."""
-        solver = self._load(())
+        solver = self.load(())
         size = len(self.costs)
         solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
         # Only whole numbers are asked for: what is less than one apart is the same.
@@ -307,33 +296,32 @@ class Programme:
             solver.addRow(found[-1] - _SLACK, inf, len(part), columns, ones)
         return found
 
-    def most_of_rows(self, sizes: Sequence[Mapping[int, int]]) -> dict[int, int]:
-        """Return how much these rows can sum to when what they may is raised in these turns.
+    def most_in_parts(
+        self, parts: Sequence[Sequence[int]], kept: Sequence[int] | None = None
+    ) -> list[int]:
+        """Return the same where columns need not be whole.
 
-        What a row had in one turn it keeps in the next. Columns need not be whole.
+        The earlier ones have these numbers of theirs, or the most that they can have.
         """
-        solver = self._load(())
+        solver = self.load([(part, 0) for part in parts])
         # What was found in one turn is where the next one begins.
         solver.setOptionValue("simplex_strategy", _PRIMAL)
-        rows = sorted({row for turn in sizes for row in turn})
-        costs = self._numpy.zeros(len(self.costs))
-        for row in rows:
-            costs[self.index[self.ends[row - 1] if row else 0 : self.ends[row]]] = -1.0
-        solver.changeColsCost(len(self.costs), self._all_columns, costs)
-        most = dict.fromkeys(rows, 0)
-        for row in rows:
-            solver.changeRowBounds(row, 0.0, 0.0)
-        for turn in sizes:
-            for row, more in turn.items():
-                solver.changeRowBounds(row, float(most[row]), float(most[row] + more))
-            _run(solver)
-            sums = solver.getSolution().row_value
-            for row in turn:
-                most[row] = floor(sums[row] + _SLACK)
-                solver.changeRowBounds(row, float(most[row]), float(most[row]))
-        return most
+        solver.setOptionValue("presolve", "off")
+        size = len(self.costs)
+        solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
+        for nth in range(len(parts)):
+            solver.changeRowBounds(len(self.ends) + nth, 0.0, inf)
+        found: list[int] = []
+        for nth, part in enumerate(parts):
+            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
+            solver.changeColsCost(len(part), columns, -ones)
+            found.append(floor(-(run(solver) or 0.0) + _SLACK))
+            solver.changeColsCost(len(part), columns, 0 * ones)
+            held = float(found[-1] if kept is None else kept[nth])
+            solver.changeRowBounds(len(self.ends) + nth, held, inf)
+        return found
 
-    def _dense(self, sparse: Mapping[int, float]) -> Any:  # noqa: ANN401 - an array of numpy
+    def dense(self, sparse: Mapping[int, float]) -> Any:  # noqa: ANN401 - an array of numpy
         """Return what each column counts."""
         found = self._numpy.zeros(len(self.costs))
         found[[*sparse]] = [*sparse.values()]
@@ -352,7 +340,7 @@ class Programme:
     def _run_whole(self, solver: "highspy.Highs") -> float | None:
         whole = self._numpy.array(self.whole, dtype="uint8")
         solver.changeColsIntegrality(len(self.costs), self._all_columns, whole)
-        return _run(solver)
+        return run(solver)
 
     def _ones(self, count: int) -> Any:  # noqa: ANN401 - an array of numpy
         return self._numpy.ones(count)
@@ -375,7 +363,18 @@ class Programme:
         rows = np.repeat(np.arange(len(self.ends)), lengths)
         return rows, np.array(self.index, dtype="int32"), np.array(self.factors, dtype=float)
 
-    def _load(self, sums: Sequence[Sum], kept: Sequence[int] | None = None) -> "highspy.Highs":
+    def entries(self, kept: Sequence[int]) -> tuple[Any, Any, Any]:
+        """Return the row, the column and the factor of each entry of these columns, renumbered."""
+        return self._only(kept, *self._arrays)
+
+    def _only(self, kept: Sequence[int], *entries: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - arrays
+        rows, index, factors = entries
+        at = self._numpy.full(len(self.costs), -1, dtype="int32")
+        at[kept] = self._numpy.arange(len(kept))
+        known = at[index] >= 0
+        return rows[known], at[index[known]], factors[known]
+
+    def load(self, sums: Sequence[Sum], kept: Sequence[int] | None = None) -> "highspy.Highs":
         """Return a solver that knows the sums too, and all columns or those that are kept."""
         import highspy
 
@@ -388,10 +387,7 @@ class Programme:
         factors = np.concatenate([factors, np.ones(sum(lengths))])
         costs, uppers = np.array(self.costs, dtype=float), np.array(self.uppers, dtype=float)
         if kept is not None:
-            at = np.full(len(costs), -1, dtype="int32")
-            at[kept] = np.arange(len(kept))
-            known = at[index] >= 0
-            rows, index, factors = rows[known], at[index[known]], factors[known]
+            rows, index, factors = self._only(kept, rows, index, factors)
             costs, uppers = costs[kept], uppers[kept]
         solver = highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
         for name, value in _OPTIONS.items():
@@ -419,7 +415,7 @@ def _solution(solver: "highspy.Highs", cost: float, sums: Sequence[Sum]) -> Solu
     return Solution(values, cost, bound, sums, int(info.mip_node_count))
 
 
-def _run(solver: "highspy.Highs") -> float | None:
+def run(solver: "highspy.Highs") -> float | None:
     """Run and return the objective; None where no answer was found."""
     import highspy
 

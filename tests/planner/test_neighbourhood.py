@@ -89,12 +89,12 @@ def test_what_is_cheaper_on_average_is_left_where_it_is_dearer_for_who_is_served
 def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> None:
     programme = Programme()
     columns = programme.columns([1.0, 1.0], 5, whole=False)
-    rows = [programme.row([each], [1.0], least=None, most=5) for each in columns]
+    programme.row([columns[0]], [1.0], least=None, most=2)
     programme.row(columns, [1.0, 1.0], least=None, most=2.99995)
 
-    most = programme.most_of_rows([{rows[0]: 2}, {rows[1]: 2}])
+    most = programme.most_in_parts([[each] for each in columns])
 
-    assert list(most.values()) == [2, 0]
+    assert most == [2, 0]
     assert programme.relax([([0], 2), ([1], 0)]) is not None
 
 
