@@ -26,6 +26,7 @@ from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
+from fleet.schema.remembered import remembered
 from fleet.schema.units import write_duration
 from fleet.tagrules.offers import (
     Ask,
@@ -252,11 +253,14 @@ def find_unserved(
         name: own.get(name) or offer_of_pool(fleet, name, world.versions)
         for name in sorted(fleet.pools)
     }
-    near = cache(
-        lambda queue: Nearness(
-            {name: offers[name] for name in offers if serves_queue(fleet.pools[name], queue)}
-        )
-    )
+
+    def near(queue: str) -> Nearness:
+        served = {
+            name: offer for name, offer in offers.items() if serves_queue(fleet.pools[name], queue)
+        }
+        about, rests_on = ("near", queue), tuple(served.values())
+        return remembered(fleet, about, rests_on, lambda: Nearness(served))
+
     # Requests that ask the same, with whatever priority, are as near to a pool.
     nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
     used = used_of(service.budgets)
