@@ -5,7 +5,7 @@ scripts that delete whatever begins with a machine's name. No name is used again
 remembers it.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -75,10 +75,16 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
         return (f"{begins}{number:0{_DIGITS}}" for number in numbers)
 
+    taken, after = _beginning(begins, known.in_order), len(begins) + 1
+    starts = {
+        each[:end]
+        for each in (*taken, *_beginning(begins, pools))
+        for end in range(after, len(each) + 1)
+    }
+    short = tuple(each for each in taken if after <= len(each) < after + _DIGITS)
+
     def is_free(name: str) -> bool:
-        is_beginning = any(_begins(name, each) for each in (known.in_order, pools))
-        ends = range(len(begins) + 1, len(name) + 1)
-        return not (is_beginning or any(name[:end] in known.every for end in ends))
+        return name not in starts and not name.startswith(short)
 
     new = filter(is_free, numbered(1, _MOST))
     old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
@@ -86,10 +92,10 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     yield from chain(new, old, longer)
 
 
-def _begins(name: str, others: Sequence[str]) -> bool:
-    """Say whether one of these, sorted, begins with a name."""
-    after = bisect_left(others, name)
-    return after < len(others) and others[after].startswith(name)
+def _beginning(begins: str, names: Sequence[str]) -> Sequence[str]:
+    """Return those of some names, sorted, that begin so."""
+    end = bisect_right(names, begins, key=lambda name: name[: len(begins)])
+    return names[bisect_left(names, begins) : end]
 
 
 def _beginnings(fleet: Fleet) -> Iterator[str]:
