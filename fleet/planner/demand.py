@@ -239,7 +239,8 @@ def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> 
     priority, own = -request.priority, request.id
     seconds, timing = expected
     if request.count == 1:
-        return [Ordered((priority, since, queue, number, own, 1), key, seconds, first, timing)]
+        order = (priority, since, queue, number, own, 1)
+        return [tuple.__new__(Ordered, (order, key, seconds, first, timing))]
     turns = range(1, request.count + 1)
     orders = zip(*map(repeat, (priority, since, queue, number, own)), turns, strict=False)
     keys = [f"{key}#{nth}" for nth in turns]

@@ -7,7 +7,7 @@ A request that gets none has a reason, and a line of fleet.yaml that decides it.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
@@ -176,6 +176,8 @@ def staff(
     loads.sort(key=lambda each: each[1][0])
     options: dict[str, Option] = {}
     made: dict[tuple[str, str], WorkerInputs] = {}
+    # Many machines are billed alike.
+    billed = cache(lambda key, seconds: places[key].billed(seconds))
     for turn, (key, load) in enumerate(loads, start=1):
         pool_plan = pool_plans[places[key].pool]
         worker = next(pool_plan.names)
@@ -185,7 +187,7 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
-        pool_plan.create(renamed(made[alike], worker), _why(places[key], load, turn))
+        pool_plan.create(renamed(made[alike], worker), _why(places[key], load, turn, billed))
         pool_plan.served += len(load)
     service.turns = len(loads)
     _note_awaited(pool_plans, places, allocation)
@@ -219,12 +221,14 @@ def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) 
     return loads
 
 
-def _why(place: Place, load: _Load, turn: int) -> Why:
+def _why(
+    place: Place, load: _Load, turn: int, billed: Callable[[str, int], Decimal | None]
+) -> Why:
     """Return why a machine is made for these requests, and what it is billed until it goes."""
     keys = tuple(request.key for _, request in load)
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
-    until_idle = place.billed(sum(_seconds(request, place) for _, request in load))
+    until_idle = billed(place.key, sum(_seconds(request, place) for _, request in load))
     assumed = sum(request.seconds is None for _, request in load)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
