@@ -1,18 +1,25 @@
-"""Replay what was before in a second process, while this one replays what is after.
+"""Share a replay with a second process, forked before anything is read.
 
-It is forked before anything is read, and sends how long requests waited as it goes: neither side
-gets far ahead of the other, so that no more of them are kept than a bounded number.
+Where two sides are compared it replays what was before, and sends how long requests waited as it
+goes: neither side gets far ahead of the other, so that no more of them are kept than a bounded
+number. Where there is one side it reads for it.
 """
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from multiprocessing.connection import Connection, Pipe
+from typing import Any, TypeVar
 
 from fleet.errors import FleetError
 from fleet.explain.simulation.figures import Pairs, Simulation
+from fleet.explain.simulation.replay import Told
 from fleet.model.facts import Unknown
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 _TOGETHER = 500
 """Waits that are sent at once."""
@@ -67,10 +74,7 @@ class Receiver:
         return self._found
 
     def _take(self) -> None:
-        try:
-            said = self._connection.recv()
-        except EOFError:
-            raise FleetError("the process that replayed what was before was ended") from None
+        said = _received(self._connection, "replayed what was before")
         if isinstance(said, list):
             for key, seconds in said:
                 self.pairs.add(0, key, seconds)
@@ -78,8 +82,57 @@ class Receiver:
             self._found = said
 
 
+class Reader:
+    """The first process, seen from the second, which reads for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def tell(self, told: Iterator[Told]) -> None:
+        """Send all of it; an error goes to the first process too."""
+        try:
+            while some := list(islice(told, _TOGETHER)):
+                self._connection.send(some)
+            self._connection.send([])
+        except (FleetError, OSError) as error:
+            self._connection.send(error)
+
+
+class Listener:
+    """The second process, seen from the first, for which it reads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def told(self) -> Iterator[Told]:
+        """Yield what it reads."""
+        while some := _received(self._connection, "read the history"):
+            if isinstance(some, Exception):
+                raise some
+            yield from some
+
+
+def _received(connection: Connection, task: str) -> Any:  # noqa: ANN401 - what the other sends
+    try:
+        return connection.recv()
+    except EOFError:
+        raise FleetError(f"the process that {task} was ended") from None
+
+
+def second_process() -> AbstractContextManager[Sender | Receiver]:
+    """Go on in two processes that replay one side each."""
+    return _forked(Sender, Receiver)
+
+
+def reading_process() -> AbstractContextManager[Reader | Listener]:
+    """Go on in two processes, of which the second reads what the first replays."""
+    return _forked(Reader, Listener)
+
+
 @contextmanager
-def second_process() -> Iterator[Sender | Receiver]:
+def _forked(
+    second: Callable[[Connection], Second], first: Callable[[Connection], First]
+) -> Iterator[Second | First]:
     """Go on in two processes, each of which knows the other; the second one says nothing."""
     receiving, sending = Pipe(duplex=False)
     child = os.fork()
@@ -89,14 +142,14 @@ def second_process() -> Iterator[Sender | Receiver]:
             receiving.close()
             for stream in (1, 2):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-            yield Sender(sending)
+            yield second(sending)
             code = 0
         finally:
             os._exit(code)
     sending.close()
     try:
         with receiving:
-            yield Receiver(receiving)
+            yield first(receiving)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -2,17 +2,17 @@
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 
 from fleet.apply.config import load_config
 from fleet.apply.decide import load_base, reading_base
 from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.cli.output import show
 from fleet.cli.recorded import add_history, recorded
-from fleet.cli.second import Sender, second_process
+from fleet.cli.second import Listener, Reader, Sender, reading_process, second_process
 from fleet.errors import FileUnreadable
 from fleet.explain.simulation.policies import POLICIES
-from fleet.explain.simulation.replay import Task, compare, simulate
+from fleet.explain.simulation.replay import Task, compare, read_events, simulate
 from fleet.model.facts import Unknown
 from fleet.ports import Console
 from fleet.report.simulation import simulation_tables
@@ -53,8 +53,9 @@ def arguments(parser: Parser) -> None:
 
 @contextmanager
 def beside(args: argparse.Namespace) -> Iterator[None]:
-    """Start what this process may not start any more: git, and who replays the other."""
-    other = second_process() if args.base or args.policy else nullcontext()
+    """Start what this process may not start any more: git, and who replays the other, or reads."""
+    other: AbstractContextManager[object]
+    other = second_process() if args.base or args.policy else reading_process()
     with reading_base(args), other as args.other:
         yield
 
@@ -70,17 +71,20 @@ def run(args: argparse.Namespace, console: Console) -> int:
             raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
         base = loaded
     history = recorded(args, config.fleet)
+    if isinstance(args.other, Reader):
+        args.other.tell(read_events(history.worlds()))
+        return 0
     if isinstance(args.other, Sender):
         task = Task((base or config).fleet, args.policy or "fleet", args.seed)
-        args.other.end(simulate(task, history.worlds(), args.other.waited))
+        args.other.end(simulate(task, read_events(history.worlds()), args.other.waited))
         return 0
     console.progress(f"replaying {history.name}")
     task = Task(config.fleet, seed=args.seed)
-    if args.other is None:
-        found = simulate(task, history.worlds())
+    if isinstance(args.other, Listener):
+        found = simulate(task, args.other.told())
     else:
         against = f"policy {args.policy}" if args.policy else args.base
-        after = simulate(task, history.worlds(), args.other.waited)
+        after = simulate(task, read_events(history.worlds()), args.other.waited)
         found = compare(args.other.found(), after, against, args.other.pairs)
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{history.name}: {found.unknown}")

@@ -262,7 +262,7 @@ def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
 
     What `min` and `spare` ask for, and what an earlier run began, is made for no request.
     """
-    if not isinstance(action, Create):
+    if not plan.rivals or not isinstance(action, Create):
         return ()
     return action.queues & plan.rivals.keys()
 

@@ -104,11 +104,14 @@ def _unsaid(version: ImageVersion) -> set[str]:
     return plain | {key for key in later if not getattr(version, key)}
 
 
+_TABLES = {"inputs": {"labels", "settings"}}
+
+
 def _action(action: Action) -> bytes:
     if not isinstance(action, Create):
         return _json(action)
     tables = [sorted(each.items()) for each in (action.inputs.labels, action.inputs.settings)]
-    return _json(action, exclude={"inputs": {"labels", "settings"}}) + to_json(tables)
+    return _json(action, exclude=_TABLES) + to_json(tables)
 
 
 def _signature(signature: Signature) -> bytes:

@@ -8,14 +8,14 @@ projects of a Copr stay, because rules match them and the server shows them to e
 import hmac
 from collections.abc import Collection, Iterator
 from decimal import Decimal
-from enum import StrEnum
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.model.images import ImageVersion
 from fleet.model.orders import Order
-from fleet.model.values import MOST, Count, Moment, Tags, Value, digest
+from fleet.model.values import MOST, Count, Moment, Tags, Value, Word, digest
 
 
 class Part(Value):
@@ -142,7 +142,7 @@ class PriceList(Value):
     stale: str = Field(
         "",
         description="Why there is no newer one, though it is time; empty: it is new enough.",
-        exclude_if=lambda why: not why,
+        exclude_if=not_,
     )
 
 
@@ -227,7 +227,7 @@ class Request(Value):
         None,
         description="How long it may run, if its queue has a limit for it alone; takes precedence "
         "over `queues.NAME.deadline`.",
-        exclude_if=lambda seconds: seconds is None,
+        exclude_if=not_,  # it is never 0
     )
 
 
@@ -287,7 +287,7 @@ class Demand(Value):
     runs: tuple[TaskRuns, ...] = Field(
         (),
         description="How long earlier runs took on which machine type, where that is known.",
-        exclude_if=lambda runs: not runs,
+        exclude_if=not_,
     )
     environments: dict[str, dict[str, str]] = Field(
         default_factory=dict,
@@ -295,7 +295,7 @@ class Demand(Value):
     )
 
 
-class WorkerState(StrEnum):
+class WorkerState(Word):
     """What a worker is doing, as its queue's database says."""
 
     IDLE = "idle"
@@ -321,7 +321,7 @@ class Work(Value):
     names: tuple[str, ...] = Field(
         (),
         description="The names of its request, as `powerful` and `durations` match them.",
-        exclude_if=lambda names: not names,
+        exclude_if=not_,
     )
     scope: str | None = None
     team: str | None = None
@@ -392,7 +392,7 @@ class QueueReading(Value):
         default_factory=dict,
         description="Ticket with a machine to the source package of its build, if the queue of "
         "its build says.",
-        exclude_if=lambda packages: not packages,
+        exclude_if=not_,
     )
     rules: dict[str, HeldRules | Unknown] = Field(
         default_factory=dict,
@@ -401,7 +401,7 @@ class QueueReading(Value):
     )
 
 
-class MachineState(StrEnum):
+class MachineState(Word):
     """What the provider says of a machine."""
 
     STARTING = "starting"
@@ -438,7 +438,7 @@ class Machine(Value):
     trouble: str = Field(
         "",
         description="Why it still exists although it was to be deleted, and what comes next.",
-        exclude_if=lambda text: not text,
+        exclude_if=not_,
     )
 
 
@@ -560,7 +560,7 @@ class World(Value):
     orders: tuple[Order, ...] | Unknown = Field(
         (),
         description="Freezes, holds and approvals of operators that are in force.",
-        exclude_if=lambda orders: not orders,
+        exclude_if=not_,
     )
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
@@ -576,7 +576,7 @@ class World(Value):
     prices: dict[str, PriceList | Unknown] = Field(
         default_factory=dict,
         description="Provider to its own price list, where it was asked for one.",
-        exclude_if=lambda prices: not prices,
+        exclude_if=not_,
     )
 
     @property

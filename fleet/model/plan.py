@@ -7,8 +7,8 @@ plan -> JSON -> plan is the identity.
 from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
-from enum import StrEnum
 from functools import lru_cache
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
@@ -18,7 +18,7 @@ from fleet.model.images import State, WaitingVersion
 from fleet.model.notices import Notice
 from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Value, Word
 from fleet.schema.units import CURRENCY_PATTERN
 
 
@@ -42,7 +42,7 @@ class GuardResult(Value):
     commands: tuple[str, ...] = Field(
         (),
         description="Commands that would do the same at once, one per pool.",
-        exclude_if=lambda commands: not commands,
+        exclude_if=not_,
     )
 
     @property
@@ -65,7 +65,7 @@ class ApprovalVerdict(Value):
     by: str = Field(
         "",
         description="Who gave it by `fleet approve`, and until when.",
-        exclude_if=lambda given: not given,
+        exclude_if=not_,
     )
     guard: GuardName
     pool: str
@@ -129,8 +129,9 @@ Rate = Annotated[
 """Money per hour in the currency of the plan, four places, a string in JSON."""
 
 
+@lru_cache(maxsize=10_000)  # many machines, few bills
 def _plain(amount: Decimal) -> str:
-    return format(amount.normalize(), "f")
+    return format(amount.normalize() + 0, "f")
 
 
 Bill = Annotated[Decimal, AfterValidator(_bounded), PlainSerializer(_plain, return_type=str)]
@@ -249,7 +250,7 @@ class RulesVerdict(Value):
     fix: str = Field("", description="The command or key of fleet.yaml that fixes it.")
 
 
-class Cause(StrEnum):
+class Cause(Word):
     """What made an action necessary; guards treat each cause in its own way."""
 
     DEMAND = "demand"  # throttled: N now, the rest in later runs
@@ -257,7 +258,7 @@ class Cause(StrEnum):
     KNOWLEDGE = "knowledge"  # something is lost or unseen; refused above the limit
 
 
-class Reason(StrEnum):
+class Reason(Word):
     """Why an action or a verdict is in the plan."""
 
     # create
@@ -626,7 +627,7 @@ class Plan(Value):
     holds: tuple[Holding, ...] = Field(
         (),
         description="Machines that failed to boot and are held from this run on.",
-        exclude_if=lambda holds: not holds,
+        exclude_if=not_,
     )
     bases: tuple[BaseChange, ...] = Field(
         (), description="Changes to shared resources of providers."
@@ -646,12 +647,12 @@ class Plan(Value):
     orders: tuple[Order, ...] = Field(
         (),
         description="Freezes, holds and approvals of operators that are in force.",
-        exclude_if=lambda orders: not orders,
+        exclude_if=not_,
     )
     notices: tuple[Notice, ...] = Field(
         (),
         description="What expires soon, or is too old.",
-        exclude_if=lambda notices: not notices,
+        exclude_if=not_,
     )
     budgets: tuple[BudgetVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()
@@ -672,7 +673,7 @@ class Plan(Value):
     prices: tuple[PriceSource, ...] = Field(
         (),
         description="Which prices of each cloud are used, and their date.",
-        exclude_if=lambda prices: not prices,
+        exclude_if=not_,
     )
     warnings: tuple[Warning_, ...] = ()
     rivals: dict[str, tuple[str, ...]] = Field(

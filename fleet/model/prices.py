@@ -444,10 +444,14 @@ MACHINE_HOURS = Tariff(price=Decimal(1))
 
 def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | None:
     """Return what a pool's machine of this type costs; None: its price is unknown."""
-    for known in find_types(fleet, pool):
-        if known.name == kind:
-            return _tariff(fleet, pool.provider, price_per_hour(fleet, known, market))
-    return tariff_at(fleet, pool.provider, kind, market)
+
+    def find() -> Tariff | None:
+        for known in find_types(fleet, pool):
+            if known.name == kind:
+                return _tariff(fleet, pool.provider, price_per_hour(fleet, known, market))
+        return tariff_at(fleet, pool.provider, kind, market)
+
+    return remembered(fleet, ("tariff", id(pool), kind, market), (pool,), find)
 
 
 def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff | None:

@@ -3,7 +3,9 @@
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from enum import StrEnum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -40,6 +42,13 @@ def in_utc(moment: datetime) -> datetime:
 
 
 Moment = Annotated[datetime, AfterValidator(in_utc)]
+
+
+class Word(StrEnum):
+    """One of a few words; that of StrEnum takes a call of Python's own to tell what is written."""
+
+    if not TYPE_CHECKING:  # which would take it for one of the words
+        value = property(attrgetter("_value_"))
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)

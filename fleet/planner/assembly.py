@@ -4,7 +4,7 @@ A run counts when it came to its end: one that hangs, or always dies, looks afte
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -428,7 +428,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
     actions = {action.worker: action for action in pool_plan.actions}
     pool, staying = pool_plan.name, len(pool_plan.staying)
     for unit in pool_plan.inventory.units:
-        action = actions.pop(unit.name, None)
+        action, cost = actions.pop(unit.name, None), pool_plan.cost_of(unit)
         reason, because = (
             (action.reason, action.because) if action else why_kept(pool_plan, unit, staying)
         )
@@ -444,8 +444,8 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             since=unit.since,
             image=unit.machine.image if unit.machine else None,
             type=unit.machine.type if unit.machine else None,
-            cost=pool_plan.cost_of(unit) or Decimal(0),
-            cost_known=pool_plan.cost_of(unit) is not None,
+            cost=cost or Decimal(0),
+            cost_known=cost is not None,
             outdated=pool_plan.gives_way(unit),
             inactive=unit.state is State.DISABLED,
         )
@@ -465,10 +465,11 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
 
 
 def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
-    inventory, actions = pool_plan.inventory, pool_plan.actions
-    before = _cost(pool_plan, inventory.units)
+    inventory, actions, price = pool_plan.inventory, pool_plan.actions, pool_plan.price
+    costs = {unit.name: pool_plan.cost_of(unit) for unit in inventory.units if unit.machine}
+    before = sum(filter(None, costs.values()), Decimal(0))
     removed = {a.worker for a in actions if a.action == "delete"}
-    saved = _cost(pool_plan, [unit for unit in inventory.units if unit.name in removed])
+    saved = sum(filter(None, map(costs.get, removed)), Decimal(0))
     added = sum((a.cost for a in actions if isinstance(a, Create)), Decimal(0))
     counted = {
         "busy": len(inventory.having(State.BUSY)),
@@ -486,7 +487,7 @@ def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
         delete=len(removed),
         served=pool_plan.served,
         max=pool_plan.pool.workers.max if pool_plan.pool else 0,
-        price=pool_plan.price or Decimal(0),
+        price=price or Decimal(0),
         cost_before=before,
         cost_after=before + added - saved,
         provider=inventory.provider or None,
@@ -497,7 +498,7 @@ def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
         serial=inventory.stack.serial if inventory.stack else None,
         unwanted=_unwanted(pool_plan),
         draining=sum(is_going(unit) for unit in inventory.units),
-        not_known=tuple(_not_known(pool_plan)),
+        not_known=tuple(_not_known(pool_plan, price, costs.values())),
     )
 
 
@@ -518,29 +519,24 @@ def _unwanted(pool_plan: PoolPlan) -> int:
     return max(0, len(seen) - pool_plan.pool.workers.max)
 
 
-def _not_known(pool_plan: PoolPlan) -> Iterator[NotKnown]:
+def _not_known(
+    pool_plan: PoolPlan, price: Decimal | None, costs: Collection[Decimal | None]
+) -> Iterator[NotKnown]:
     inventory = pool_plan.inventory
     made = any(isinstance(action, Create) for action in pool_plan.actions)
     if not inventory.listed:
         yield "machines"
     if not inventory.listed or any(map(_is_unheard, inventory.units)):
         yield "workers"
-    priceless = pool_plan.price is None
-    unpriced = any(unit.machine and pool_plan.cost_of(unit) is None for unit in inventory.units)
-    if not inventory.listed or unpriced or (made and priceless):
+    if not inventory.listed or None in costs or (made and price is None):
         yield "cost"
-    if priceless:
+    if price is None:
         yield "price"
 
 
 def _is_unheard(unit: Unit) -> bool:
     """Say whether what a machine's worker does is unknown, to its provider too."""
     return unit.state is State.ASSUMED and not is_booting(unit)
-
-
-def _cost(pool_plan: PoolPlan, units: Sequence[Unit]) -> Decimal:
-    machines = [unit for unit in units if unit.machine is not None]
-    return sum((pool_plan.cost_of(unit) or Decimal(0) for unit in machines), Decimal(0))
 
 
 def _waiting_for(unserved: Iterable[Unserved]) -> Counter[str]:

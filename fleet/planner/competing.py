@@ -195,8 +195,8 @@ def _warn_of_patience(fleet: Fleet, world: World, demand: Iterable[Signed]) -> I
     waiting: Counter[tuple[str, str]] = Counter()
     for signed in demand:
         reading = world.queues[signed.queue].demand
-        names = {name for tag in signed.ask.required for name in vocabulary.names_of(tag)}
         if isinstance(reading, Demand) and reading.stored:
+            names = {name for tag in signed.ask.required for name in vocabulary.names_of(tag)}
             for name in sorted(names):
                 if isinstance(fleet.tags[name].otherwise, Otherwise):
                     waiting[signed.queue, name] += len(signed.requests)

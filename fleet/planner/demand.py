@@ -20,9 +20,10 @@ from fleet.model.values import digest
 from fleet.planner.durations import Durations, Expected, Kind, Timing
 from fleet.planner.inventory import demand_trouble
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
-from fleet.tagrules.context import queue_context
+from fleet.schema.remembered import remembered
+from fleet.tagrules.context import context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
-from fleet.tagrules.requests import Asking, Difference, Judge, Refusal
+from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refusal
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 
 Order = tuple[int, str, str, int, str, int]
@@ -141,7 +142,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
-        told = queue_context(demand)
+        told = context_of(fleet, queue, demand)
         for request in _each_once(demand.requests):
             asking = judge.ask_of_alike(request, told)
             shape = shapes.get(id(asking))
@@ -160,10 +161,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             group.extend(ordered(queue, request, expected))
     able = {queue: _Able(supplies, queue) for queue in world.queues}
     signed = [
-        replace(
-            _sign(kind, requests, able[kind.queue].to_serve(kind)),
-            ruled=tuple(sorted(ruled[kind])),
-        )
+        _sign(kind, requests, able[kind.queue].to_serve(kind), ruled.get(kind, ()))
         for kind, requests in groups.items()
     ]
     return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
@@ -172,9 +170,13 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
 def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
     """Return who says what the requests of a world ask for, on its day."""
     members = world.members
-    known = (
-        members if isinstance(members, Unknown) else {g: frozenset(u) for g, u in members.items()}
-    )
+
+    def find() -> Memberships:
+        if isinstance(members, Unknown):
+            return members
+        return {group: frozenset(users) for group, users in members.items()}
+
+    known = remembered(fleet, "members", (members,), find)
     return Judge(fleet, known, world.time.date(), with_provided=with_provided)
 
 
@@ -237,7 +239,8 @@ def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> 
     priority, own = -request.priority, request.id
     seconds, timing = expected
     if request.count == 1:
-        return [Ordered((priority, since, queue, number, own, 1), key, seconds, first, timing)]
+        order = (priority, since, queue, number, own, 1)
+        return [tuple.__new__(Ordered, (order, key, seconds, first, timing))]
     turns = range(1, request.count + 1)
     orders = zip(*map(repeat, (priority, since, queue, number, own)), turns, strict=False)
     keys = [f"{key}#{nth}" for nth in turns]
@@ -322,7 +325,9 @@ def _asks(kind: _Kind) -> tuple[Ask, ...]:
     return (replace(ask, required=ask.required - kind.dropped), ask)
 
 
-def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
+def _sign(
+    kind: _Kind, requests: list[Ordered], choices: _Choices, ruled: Iterable[Ruled]
+) -> Signed:
     queue, shape, priority, payer, dropped, timing = kind
     ask = shape.ask
     said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
@@ -347,6 +352,7 @@ def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
         last_of=choices.last_of,
         dropped=dropped,
         timing=timing,
+        ruled=tuple(sorted(ruled)),
     )
 
 

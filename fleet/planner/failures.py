@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import groupby
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
@@ -35,6 +36,7 @@ _WHY_FAILED: Mapping[State | None, str] = {
     State.DEAF: DEAF_SAID,
     State.STOPPED: "its machine stopped before its worker registered",
 }
+_FAILED = frozenset({"failed", "error", "out-of-stock", "quota"})
 _ENDED = frozenset({"registered", "failed", "error"})
 _NO_STOCK = re.compile(
     r"\b(resource_unavailable|placement_error|Insufficient(Instance|Host|ReservedInstance)Capacity)\b"
@@ -111,6 +113,11 @@ class Memory:
     by_account: Mapping[tuple[str, Market], Sequence[Attempt]]
     """Provider and market to the tries of all its pools: a quota is the account's."""
 
+    @cached_property
+    def has_failures(self) -> bool:
+        """Say whether any of them failed, so that there is something to look for."""
+        return any(t.result in _FAILED for tries in self.by_pool.values() for t in tries)
+
 
 def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Memory:
     """Return what is remembered, tries that have ended since counted by what became of them."""
@@ -154,6 +161,8 @@ def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
 
 def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> str:
     """Return why a way to make machines is closed for now; empty while it is open."""
+    if not memory.has_failures:
+        return ""
     account = memory.by_account.get((provider, market), ())
     own = [
         each for each in memory.by_pool.get(pool, ()) if (each.type, each.market) == (kind, market)
@@ -240,7 +249,7 @@ def stopped_images(
 ) -> Callable[[str], Stopped | None]:
     """Return what says of a provider's image id whether a pool makes machines from it."""
     boots: defaultdict[str, list[Attempt]] = defaultdict(list)
-    for attempt in memory.by_pool.get(pool, ()):
+    for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
         if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:
             boots[attempt.image].append(attempt)
     return dict(_stops(rule, boots)).get

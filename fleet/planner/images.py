@@ -180,7 +180,7 @@ class _Case:
     def first(self) -> ImageVersion | None:
         """The version that this run promotes because none is current."""
         recipe = self.fleet.images[self.pool.image]
-        if not isinstance(recipe, ImageRecipe):
+        if not isinstance(recipe, ImageRecipe) or not self.versions:
             return None
         standing = find_standing(self.pool.image, recipe, self.versions, self.now)
         if standing is None or standing.becomes != "current":
@@ -219,7 +219,7 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         stopped_images(fleet.guards.boot_failures, memory, name),
     )
     names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
-    return replace(_choose(case), names=names)
+    return replace(_choose(case), names=names) if names else _choose(case)
 
 
 def images_by_pool(

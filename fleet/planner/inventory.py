@@ -18,6 +18,7 @@ key may be dropped after an apply.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from fleet.model.facts import (
     Attempt,
@@ -49,6 +50,7 @@ from fleet.planner.units import (
     workers_by_machine,
 )
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue, static_names
+from fleet.schema.remembered import remembered
 from fleet.schema.units import write_duration
 
 
@@ -129,8 +131,12 @@ def _joined(seen: Worker, own: Worker) -> Worker:
     return seen.model_copy(update=dict(update))
 
 
-def heirs_of(fleet: Fleet) -> dict[str, str]:
+def heirs_of(fleet: Fleet) -> Mapping[str, str]:
     """Return the old name of each renamed pool and what it is called now."""
+    return remembered(fleet, "heirs", (), lambda: _heirs_of(fleet))
+
+
+def _heirs_of(fleet: Fleet) -> dict[str, str]:
     heirs: dict[str, str] = {}
     for name, pool in sorted(fleet.pools.items()):
         old = pool.previously if isinstance(pool, Pool) else None
@@ -171,6 +177,8 @@ def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
 def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
     """Return the tries that are remembered, by the pools' names of today."""
     takers = takers_of(fleet, world)
+    if not takers:
+        return world.attempts
     return tuple(
         each.model_copy(update={"pool": takers[each.pool]}) if each.pool in takers else each
         for each in world.attempts
@@ -365,7 +373,13 @@ class PoolInventory:
 
     def having(self, *states: State) -> tuple[Unit, ...]:
         """Return the units in one of these states, sorted by name."""
+        if self._states.isdisjoint(states):
+            return ()
         return tuple(unit for unit in self.units if unit.state in states)
+
+    @cached_property
+    def _states(self) -> frozenset[State]:
+        return frozenset(unit.state for unit in self.units)
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:

@@ -27,6 +27,7 @@ from fleet.planner.machine_inputs import Option
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
+from fleet.schema.remembered import remembered
 from fleet.tagrules.vocabulary import Vocabulary
 
 _STEP = timedelta(minutes=10)
@@ -111,20 +112,25 @@ def _to_be_made(fleet: Fleet, pool_plan: PoolPlan, option: Option) -> Place:
     pool = pool_plan.pool
     if pool is None:
         raise TypeError(pool_plan.name)
-    seconds = tail_seconds(fleet, pool, on_demand=pool_plan.on_demand)
-    tariff = tariff_of(fleet, pool, option.type, option.market)
-    return Place(
-        key=option.key,
-        pool=pool_plan.name,
-        makes=True,
-        type=option.type,
-        market=option.market,
-        setup=bill(tariff, seconds) if tariff else Decimal(0),
-        setup_seconds=seconds,
-        price=option.price or Decimal(0),
-        kinds=(kind_at(fleet, pool_plan.name, option.type),),
-        tariff=tariff,
-    )
+
+    def find() -> Place:
+        seconds = tail_seconds(fleet, pool, on_demand=pool_plan.on_demand)
+        tariff = tariff_of(fleet, pool, option.type, option.market)
+        return Place(
+            key=option.key,
+            pool=pool_plan.name,
+            makes=True,
+            type=option.type,
+            market=option.market,
+            setup=bill(tariff, seconds) if tariff else Decimal(0),
+            setup_seconds=seconds,
+            price=option.price or Decimal(0),
+            kinds=(kind_at(fleet, pool_plan.name, option.type),),
+            tariff=tariff,
+        )
+
+    rests_on = (pool, pool_plan.on_demand, option.price)
+    return remembered(fleet, ("place", option.key), rests_on, find)
 
 
 def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:

@@ -195,6 +195,8 @@ def limited_tags(
     """Return what keeps of a request's tags those that some limit or budget looks at."""
     limited = {limit.tag for limit in _limits(fleet)}
     budgeted = {tag for budget in fleet.budgets.values() for tag in budget.tags}
+    if not limited and not budgeted:
+        return lambda _: frozenset()
     return lambda tags: frozenset(
         tag for tag in tags if tag in budgeted or limited.intersection(vocabulary.names_of(tag))
     )

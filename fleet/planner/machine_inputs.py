@@ -5,7 +5,7 @@ scripts that delete whatever begins with a machine's name. No name is used again
 remembers it.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -75,21 +75,27 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
         return (f"{begins}{number:0{_DIGITS}}" for number in numbers)
 
+    taken, after = _beginning(begins, known.in_order), len(begins) + 1
+    starts = {
+        each[:end]
+        for each in (*taken, *_beginning(begins, pools))
+        for end in range(after, len(each) + 1)
+    }
+    short = tuple(each for each in taken if after <= len(each) < after + _DIGITS)
+
     def is_free(name: str) -> bool:
-        is_beginning = any(_begins(name, each) for each in (known.in_order, pools))
-        ends = range(len(begins) + 1, len(name) + 1)
-        return not (is_beginning or any(name[:end] in known.every for end in ends))
+        return name not in starts and not name.startswith(short)
 
     new = filter(is_free, numbered(1, _MOST))
     old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
     longer = (name for name in numbered(_MOST + 1, None) if name not in known.every)
-    return chain(new, old, longer)
+    yield from chain(new, old, longer)
 
 
-def _begins(name: str, others: Sequence[str]) -> bool:
-    """Say whether one of these, sorted, begins with a name."""
-    after = bisect_left(others, name)
-    return after < len(others) and others[after].startswith(name)
+def _beginning(begins: str, names: Sequence[str]) -> Sequence[str]:
+    """Return those of some names, sorted, that begin so."""
+    end = bisect_right(names, begins, key=lambda name: name[: len(begins)])
+    return names[bisect_left(names, begins) : end]
 
 
 def _beginnings(fleet: Fleet) -> Iterator[str]:
@@ -162,19 +168,20 @@ def options_of(
     if not isinstance(pool, Pool):
         return ()
     options = []
+    offers = remembered(fleet, ("offers", name), (), lambda: tuple(_offers(fleet, pool)))
+    for kind, market, price, unsold in offers:
+        closed = unsold or choice.closed or why_failing(memory, name, kind, market, pool.provider)
+        options.append(Option(name, kind, market, choice.id, price, closed, tuple(shared.items())))
+    return tuple(options)
+
+
+def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | None, str]]:
+    """Yield what a pool may buy, at which price, and why it is not sold."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
             unsold = _unsold(fleet, pool, known, market) if price is None else ""
-            closed = (
-                unsold
-                or choice.closed
-                or why_failing(memory, name, known.name, market, pool.provider)
-            )
-            options.append(
-                Option(name, known.name, market, choice.id, price, closed, tuple(shared.items()))
-            )
-    return tuple(options)
+            yield known.name, market, price, unsold
 
 
 def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
@@ -182,8 +189,17 @@ def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> 
 
     Machines of a version that did not come up often enough, but did for them, are not outdated.
     """
-    ways = [replace(option, image=image) for option in options for image in choice.ids]
-    return frozenset(new_inputs(fleet, way, way.pool).labels["digest"] for way in ways)
+    return frozenset(digest_of(fleet, option, image) for option in options for image in choice.ids)
+
+
+def digest_of(fleet: Fleet, option: Option, image: str) -> str:
+    """Return the digest of what a machine is made from that is made this way with an image."""
+    shared = (value for setting in option.shared for value in setting)
+
+    def find() -> str:
+        return new_inputs(fleet, replace(option, image=image), "").labels["digest"]
+
+    return remembered(fleet, ("digest", option.key), (image, *shared), find)
 
 
 def why_closed(options: Iterable[Option]) -> str:

@@ -161,7 +161,12 @@ class PoolPlan:
     def staying(self) -> list[Unit]:
         """Return the units that are neither draining nor on their way out."""
         leaving = self.leaving
-        return [u for u in self.inventory.units if not is_going(u) and u.name not in leaving]
+        return [unit for unit in self.at_work if unit.name not in leaving]
+
+    @cached_property
+    def at_work(self) -> list[Unit]:
+        """Return the units that get work, those among them too that this plan removes."""
+        return [unit for unit in self.inventory.units if not is_going(unit)]
 
     @property
     def made(self) -> int:
@@ -197,8 +202,7 @@ class PoolPlan:
     @cached_property
     def canaries(self) -> tuple[int, int]:
         """Return how many units that get work boot the candidate, and how many get work."""
-        at_work = [unit for unit in self.inventory.units if not is_going(unit)]
-        return sum(self.is_canary(unit) for unit in at_work), len(at_work)
+        return sum(map(self.is_canary, self.at_work)), len(self.at_work)
 
     def is_canary(self, unit: Unit) -> bool:
         """Say whether a unit boots the candidate."""

@@ -7,7 +7,7 @@ A request that gets none has a reason, and a line of fleet.yaml that decides it.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
@@ -26,6 +26,7 @@ from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
+from fleet.schema.remembered import remembered
 from fleet.schema.units import write_duration
 from fleet.tagrules.offers import (
     Ask,
@@ -175,6 +176,8 @@ def staff(
     loads.sort(key=lambda each: each[1][0])
     options: dict[str, Option] = {}
     made: dict[tuple[str, str], WorkerInputs] = {}
+    # Many machines are billed alike.
+    billed = cache(lambda key, seconds: places[key].billed(seconds))
     for turn, (key, load) in enumerate(loads, start=1):
         pool_plan = pool_plans[places[key].pool]
         worker = next(pool_plan.names)
@@ -184,7 +187,7 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
-        pool_plan.create(renamed(made[alike], worker), _why(places[key], load, turn))
+        pool_plan.create(renamed(made[alike], worker), _why(places[key], load, turn, billed))
         pool_plan.served += len(load)
     service.turns = len(loads)
     _note_awaited(pool_plans, places, allocation)
@@ -218,12 +221,14 @@ def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) 
     return loads
 
 
-def _why(place: Place, load: _Load, turn: int) -> Why:
+def _why(
+    place: Place, load: _Load, turn: int, billed: Callable[[str, int], Decimal | None]
+) -> Why:
     """Return why a machine is made for these requests, and what it is billed until it goes."""
     keys = tuple(request.key for _, request in load)
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
-    until_idle = place.billed(sum(_seconds(request, place) for _, request in load))
+    until_idle = billed(place.key, sum(_seconds(request, place) for _, request in load))
     assumed = sum(request.seconds is None for _, request in load)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
@@ -252,11 +257,14 @@ def find_unserved(
         name: own.get(name) or offer_of_pool(fleet, name, world.versions)
         for name in sorted(fleet.pools)
     }
-    near = cache(
-        lambda queue: Nearness(
-            {name: offers[name] for name in offers if serves_queue(fleet.pools[name], queue)}
-        )
-    )
+
+    def near(queue: str) -> Nearness:
+        served = {
+            name: offer for name, offer in offers.items() if serves_queue(fleet.pools[name], queue)
+        }
+        about, rests_on = ("near", queue), tuple(served.values())
+        return remembered(fleet, about, rests_on, lambda: Nearness(served))
+
     # Requests that ask the same, with whatever priority, are as near to a pool.
     nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
     used = used_of(service.budgets)

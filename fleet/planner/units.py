@@ -12,7 +12,6 @@ ready nor failed.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from fleet.model.facts import (
     Listing,
@@ -26,6 +25,7 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.orders import Hold
+from fleet.model.values import Word
 from fleet.schema.model import (
     Boot,
     DebusineQueue,
@@ -208,7 +208,7 @@ def _ready(pool: object) -> Ready | None:
     return pool.ready if isinstance(pool, Pool) else None
 
 
-class State(StrEnum):
+class State(Word):
     """What a unit is, both witnesses and its registry heard."""
 
     IDLE = "idle"

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
@@ -40,10 +40,18 @@ def value_to_json(value: BaseModel) -> str:
     return visible(text) + "\n"
 
 
+_LEAVES = frozenset({str, int, bool, NoneType})
+"""Most of what there is: a large plan has more than a million."""
+
+
 def _sorted(value: object) -> object:
     """Return it with the keys of all its tables in order."""
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
+        each = map(value.__getitem__, keys := sorted(value))
+        return {
+            key: own if type(own) in _LEAVES else _sorted(own)
+            for key, own in zip(keys, each, strict=True)
+        }
     if isinstance(value, list) and value and not isinstance(value[0], str):
         return [*map(_sorted, value)]
     return value

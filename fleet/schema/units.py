@@ -229,11 +229,14 @@ def write_time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
+_LONGEST_FIRST = sorted(_SECONDS.items(), key=lambda entry: -entry[1])
+
+
 def write_duration(seconds: int) -> str:
     """Return a duration the way fleet.yaml writes it, to two units: 90 is `1m 30s`."""
     parts = []
     left = seconds
-    for unit, length in sorted(_SECONDS.items(), key=lambda entry: -entry[1]):
+    for unit, length in _LONGEST_FIRST:
         number, left = divmod(left, length)
         if number:
             parts.append(f"{number}{unit}")

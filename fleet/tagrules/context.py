@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleet.schema.model import Fleet
+from fleet.schema.remembered import remembered
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and no facts.
@@ -36,6 +37,12 @@ def queue_context(demand: "Demand") -> QueueContext:
         history[each.task, each.package].append(each)
     known = {key: tuple(found) for key, found in history.items()}
     return QueueContext(demand.stored, demand.environments, known)
+
+
+def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
+    """Return the same context for readings that say the same objects, as in a simulation."""
+    rests_on = (demand.stored, demand.environments, demand.history)
+    return remembered(fleet, ("context", queue), rests_on, lambda: queue_context(demand))
 
 
 def find_differing_records(fleet: Fleet, context: QueueContext) -> Iterator[str]:

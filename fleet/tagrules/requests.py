@@ -6,12 +6,13 @@ win; one that a newer rule would add is a `Difference`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Literal, Union
 
 from fleet.schema.findings import Path
 from fleet.schema.model import Askers, Fleet
+from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, Otherwise
 from fleet.tagrules.context import QueueContext
 from fleet.tagrules.derive import derive
@@ -28,6 +29,8 @@ Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
 """Group to its users; Unknown if they could not be read."""
 Source = Literal["user", "task", "ticket", "system", "rule", "derived", "unknown"]
 
+_MOST_KNOWN = 10_000
+"""Of how many kinds of requests a judge begins with what an earlier one of its fleet found."""
 _WORDS: Mapping[Source, str] = {
     "user": "user",
     "task": "task",
@@ -92,10 +95,13 @@ class Judge:
     today: date
     with_provided: bool = True
     """Whether any worker requires tags of requests."""
-    _known: dict[object, Asking] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Compile what is the same for every request."""
+        # The day decides which rules match, and these are part of each key.
+        about = ("askings", self.with_provided)
+        known: dict[object, Asking] = remembered(self.fleet, about, (self.memberships,), dict)
+        self._known = known if len(known) < _MOST_KNOWN else {}
         self._vocabulary = Vocabulary(self.fleet)
         self._allowed: AllowList | None = None
         if self.fleet.powerful:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, TagRule
+from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, ProvidedBy
 
 Numbers = tuple[tuple[str, Decimal], ...]
@@ -73,6 +74,10 @@ def _read(tags: Iterable[str], names: frozenset[str], sign: str) -> tuple[frozen
 Key = Literal["kind", "on_demand", "exclusive", "asked_by", "provided_by"]
 
 
+_MOST_KNOWN = 10_000
+"""So many tags are remembered for the next vocabulary of a fleet."""
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """The tags of one fleet.yaml."""
@@ -94,7 +99,8 @@ class Vocabulary:
     @cached_property
     def _known(self) -> dict[str, tuple[str, ...]]:
         """Return the cache of `names_of`."""
-        return {}
+        known: dict[str, tuple[str, ...]] = remembered(self.fleet, "names of tags", (), dict)
+        return known if len(known) < _MOST_KNOWN else {}
 
     def _find_names(self, tag: str) -> tuple[str, ...]:
         name = tag_name(tag) if tag_name(tag) in self.numeric else tag

@@ -179,8 +179,17 @@ class DatabaseTickets:
             connection.execute(update, leases)
         held = _holders(connection)
         got = [each for each in fit if held.get(each.machine) == each.ticket]
-        for each in sorted(got, key=lambda each: each.machine):
-            if not _write(connection, rows.get(each.machine), occupied[each.ticket]):
+        got.sort(key=lambda each: each.machine)
+        # All at once: most machines are new, and one by one they take most of a pass.
+        new = [_tenancy_row(occupied[g.ticket]) for g in got if g.machine not in rows]
+        if new:
+            try:
+                connection.execute(sa.insert(TENANCIES), new)
+            except sa.exc.IntegrityError:
+                raise _Changed from None
+        for each in got:
+            row = rows.get(each.machine)
+            if row is not None and not _write(connection, row, occupied[each.ticket]):
                 raise _Changed
         return Leased(tuple(each.ticket for each in got), refused)
 

@@ -1,12 +1,16 @@
 """Two processes that replay a history, each its own side."""
 
+from collections.abc import Iterator
+from datetime import timedelta
 from multiprocessing.connection import Pipe
 
 import pytest
 
-from fleet.cli.second import Receiver, Sender, second_process
-from fleet.errors import FleetError
+from fleet.cli.second import Listener, Reader, Receiver, Sender, reading_process, second_process
+from fleet.errors import FileUnreadable, FleetError
+from fleet.explain.simulation.replay import Read, Told
 from fleet.model.facts import Unknown
+from tests.builders import NOW
 
 MANY = 60_000
 
@@ -36,3 +40,37 @@ def test_a_second_process_that_is_killed_is_an_error() -> None:
 
     with receiving, pytest.raises(FleetError):
         Receiver(receiving).found()
+
+
+def test_a_second_process_reads_for_the_first() -> None:
+    expected = [Read(nth, NOW + timedelta(minutes=nth), 0) for nth in range(MANY)]
+
+    with reading_process() as other:
+        if isinstance(other, Reader):
+            other.tell(iter(expected))
+        else:
+            told = [*other.told()]
+
+    assert isinstance(other, Listener)
+    assert told == expected
+
+
+def test_what_the_second_process_cannot_read_is_an_error_of_the_first() -> None:
+    def torn() -> Iterator[Told]:
+        yield Read(1, NOW, 0)
+        raise FileUnreadable("torn")
+
+    with reading_process() as other:
+        if isinstance(other, Reader):
+            other.tell(torn())
+        else:
+            with pytest.raises(FileUnreadable, match="torn"):
+                list(other.told())
+
+
+def test_a_second_process_that_is_killed_while_it_reads_is_an_error() -> None:
+    receiving, sending = Pipe(duplex=False)
+    sending.close()
+
+    with receiving, pytest.raises(FleetError):
+        list(Listener(receiving).told())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused, events
 from fleet.explain.simulation.farm import Farm
 from fleet.explain.simulation.figures import Pairs, Simulation, WaitCounter
-from fleet.explain.simulation.replay import Task, compare, simulate
+from fleet.explain.simulation.replay import Task, compare, read_events, simulate
 from fleet.explain.simulation.scaling import ours
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.planner.inventory import take_inventory
@@ -232,7 +232,7 @@ def a_trial(queue: Mapping[str, object] = QUEUES[0], **pool: object) -> Fleet:
 
 
 def told(task: Task, worlds: Sequence[World]) -> Simulation:
-    found = simulate(task, worlds)
+    found = simulate(task, read_events(worlds))
     assert isinstance(found, Simulation), found
     return found
 
@@ -288,7 +288,9 @@ def test_fewer_machines_make_requests_wait_longer() -> None:
     worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=6), every=EVERY, machines=6))
     pairs = Pairs()
     before, after = (
-        simulate(Task(a_trial(workers={"max": most})), worlds, partial(pairs.add, side))
+        simulate(
+            Task(a_trial(workers={"max": most})), read_events(worlds), partial(pairs.add, side)
+        )
         for side, most in enumerate((6, 1))
     )
 
@@ -307,7 +309,7 @@ def test_fewer_machines_make_requests_wait_longer() -> None:
 def test_nothing_begins_where_no_moment_is_whole() -> None:
     dark = a_world(fleet="trial", stacks={"builders": Unknown(unknown="no answer")})
 
-    assert isinstance(simulate(Task(a_trial()), [dark]), Unknown)
+    assert isinstance(simulate(Task(a_trial()), read_events([dark])), Unknown)
 
 
 POOLS = st.fixed_dictionaries(

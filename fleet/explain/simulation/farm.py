@@ -40,7 +40,7 @@ from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.durations import USUAL, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
-from fleet.tagrules.context import queue_context
+from fleet.tagrules.context import context_of, queue_context
 from fleet.tagrules.names import names_of
 from fleet.tagrules.offers import (
     Ask,
@@ -186,7 +186,9 @@ class Farm:
         """Take over facts that fleet does not decide."""
         self._facts = facts
         self._durations = Durations(self.fleet, facts)
-        self._contexts = {name: queue_context(demand) for name, demand in facts.demands()}
+        self._contexts = {
+            name: context_of(self.fleet, name, demand) for name, demand in facts.demands()
+        }
         self._nothing = queue_context(Demand(read_at=facts.time))
         self._images = images_by_pool(self.fleet, facts, {})
         self._today = None  # rules are read anew

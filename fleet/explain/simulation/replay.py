@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import chain
+from typing import NamedTuple
 
 from fleet.explain.simulation.demand import Booted, Event, Facts, Job, Lost, Past, Refused
 from fleet.explain.simulation.farm import Box, Farm
@@ -55,41 +56,71 @@ Waited = Callable[[str, int | None], None]
 """Takes the key of a job and the seconds that it waited; None: it never began."""
 
 
-def simulate(
-    task: Task, worlds: Iterable[World], waited: Waited = lambda _, __: None
-) -> Simulation | Unknown:
-    """Return what recorded demand comes to, as `after`; the worlds are in order of time."""
+class Read(NamedTuple):
+    """What was read in all: how many moments, the last one, and `Past.unseen`."""
+
+    worlds: int
+    end: datetime
+    unseen: int
+
+
+Told = World | Event | Read | Unknown
+
+
+def read_events(worlds: Iterable[World]) -> Iterator[Told]:
+    """Yield the world that a simulation begins with, what happened since, and what was read.
+
+    Or why none can begin. The worlds are in order of time.
+    """
     counting = _Counting(worlds)
     first = next((each for each in counting if is_readable(each)), None)
     if first is None and not counting.count:
-        return Unknown(unknown="nothing was recorded in this time")
-    if first is None:
-        return Unknown(unknown="no recorded moment has all its queues, providers and stacks")
+        yield Unknown(unknown="nothing was recorded in this time")
+    elif first is None:
+        yield Unknown(unknown="no recorded moment has all its queues, providers and stacks")
+    else:
+        past = Past()
+        yield first
+        yield from past.events(chain((first,), counting))
+        yield Read(counting.count, counting.time or first.time, past.unseen)
+
+
+def simulate(
+    task: Task, told: Iterator[Told], waited: Waited = lambda _, __: None
+) -> Simulation | Unknown:
+    """Return what recorded demand (`read_events`) comes to, as `after`."""
+    first = next(told)
+    if isinstance(first, Unknown):
+        return first
+    if not isinstance(first, World):
+        raise TypeError(first)
     replay = Replay(task, first, waited)
     requests = withdrawn = lost = lost_of = 0
-    past = Past()
-    for event in past.events(chain((first,), counting)):
+    read = Read(0, first.time, 0)
+    for event in told:
         if isinstance(event, Job):
             requests += 1
             withdrawn += event.withdrawn is not None
         elif isinstance(event, Lost):
             lost, lost_of = lost + event.lost, lost_of + event.seconds
-        replay.feed(event)
-    end = counting.time or first.time
-    side = replay.finish(end)
+        if isinstance(event, Read):
+            read = event
+        elif isinstance(event, Event):
+            replay.feed(event)
+    side = replay.finish(read.end)
     return Simulation(
         fleet=task.fleet.fleet,
         start=first.time,
-        end=end,
+        end=read.end,
         cadence=task.fleet.cadence,
         currency=task.fleet.money.currency,
         seed=task.seed,
         requests=requests,
         withdrawn=withdrawn,
-        unseen=past.unseen,
+        unseen=read.unseen,
         lost=lost,
         lost_of=lost_of,
-        worlds=counting.count,
+        worlds=read.worlds,
         after=side,
     ).with_limits()
 

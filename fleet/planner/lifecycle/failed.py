@@ -39,8 +39,8 @@ _NEVER_CAME = "its machine stopped before its worker registered; its token is re
 
 def delete_deaf(pool_plan: PoolPlan) -> None:
     """Delete what is connected for long and can be given nothing."""
-    because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
     for unit in pool_plan.inventory.having(State.DEAF):
+        because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
         pool_plan.delete(unit, Reason.DEAF, because)
 
 
@@ -89,11 +89,12 @@ def drain_failed(pool_plan: PoolPlan) -> None:
 
 def delete_failed(world: World, pool_plan: PoolPlan) -> None:
     """Delete what did not register, or become ready, in time."""
-    if pool_plan.inventory.tokens is None:
+    late = pool_plan.inventory.having(State.NEVER_REGISTERED)
+    if pool_plan.inventory.tokens is None or not late:
         return
     lost, because = why_lost(pool_plan.pool), why_late(pool_plan.pool)
     because += "" if lost else "; its token is revoked first"
-    for unit in pool_plan.inventory.having(State.NEVER_REGISTERED):
+    for unit in late:
         if unit.name in pool_plan.lost and lost:
             pool_plan.delete(unit, Reason.LIVECHECK_FAILED, lost)
         elif unit.name in pool_plan.lost:
