@@ -319,7 +319,7 @@ def _asks(kind: _Kind) -> tuple[Ask, ...]:
     ask = kind.shape.ask
     if not kind.dropped:
         return (ask,)
-    return (replace(ask, required=ask.required - kind.dropped), ask)
+    return (ask._replace(required=ask.required - kind.dropped), ask)
 
 
 def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
