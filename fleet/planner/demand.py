@@ -41,7 +41,7 @@ class Supply:
 
 
 class Ordered(NamedTuple):
-    """One waiting request and its place in the queue's order."""
+    """One waiting request: adds its place in the queue's order."""
 
     order: Order
     key: str
@@ -91,7 +91,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Signed:
-    """Requests of one signature, in the order they are served."""
+    """Requests of one signature, in the order they are served: adds the tags that rules give."""
 
     id: str
     queue: str
@@ -378,7 +378,7 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Waiting requests with the same choices, that count to the same limits."""
+    """Waiting requests with the same choices, that count to the same limits: adds the choices."""
 
     id: str
     rank: Rank
