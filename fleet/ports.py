@@ -250,7 +250,7 @@ class Engine(Protocol):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so and return what was done; raises StackFailed when some of it failed.
+        """Apply the changes and return what was done; raises StackFailed when some of it failed.
 
         `user_data` is what new workers are given at boot, by name. It holds secrets: it goes to
         the provider and is recorded nowhere in the clear. An empty text: an earlier run gave that
@@ -279,7 +279,7 @@ class SharedStackEngine(Protocol):
         """Return what `up` would do to each part, by its name, without `same`."""
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
-        """Make it so and return what was done; raises StackFailed when some of it failed."""
+        """Apply the changes and return them; raises StackFailed when some failed."""
 
 
 class PriceReader(Protocol):
@@ -634,7 +634,7 @@ class TicketDesk(Protocol):
         """Return the machines that tickets gave back, and that were not cleaned since."""
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Note that a machine was cleaned; in trouble it gets no other ticket."""
+        """Note that a machine was cleaned; after a failure it is not reused."""
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give machines to tickets that still wait, and return which got theirs.

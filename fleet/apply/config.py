@@ -3,11 +3,11 @@
 import argparse
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from posixpath import dirname
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.apply.untrusted import is_untrusted, refuse_untrusted
 from fleet.checks import check_all
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """A fleet.yaml and all that is wrong with it; no fleet where anything is an error."""
 
     fleet: Fleet | None
@@ -53,7 +52,7 @@ def check_file(
     if loaded.rest is not None and world is not None and world.prices:
         from fleet.model.price_lists import with_price_lists
 
-        loaded = replace(loaded, rest=with_price_lists(loaded.rest, world))
+        loaded = loaded._replace(rest=with_price_lists(loaded.rest, world))
     found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today, recorded))]
     findings = in_order(found, name)
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)

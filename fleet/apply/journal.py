@@ -39,7 +39,7 @@ def journalled(sources: Sources, note: Note) -> Sources:
         enrollers={
             name: _Enroller(enroller, name, note) for name, enroller in sources.enrollers.items()
         },
-        bases={name: _Sharer(base, note) for name, base in sources.bases.items()},
+        bases={name: _SharedStacks(base, note) for name, base in sources.bases.items()},
         engine_of=lambda provider: _Engine(sources.engine_of(provider), planned, note),
     )
 
@@ -122,7 +122,7 @@ class _Engine:
         self._engine.forget(ref, worker)
 
 
-class _Sharer:
+class _SharedStacks:
     """An engine of a base stack, whose last preview says what an update does."""
 
     def __init__(self, base: SharedStackEngine, note: Note) -> None:

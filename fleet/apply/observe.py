@@ -97,7 +97,7 @@ class Sources:
     store: Store
     asking: Callable[[], Asking]
     """What asks all these, under a deadline that begins when it is called for."""
-    keepers: Mapping[str, MachineApi] = field(default_factory=dict)
+    machine_apis: Mapping[str, MachineApi] = field(default_factory=dict)
     """Providers whose machines can be changed without their stack."""
     bases: Mapping[str, SharedStackEngine] = field(default_factory=dict)
     """Providers whose machines share something, to what changes that."""
@@ -105,7 +105,7 @@ class Sources:
     """Queue to what enrols its new workers; each of these has a registry too."""
     desks: Mapping[str, TicketDesk] = field(default_factory=dict)
     """Queues of tickets, which get machines from fleet itself."""
-    lenders: Mapping[str, MachineCleaner] = field(default_factory=dict)
+    cleaners: Mapping[str, MachineCleaner] = field(default_factory=dict)
     """Providers that clean machines between tickets."""
     rules: Mapping[str, RuleReader] = field(default_factory=dict)
     """Queues to what reads their own tag rules."""

@@ -19,10 +19,10 @@ from fleet.apply.observe import Sources
 from fleet.apply.tickets import Seen
 from fleet.clouds.ready import Slots
 from fleet.engines.parallel import (
+    CleanerAside,
     EngineApart,
     EngineAside,
     Helpers,
-    LenderAside,
     Turns,
 )
 from fleet.model.outcome import StackOutcome
@@ -90,13 +90,13 @@ def pool_executor(
             return EngineApart(engine, helpers, background.turns)
         return EngineAside(engine, background.turns) if provider in own else engine
 
-    lenders = {k: LenderAside(each, background.turns) for k, each in sources.lenders.items()}
+    cleaners = {k: CleanerAside(each, background.turns) for k, each in sources.cleaners.items()}
     try:
         with ExitStack() as held:
             if not shared:
                 held.enter_context(background.alone())
             yield (
-                replace(sources, engine_of=engine_of, lenders=lenders, executor=executor),
+                replace(sources, engine_of=engine_of, cleaners=cleaners, executor=executor),
                 background.cut,
             )
     finally:

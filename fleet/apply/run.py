@@ -298,11 +298,11 @@ def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) ->
     """Extend the expiry of machines that this run keeps; a failure is only reported."""
     until = extended(fleet, world.time)
     for provider, machines in find_due(fleet, world):
-        keeper = sources.keepers.get(provider)
-        if keeper is None:
+        machine_api = sources.machine_apis.get(provider)
+        if machine_api is None:
             continue
         try:
-            keeper.extend([machine.id for machine in machines], until)
+            machine_api.extend([machine.id for machine in machines], until)
         except FleetError as error:
             tell(f"cannot extend the expiry of {len(machines)} machines at {provider}: {error}")
 

@@ -42,7 +42,7 @@ def hand_out_all(
         for queue, desk in sorted(sources.desks.items())
     }
     _clean(world, sources, tell, note)
-    if broken or sources.lenders:
+    if broken or sources.cleaners:
         world = _with_workers(world, sources)
     given = Seen(fleet, world, sources, world.time).give(open_tickets, tell, note)
     if not given:
@@ -133,13 +133,13 @@ def _listed(world: World) -> _Listed:
 
 def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
     """Clean what tickets gave back; what an operator holds stays as it is."""
-    if not sources.lenders:
+    if not sources.cleaners:
         return
     listed = _listed(world)
 
-    def clean(machine: Machine, desk: TicketDesk, lender: MachineCleaner) -> None:
+    def clean(machine: Machine, desk: TicketDesk, cleaner: MachineCleaner) -> None:
         note(f"provider {listed[machine.name][0]}: release {machine.name}")
-        trouble, begun = lender.clean(machine)
+        trouble, begun = cleaner.clean(machine)
         if begun:
             desk.clean(machine.name, trouble)
         if trouble:
@@ -155,11 +155,13 @@ def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
     }
     sources.executor.run(
         [
-            Task(f"release {name}", at, [name], partial(clean, machine, desk, sources.lenders[at]))
+            Task(
+                f"release {name}", at, [name], partial(clean, machine, desk, sources.cleaners[at])
+            )
             for name, desk in dirty.items()
             if name in listed
             for at, machine in [listed[name]]
-            if at in sources.lenders and machine.state is MachineState.RUNNING
+            if at in sources.cleaners and machine.state is MachineState.RUNNING
         ]
     )
 
@@ -167,11 +169,11 @@ def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
 def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
     """Return which machines get no ticket now: doubted, dirty or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
-    if not sources.lenders:
+    if not sources.cleaners:
         return going
-    doubted = {name for lender in sources.lenders.values() for name in lender.doubted()}
+    doubted = {name for cleaner in sources.cleaners.values() for name in cleaner.doubted()}
     dirty = {name for desk in sources.desks.values() for name in desk.released()}
-    return going | doubted | {n for n in dirty if n in listed and listed[n][0] in sources.lenders}
+    return going | doubted | {n for n in dirty if n in listed and listed[n][0] in sources.cleaners}
 
 
 def _with_workers(world: World, sources: Sources) -> World:
@@ -197,7 +199,7 @@ def _given(
     fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: Sources
 ) -> Given:
     provider, machine = listed
-    lender = sources.lenders.get(provider)
+    cleaner = sources.cleaners.get(provider)
     desk = fleet.queues[queue]
     return Given(
         ticket=ticket,
@@ -209,7 +211,7 @@ def _given(
                 "name": machine.name,
                 "host": machine.address or machine.name,
                 "pool": machine.pool,
-                **(lender.particulars(machine) if lender else {}),
+                **(cleaner.particulars(machine) if cleaner else {}),
             },
         ),
         created_at=machine.created_at,

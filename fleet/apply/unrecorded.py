@@ -64,8 +64,8 @@ def delete_unrecorded_machines(
                 going.append(_switched_off(world, plan, action, sources))
         except FleetError as error:
             tell_of(action, error)
-    keeper = going[0].keeper if going else None
-    with closing(each_done(keeper, going, partial(_delete, sources))) as ended:
+    machine_api = going[0].machine_api if going else None
+    with closing(each_done(machine_api, going, partial(_delete, sources))) as ended:
         for each, trouble in ended:
             tell_of(each.action, trouble)
     return StackOutcome(
@@ -83,7 +83,7 @@ class _Going(NamedTuple):
     """A machine whose worker is switched off."""
 
     action: Delete
-    keeper: MachineApi
+    machine_api: MachineApi
     machine: str
 
 
@@ -99,21 +99,21 @@ def _go_on(sources: Sources) -> None:
 def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) -> _Going:
     """Have a worker's queue release or revoke it; raises where its machine has to stay."""
     provider = next(pool.provider for pool in plan.pools if pool.pool == action.pool)
-    keeper = sources.keepers.get(provider or "")
+    machine_api = sources.machine_apis.get(provider or "")
     machine = machine_at(world, provider or "", action.worker)
-    if keeper is None or machine is None:
+    if machine_api is None or machine is None:
         raise PlanRefused(
             f"no stack holds it, and fleet deletes machines of {provider} only through their "
             "stack; delete it in the provider's console"
         )
     if action.registry is not None:
         retire_worker(_registry(sources, action.registry), action)
-    return _Going(action, keeper, machine.id)
+    return _Going(action, machine_api, machine.id)
 
 
 def _delete(sources: Sources, going: _Going) -> None:
     _go_on(sources)
-    going.keeper.delete(going.machine)
+    going.machine_api.delete(going.machine)
 
 
 def _worst(errors: Iterable[FleetError]) -> _Result:

@@ -100,11 +100,13 @@ def wire(
         registries={**registering, **enrollers, **desks},
         enrollers=enrollers,
         engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
-        keepers={name: each for name, each in providers.items() if isinstance(each, MachineApi)},
+        machine_apis={
+            name: each for name, each in providers.items() if isinstance(each, MachineApi)
+        },
         bases=_shared_stacks(fleet, places, clouds, secrets),
         store=store,
         desks=desks,
-        lenders={
+        cleaners={
             name: each for name, each in providers.items() if isinstance(each, MachineCleaner)
         },
         rules=dict(_rules(fleet, base, secrets)),

@@ -73,10 +73,6 @@ def rule_of(check: Callable[..., Iterator[Finding]]) -> str:
     return check.__name__.replace("_", "-")
 
 
-_ALL: tuple[Callable[..., Iterator[Finding]], ...] = (*CHECKS, *DATED_CHECKS, *RECORDED_CHECKS)
-RULES = tuple(map(rule_of, _ALL))
-
-
 def check_all(fleet: Fleet, today: date, recorded: "Recorded | None" = None) -> Iterator[Finding]:
     """Return what every rule says; `today` only ever makes warnings."""
     for check in CHECKS:

@@ -15,6 +15,8 @@ from fleet.tagrules.vocabulary import mentions, tag_name
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a scope that no queue has, and of a tag that nothing provides or asks for."""
+    if not fleet.budgets:
+        return
     scopes = _scopes(fleet)
     provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
     known = provided | {tag_name(m.tag) for m in mentions(fleet)}

@@ -21,8 +21,7 @@ from fleet.report.prices import (
     prices_to_lines,
     used_types,
 )
-from fleet.schema.model import Fleet
-from fleet.schema.sources import ProviderSection, SimProvider
+from fleet.schema.model import Fleet, Provider
 from fleet.state.store import store_of
 
 
@@ -71,11 +70,12 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
     )
 
 
-def _why_unchecked(declared: ProviderSection) -> str:
+def _why_unchecked(declared: Provider) -> str:
     if declared.is_free:
         return "its machines cost nothing"
     own = "its prices are those of fleet.yaml"
-    return f"{own}, others are made up, for trials" if isinstance(declared, SimProvider) else own
+    made_up = declared.place and not source_of(declared.kind)
+    return f"{own}, others are made up, for trials" if made_up else own
 
 
 def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:

@@ -77,7 +77,7 @@ _RESERVE = 256
 
 def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None = None) -> int:
     """Serve and apply until a signal stops it."""
-    rhythm = Schedule(read_seconds("--every", args.every))
+    schedule = Schedule(read_seconds("--every", args.every))
     bell = bell or WakeableTimer(read_seconds("--apart", args.apart))
     config = load_config(args, console)
     queue, _ = find_desk(config.fleet, args.queue)
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
             console.note(f"status pages at {server.url}/")
         console.note(f"listening at {server.url} for tickets of queue {queue}")
         load_ahead(config.fleet)
-        return keep_running(once, rhythm, console, bell, background)
+        return keep_running(once, schedule, console, bell, background)
 
 
 def bounds_here() -> Bounds:

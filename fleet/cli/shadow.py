@@ -82,8 +82,8 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
     options = RunOptions(Selection(), Parallelism(default_jobs()), signals or Signals())
     shadow = _Shadow(args, config, console, options)
     database = ResallocDatabase(url)
-    rhythm = Schedule(every, most)
-    return keep_running(lambda: shadow.look(database, every), rhythm, console, options.signals)
+    schedule = Schedule(every, most)
+    return keep_running(lambda: shadow.look(database, every), schedule, console, options.signals)
 
 
 class _Shadow:

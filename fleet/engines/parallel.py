@@ -282,7 +282,7 @@ class EngineApart:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so; a creation that fails does not stop the others."""
+        """Apply the changes; a creation that fails does not stop the others."""
         return self._do(Call("up", ref, tuple(workers), dict(user_data)), progress)
 
     @contextmanager
@@ -450,7 +450,7 @@ class EngineAside:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so; a creation that fails does not stop the others."""
+        """Apply the changes; a creation that fails does not stop the others."""
 
         def tell(step: Step) -> None:
             with self._turns.mine():
@@ -469,22 +469,22 @@ class EngineAside:
         self._engine.forget(ref, worker)
 
 
-class LenderAside:
+class CleanerAside:
     """A provider that waits for a person's own commands, in the same way."""
 
-    def __init__(self, lender: MachineCleaner, turns: Turns) -> None:
-        self._lender = lender
+    def __init__(self, cleaner: MachineCleaner, turns: Turns) -> None:
+        self._cleaner = cleaner
         self._turns = turns
 
     def doubted(self) -> Collection[str]:
         """Return the machines whose latest livecheck failed, as of the last listing."""
-        return self._lender.doubted()
+        return self._cleaner.doubted()
 
     def clean(self, machine: Machine) -> Cleaned:
         """Clean a machine that a ticket gave back; return how that went."""
         with self._turns.aside():
-            return self._lender.clean(machine)
+            return self._cleaner.clean(machine)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
         """Return what else is known of a machine for its ticket's answer."""
-        return self._lender.particulars(machine)
+        return self._cleaner.particulars(machine)

@@ -146,7 +146,7 @@ class PulumiEngine:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so; a creation that fails does not stop the others."""
+        """Apply the changes; a creation that fails does not stop the others."""
         self._check(ref, workers)
         recorded = self._recorded(ref)
         left = _Leftovers()
@@ -461,7 +461,7 @@ class PulumiBase:
         return events.planned
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
-        """Make it so; a part that fails does not stop the others.
+        """Apply the changes; a part that fails does not stop the others.
 
         Refused where somebody changed the stack since its preview, which showed something else.
         """

@@ -189,7 +189,7 @@ class Verdict(Value):
     gained: int = Field(description="Requests that have a worker with it, and none without it.")
     lost: int = Field(description="Requests that have a worker without it, and none with it.")
     month_before: Rate | None = Field(
-        None, description="Money per month, were it as after this run all the time; without it."
+        None, description="Money per month if it stayed as after this run; without it."
     )
     month_after: Rate | None = Field(None, description="The same with it.")
     machines_known: bool = Field(

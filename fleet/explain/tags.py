@@ -1,7 +1,7 @@
 """Where the tags of a request come from, and who enforces the tags of a fleet."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from fleet.explain.values import ExplainedReason
@@ -108,9 +108,8 @@ def _listed(
 
 
 def _claim(each: Enforcement) -> EnforcedClaim:
-    values = asdict(each)
     return EnforcedClaim(
-        **{key: values[key] for key in ("claim", "queue", "by", "because", "path")}
+        **{key: getattr(each, key) for key in ("claim", "queue", "by", "because", "path")}
     )
 
 

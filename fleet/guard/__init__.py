@@ -135,7 +135,7 @@ def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[U
 
 
 def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVerdict:
-    """Return a verdict as it is with these actions alone, for want of which so many wait on."""
+    """Return a verdict with these actions alone; so many requests wait for the others."""
     change = sum(
         (
             action.cost if isinstance(action, Create) else -action.saves

@@ -214,7 +214,7 @@ The build machines that [`fleet.yaml`](fleet.yaml) declares; `fleet` makes and d
     fleet validate   # is the file right?
     fleet plan       # which machines should exist, at what cost and why
     fleet doctor     # does all that it names work, and what to do next?
-    fleet apply      # make it so; in GitLab the default branch does (`.gitlab-ci.yml`)
+    fleet apply      # plan and apply; in GitLab the default branch does (`.gitlab-ci.yml`)
 
 A merge request on `fleet.yaml` shows what the change does. No secret belongs in here.
 """

@@ -19,8 +19,7 @@ _KEYRING = re.compile(r"/\S+|[0-9A-Fa-f]{40}!?")
 _ONE_LINE = re.compile(r"deb(-src)?\s")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """A mistake in a source; `part` are its characters, counted from 0."""
 
     message: str

@@ -14,12 +14,13 @@ however time is cut. A provider bills a step when it begins; work is charged as 
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from pkgutil import get_data
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.model import (
     Fleet,
@@ -48,8 +49,7 @@ LOCATIONS = {
 """Hetzner's locations, and in which column their prices are: it charges alike within a zone."""
 
 
-@dataclass(frozen=True)
-class Billing:
+class Billing(NamedTuple):
     """How a provider counts time, and what it bills beside the machine."""
 
     increment: int = 1
@@ -64,14 +64,13 @@ class Billing:
     """One GiB of disk above what the machine type has, per hour."""
 
 
-@dataclass(frozen=True)
-class KindPrices:
+class KindPrices(NamedTuple):
     """What fleet knows of the prices of one kind of provider, beside its table `<kind>.csv`."""
 
     currency: str
     source: str = ""
     """Where a person compares by hand; empty: the table is invented."""
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = MappingProxyType({})
     """Places whose prices stand in a column of another name."""
     spot: Decimal | None = None
     """What a machine costs on the spot market, as a share of its price on demand."""
@@ -141,14 +140,13 @@ class MachineType:
     """Percent of the usual speed, where it is stated; 0: it is not."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Machine types and what they cost at one place."""
 
     as_of: str = ""
     """The day its prices are of; empty where it has none for the place."""
     source: str = ""
-    types: Mapping[str, MachineType] = field(default_factory=dict)
+    types: Mapping[str, MachineType] = MappingProxyType({})
 
 
 def table(kind: str, place: str) -> Table:
@@ -188,8 +186,7 @@ def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
     return replace(known, spot=Money(amount=known.price * prices.spot, currency=known.currency))
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """The price list that a provider gave, and the same as a table."""
 
     prices: "PriceList"
@@ -222,8 +219,7 @@ def _with_list_prices(billing: Billing, prices: "PriceList") -> Billing:
     """Return how a provider bills, at the prices of its own list; what that lacks stays."""
     address, disk = prices.address, prices.disk
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
-    return replace(
-        billing,
+    return billing._replace(
         address=billing.address
         if address is None
         else Money(amount=address, currency=prices.currency),
@@ -420,8 +416,7 @@ _HOUR = 3600
 _EXACT = Decimal("0.000000001")
 
 
-@dataclass(frozen=True)
-class Tariff:
+class Tariff(NamedTuple):
     """What one machine costs, in the currency of the file."""
 
     price: Decimal
@@ -485,8 +480,7 @@ def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
     return created_at + timedelta(seconds=billed_seconds(tariff, seconds))
 
 
-@dataclass(frozen=True)
-class Life:
+class Life(NamedTuple):
     """One machine from its creation on, and what it costs between two moments of one month."""
 
     tariff: Tariff

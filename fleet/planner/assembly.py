@@ -318,7 +318,7 @@ class Decided:
 def assemble(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], decided: Decided
 ) -> Plan:
-    """Return the plan that the drafts amount to, without digests."""
+    """Return the plan that the plans of pools amount to, without digests."""
     unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
     waiting, used = _waiting_for(unserved), used_of(decided.budgets)
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}

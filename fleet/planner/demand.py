@@ -42,7 +42,7 @@ class Supply:
 
 
 class Ordered(NamedTuple):
-    """One waiting request and its place in the queue's order."""
+    """One waiting request: adds its place in the queue's order."""
 
     order: Order
     key: str
@@ -92,7 +92,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Signed:
-    """Requests of one signature, in the order they are served."""
+    """Requests of one signature, in the order they are served: adds the tags that rules give."""
 
     id: str
     queue: str
@@ -322,7 +322,7 @@ def _asks(kind: _Kind) -> tuple[Ask, ...]:
     ask = kind.shape.ask
     if not kind.dropped:
         return (ask,)
-    return (replace(ask, required=ask.required - kind.dropped), ask)
+    return (ask._replace(required=ask.required - kind.dropped), ask)
 
 
 def _sign(
@@ -384,7 +384,7 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Waiting requests with the same choices, that count to the same limits."""
+    """Waiting requests with the same choices, that count to the same limits: adds the choices."""
 
     id: str
     rank: Rank

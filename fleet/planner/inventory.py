@@ -359,7 +359,7 @@ class PoolInventory:
     """How many machines it may hold where neither its provider nor its stack could be read."""
     frozen: tuple[str, ...] = ()
     sampled: tuple[str, ...] = ()
-    """Queues of which not all is known that waits: nothing goes for want of work."""
+    """Queues of which not all that waits is known: no idle machine goes."""
     blind: tuple[str, ...] = ()
     stack: Stack | None = None
     listed: bool = True
@@ -423,7 +423,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
             frozen=tuple(blind),
             listed=False,
         )
-    blind += _strays(seen, name, provider)
+    blind += _unrecorded(seen, name, provider)
     desks = desks_of(fleet, queues)
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
     return PoolInventory(
@@ -498,7 +498,7 @@ def _provider_of(name: str, stack: Stack | Unknown | None, seen: Seen) -> str:
     return next(iter(seen.listers(name)), "")
 
 
-def _strays(seen: Seen, name: str, provider: str) -> Iterator[str]:
+def _unrecorded(seen: Seen, name: str, provider: str) -> Iterator[str]:
     """Yield where else machines of a pool are listed: what it has is not known then."""
     for other in seen.listers(name):
         if other == provider:

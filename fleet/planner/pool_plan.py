@@ -225,7 +225,7 @@ class PoolPlan:
 
     @property
     def may_shrink(self) -> bool:
-        """Say whether anything may go for want of work: not while some of it is not known."""
+        """Say whether idle machines may go: not while some of the work is not known."""
         return self.may_remove and not self.inventory.sampled
 
     @property

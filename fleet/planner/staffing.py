@@ -8,7 +8,7 @@ A request that gets none has a reason, and a line of fleet.yaml that decides it.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, partial
 from heapq import heapreplace
@@ -105,7 +105,7 @@ def _by_offer(
             offer = offer_of_worker(fleet, pool, images, alike)
         elif alike is not None:
             # It says only whom it is for: what it provides is what its pool does.
-            offer = replace(default, requires=default.requires | set(alike.requires))
+            offer = default._replace(requires=default.requires | set(alike.requires))
         offers.setdefault(offer, []).extend(names)
     return offers
 

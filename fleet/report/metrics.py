@@ -226,7 +226,7 @@ def _of_queues(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
     )
     yield _Family(
         "fleet_queue_partly_read",
-        "1 if a queue is too long to be read whole; nothing is deleted for want of work then.",
+        "1 if a queue is too long to be read whole; scale-down is paused then.",
         [({"queue": each}, int(each in partly)) for each in fleet.queues],
     )
 

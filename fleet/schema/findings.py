@@ -8,24 +8,6 @@ Path = tuple[str | int, ...]
 Severity = Literal["error", "warning"]
 At = Literal["value", "key"]
 
-TEXT_RULES = (
-    "duplicate-key",
-    "empty-file",
-    "inline-secret",
-    "invalid-include",
-    "invalid-yaml",
-    "missing-key",
-    "not-text",
-    "template-cycle",
-    "too-complex",
-    "unknown-key",
-    "unknown-template",
-    "unreadable-file",
-    "unused-template",
-    "wrong-type",
-    "wrong-value",
-)
-"""The rules about text and single keys; those across keys are in fleet.checks."""
 IN_POOL = " (in pool "
 """Introduces the pool in a message about a template."""
 

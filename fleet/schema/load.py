@@ -6,9 +6,8 @@ tell it apart from a key of the file.
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import Tag, ValidationError
 from pydantic.fields import FieldInfo
@@ -41,8 +40,7 @@ from fleet.schema.units import (
 )
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """A place in fleet.yaml, without tags of branches; `model` is the section there."""
 
     path: Path
@@ -335,8 +333,7 @@ def _remove(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
         rest.pop(path[whole - 1], None)
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """A loaded fleet.yaml; None where there are errors, `rest` without the wrong parts."""
 
     fleet: Fleet | None

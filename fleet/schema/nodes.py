@@ -7,7 +7,7 @@ anything is built.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import yaml
 
@@ -75,8 +75,7 @@ class Node:
         return [item.plain() for item in self.items] if self.kind == "list" else self.value
 
 
-@dataclass(frozen=True)
-class Parsed:
+class Parsed(NamedTuple):
     """A file's nodes, if it has any, and what is wrong with its text."""
 
     root: Node | None

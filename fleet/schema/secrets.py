@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.schema.findings import At, Path, nearest
 from fleet.schema.nodes import Node
@@ -73,8 +73,7 @@ def _stars(found: re.Match[str]) -> str:
 _REFERENCE_KEYS = ("env", "file", "command", "environment")
 
 
-@dataclass(frozen=True)
-class InlineSecret:
+class InlineSecret(NamedTuple):
     """A value, or a key, that must not be repeated."""
 
     path: Path

@@ -6,10 +6,10 @@ Git runs once, before anything is read of that revision: a process that is confi
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from posixpath import dirname, join, relpath
+from typing import NamedTuple
 
 from fleet.errors import FileUnreadable
 from fleet.schema.source import LIMIT, check_size, read_document
@@ -20,8 +20,7 @@ _LONGEST = 60
 """Seconds that a call of git may take."""
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A file of the revision."""
 
     mode: str

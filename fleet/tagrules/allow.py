@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.names import names_of, without_directory
@@ -351,8 +351,7 @@ _FLAG = re.compile(r"\(\?[a-zA-Z-]+\)")
 _PUNCTUATION = re.compile(r"[!-.:-@\[-`{-~]")
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of a pattern: its place, and its text if it is a word.
 
     `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is everything else; `least` is 1

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.model import DeriveRule, Fleet
 from fleet.schema.units import TAG_PATTERN
@@ -164,8 +164,7 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
-@dataclass(frozen=True)
-class _Input:
+class _Input(NamedTuple):
     """What rules are applied to."""
 
     fleet: Fleet

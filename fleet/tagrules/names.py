@@ -5,8 +5,7 @@ A request with a slash within a part has no name, because it could pass for anot
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.rules import SOURCE_CHROOT
 
@@ -27,8 +26,7 @@ _SOURCE_TASKS = ("makesourcepackageupload",)
 _ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(NamedTuple):
     """The names of a recorded world; not complete if a queue was unknown or only sampled."""
 
     names: tuple[str, ...]

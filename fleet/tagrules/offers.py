@@ -9,9 +9,8 @@ that it requires, however many offers there are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.model import (
     Fleet,
@@ -29,8 +28,7 @@ from collections import defaultdict
 from itertools import compress
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """What the workers of one pool provide and require."""
 
     provides: frozenset[str]
@@ -41,8 +39,7 @@ class Offer:
     """The worker's value of each numeric tag, sorted by name."""
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(NamedTuple):
     """What a request requires of a worker, and what it provides."""
 
     required: frozenset[str]
@@ -51,8 +48,7 @@ class Ask:
     """The minimum of each numeric tag, sorted by name."""
 
 
-@dataclass(frozen=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """Why a worker may not run a request; empty when it may."""
 
     missing: tuple[str, ...] = ()

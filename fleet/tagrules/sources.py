@@ -11,10 +11,9 @@ reports a little less than 64 GiB.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fleet.model.prices import MachineType, find_types
 from fleet.schema.findings import Path
@@ -146,8 +145,7 @@ def _natural(version: str) -> tuple[tuple[int, str], ...]:
     )
 
 
-@dataclass(frozen=True)
-class Provided:
+class Provided(NamedTuple):
     """A tag that workers provide, its source, and its key in fleet.yaml."""
 
     tag: str
@@ -155,8 +153,7 @@ class Provided:
     path: Path = ()
 
 
-@dataclass(frozen=True)
-class Doubt:
+class Doubt(NamedTuple):
     """A tag that does not count, and why."""
 
     kind: Literal["contradiction", "not-permitted"]
@@ -165,8 +162,7 @@ class Doubt:
     path: Path = ()
 
 
-@dataclass(frozen=True)
-class Weighed:
+class Weighed(NamedTuple):
     """The tags and numbers that count, and those that do not."""
 
     tags: frozenset[str]
@@ -330,8 +326,7 @@ SYSTEM_ONLY = ("task:group:", "task:scope:", "task:source-package:", "task:works
 _STRENGTH: tuple[Enforcer, ...] = ("report", "capacity", "scheduler")
 
 
-@dataclass(frozen=True)
-class Enforcement:
+class Enforcement(NamedTuple):
     """Who enforces one claim of fleet.yaml at one queue."""
 
     tag: str
@@ -366,13 +361,14 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
 
 def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
     """Return by known tag (`*` for any ending) the pools that provide it, as fleet.yaml says."""
+    known = known_tags(fleet)
     provided = {
         name: frozenset(each.tag for each in pool_sources(fleet, name, ()))
-        for name in sorted(fleet.pools)
+        for name in (sorted(fleet.pools) if known else ())
     }
     return {
         tag: tuple(name for name, tags in provided.items() if any(_is_of(tag, t) for t in tags))
-        for tag in known_tags(fleet)
+        for tag in known
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, TagRule
@@ -140,8 +140,7 @@ class Vocabulary:
         return None, ()
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """A tag somewhere in fleet.yaml: asked for, provided, or required of requests."""
 
     tag: str

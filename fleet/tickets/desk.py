@@ -95,7 +95,7 @@ class StoredTicketDesk:
         return self._book.released()
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Record that a machine was cleaned; after a failure it gets no other ticket."""
+        """Record that a machine was cleaned; after a failure it is not reused."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:

@@ -278,7 +278,7 @@ class HandOut:
         for lease in assignment.leases:
             each = signed[f"{queue}/{lease.ticket}"]
             lacking = each.dropped - self._supplies[kinds[lease.machine].kind].offer.provides
-            ask = replace(each.ask, required=each.ask.required - lacking)
+            ask = each.ask._replace(required=each.ask.required - lacking)
             assignment.tags[lease.ticket] = tuple(required_of(ask))
             if note := _note(each, lacking):
                 assignment.notes[lease.ticket] = note

@@ -1,4 +1,4 @@
-"""Until when machines are vouched for, who extends that, and what a sweep lets go of."""
+"""When machines expire, who extends that, and what a sweep deletes."""
 
 from datetime import datetime, timedelta
 

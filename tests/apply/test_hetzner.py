@@ -25,7 +25,7 @@ from tests.fakes.asking import FakeAsking
 from tests.fakes.queue import FakeQueue
 from tests.fakes.registry import FakeRegistry
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
-from tests.ports.test_sharer import hetzner_base
+from tests.ports.test_shared_stack_engine import hetzner_base
 
 pytestmark = pytest.mark.engine
 FIRST = "debian-ci-builders-0001"

@@ -12,7 +12,7 @@ from tests.builders import NOW, some_inputs
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.registry import FakeRegistry
-from tests.fakes.sharer import FakeSharer
+from tests.fakes.shared_stack_engine import FakeSharedStackEngine
 
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
 BASE = StackRef(project="hcloud", name="debian-ci.desk", provider="desk", pool="")
@@ -32,7 +32,10 @@ class Enrolling:
 
 
 def sources(
-    registry: FakeRegistry, engine: FakeEngine, said: list[str], base: FakeSharer | None = None
+    registry: FakeRegistry,
+    engine: FakeEngine,
+    said: list[str],
+    base: FakeSharedStackEngine | None = None,
 ) -> Sources:
     return Sources(
         asking=FakeAsking,
@@ -41,7 +44,7 @@ def sources(
         registries={"desk": registry},
         enrollers={"desk": Enrolling(said)},
         engine_of=lambda _: engine,
-        bases={"desk": base or FakeSharer()},
+        bases={"desk": base or FakeSharedStackEngine()},
         store=DatabaseStore("sqlite:///nowhere.db", "debian-ci"),
     )
 
@@ -95,7 +98,7 @@ def test_what_cannot_be_written_is_not_done() -> None:
     def full(_: str) -> None:
         raise StoreFailed("the disk is full")
 
-    registry, engine, base = FakeRegistry(), FakeEngine(), FakeSharer()
+    registry, engine, base = FakeRegistry(), FakeEngine(), FakeSharedStackEngine()
     edges = journalled(sources(registry, engine, [], base), full)
 
     with pytest.raises(StoreFailed):

@@ -27,7 +27,7 @@ from tests.builders import (
 )
 from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
-from tests.fakes.sharer import FakeSharer
+from tests.fakes.shared_stack_engine import FakeSharedStackEngine
 from tests.fakes.store import FakeStore, Shelf
 
 NETWORK = "network/debian-ci-hetzner-network"
@@ -53,7 +53,7 @@ def no_engine(_: str) -> Engine:
 class TicketDesk:
     """One provider's base, and what was said."""
 
-    engine: FakeSharer = field(default_factory=FakeSharer)
+    engine: FakeSharedStackEngine = field(default_factory=FakeSharedStackEngine)
     said: list[str] = field(default_factory=list)
     selection: Selection | None = None
 
@@ -73,10 +73,10 @@ class TicketDesk:
         return apply_shared_stacks(fleet, seen, sources, self.said.append, self.selection)
 
 
-def laid(fleet: Fleet) -> FakeSharer:
+def laid(fleet: Fleet) -> FakeSharedStackEngine:
     parts = parts_of(fleet, "hetzner")
     ids = {part.key: "1" for part in parts}
-    return FakeSharer(Base(serial=1, parts=parts, ids=ids, laid=True))
+    return FakeSharedStackEngine(Base(serial=1, parts=parts, ids=ids, laid=True))
 
 
 def test_a_base_is_made_and_the_world_knows_it() -> None:
@@ -255,7 +255,7 @@ def test_what_a_failed_change_took_away_is_given_to_no_machine() -> None:
 
 
 def test_a_base_that_cannot_be_read_is_left_alone() -> None:
-    desk = TicketDesk(FakeSharer(Unknown(unknown="locked")))
+    desk = TicketDesk(FakeSharedStackEngine(Unknown(unknown="locked")))
 
     desk.lay(a_sharing_fleet(**ASKED))
 
@@ -297,7 +297,7 @@ def under_saved(before: Fleet, after: Fleet, anew: str) -> tuple[int, tuple[str,
     """Lay what a fleet wants under a plan saved of it; return how many it makes, and its drift."""
     base = sharing.a_base(before, laid=True)
     world = sharing.a_waiting_world(bases={"hetzner": base})
-    desk = TicketDesk(FakeSharer(base))
+    desk = TicketDesk(FakeSharedStackEngine(base))
     desk.engine.anew = {anew}
     saved = sharing.planned(after, world)
 

@@ -12,7 +12,7 @@ from tests.builders.deciding import FIRST, SECOND, with_machines
 from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
-from tests.fakes.keeper import FakeKeeper
+from tests.fakes.machine_api import FakeMachineApi
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.store import FakeStore, Shelf
 
@@ -24,7 +24,7 @@ class Bench:
     """A fleet whose stacks are lost, its fakes, and what a sweep said."""
 
     def __init__(self, *busy: str, listens: bool = True, keeps: bool = True) -> None:
-        self.keeper = FakeKeeper(f"sim-{FIRST}", f"sim-{SECOND}")
+        self.machine_api = FakeMachineApi(f"sim-{FIRST}", f"sim-{SECOND}")
         self.registry = FakeRegistry(*busy)
         self.said: list[str] = []
         self.sources = Sources(
@@ -34,7 +34,7 @@ class Bench:
             registries={"desk": self.registry} if listens else {},
             engine_of=lambda _: FakeEngine(),
             store=FakeStore(Shelf("debian-ci"), "debian-ci"),
-            keepers={"desk": self.keeper} if keeps else {},
+            machine_apis={"desk": self.machine_api} if keeps else {},
         )
 
     def sweep(self, *workers: Worker, **overrides: object) -> Outcome:
@@ -58,7 +58,7 @@ def test_a_drained_idle_worker_is_disabled_before_its_machine_is_deleted() -> No
     outcome = bench.sweep(a_worker(draining=True))
 
     assert bench.registry.disabled == [FIRST]
-    assert list(bench.keeper.expiries) == [f"sim-{SECOND}"]
+    assert list(bench.machine_api.expiries) == [f"sim-{SECOND}"]
     assert bench.said[0] == f"builders: delete {FIRST}"
     assert [(each.pool, each.deleted) for each in outcome.stacks] == [("builders", (FIRST,))]
     assert outcome.exit_code == 0
@@ -70,7 +70,7 @@ def test_a_worker_that_gets_work_is_drained_and_its_machine_stays() -> None:
     outcome = bench.sweep(a_worker())
 
     assert bench.registry.drained == [FIRST]
-    assert len(bench.keeper.expiries) == 2
+    assert len(bench.machine_api.expiries) == 2
     assert outcome.stacks[0].drained == (FIRST,)
 
 
@@ -79,7 +79,7 @@ def test_a_worker_that_took_work_meanwhile_stays() -> None:
 
     outcome = bench.sweep(a_worker(draining=True))
 
-    assert len(bench.keeper.expiries) == 2
+    assert len(bench.machine_api.expiries) == 2
     assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("applied", ())
     assert outcome.stacks[0].error == f"{FIRST} not deleted: {FIRST} runs request 90"
 
@@ -89,7 +89,7 @@ def test_where_its_registry_cannot_be_told_a_machine_stays() -> None:
 
     outcome = bench.sweep(a_worker(draining=True), a_worker(name=SECOND))
 
-    assert len(bench.keeper.expiries) == 2
+    assert len(bench.machine_api.expiries) == 2
     assert outcome.exit_code == 4
     assert tells(outcome.stacks[0].error, "queue desk", "read-only")
 
@@ -106,7 +106,7 @@ def test_a_provider_that_cannot_delete_without_a_stack_is_refused() -> None:
 
 def test_one_machine_that_cannot_be_deleted_stops_no_other() -> None:
     bench = Bench()
-    bench.keeper.silent = True
+    bench.machine_api.silent = True
 
     outcome = bench.sweep(a_worker(draining=True), a_worker(name=SECOND))
 
@@ -124,4 +124,4 @@ def test_what_no_stack_holds_goes_at_its_provider_while_the_others_are_there(
     outcome = bench.sweep(a_worker(draining=True), stacks=stacks)
 
     assert [(each.pool, each.deleted) for each in outcome.stacks] == [("builders", (FIRST,))]
-    assert list(bench.keeper.expiries) == [f"sim-{SECOND}"]
+    assert list(bench.machine_api.expiries) == [f"sim-{SECOND}"]

@@ -15,9 +15,9 @@ from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 from tests.fakes.asking import FakeAsking
-from tests.fakes.desk import FakeDesk
-from tests.fakes.lender import FakeLender
+from tests.fakes.machine_cleaner import FakeMachineCleaner
 from tests.fakes.store import FakeStore, Shelf
+from tests.fakes.ticket_desk import FakeTicketDesk
 
 NAME = "debian-ci-powerful-0001"
 LATER = NOW + timedelta(minutes=1)
@@ -33,7 +33,7 @@ def listed(**machine: object) -> Listing:
     return a_listing(a_machine(**given))
 
 
-class BusyDesk(FakeDesk):
+class BusyDesk(FakeTicketDesk):
     """A desk at which something else happens right before machines are given out."""
 
     at_lease: Callable[[], None] = staticmethod(lambda: None)
@@ -49,7 +49,7 @@ class Farm:
     def __init__(self, **queue: str) -> None:
         self.fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets", **queue}})
         self.desk = BusyDesk(self.fleet)
-        self.lender = FakeLender()
+        self.cleaner = FakeMachineCleaner()
         self.said: list[str] = []
         self.noted: list[str] = []
 
@@ -76,7 +76,7 @@ class Farm:
             engine_of=_no_engine,
             store=FakeStore(Shelf(), "debian-ci"),
             desks={"tickets": self.desk},
-            lenders={"desk": self.lender},
+            cleaners={"desk": self.cleaner},
         )
         return hand_out_all(self.fleet, world, sources, self.said.append, self.noted.append)
 
@@ -158,7 +158,7 @@ def test_a_released_machine_is_cleaned_once_whatever_becomes_of_it() -> None:
     farm.run(listed(), at=LATER)
     farm.run(listed(), at=LATER)
 
-    assert farm.lender.cleaned == [NAME]
+    assert farm.cleaner.cleaned == [NAME]
 
 
 def test_each_step_stands_in_the_journal_before_it_is_done() -> None:
@@ -177,7 +177,7 @@ def test_a_machine_that_could_not_be_cleaned_is_told_and_gets_no_other_ticket() 
     farm = Farm()
     farm.use()
     carol = farm.desk.open(a_ticket(sandbox="alice"))
-    farm.lender.troubles[NAME] = "release ended with status 1: no room"
+    farm.cleaner.troubles[NAME] = "release ended with status 1: no room"
 
     farm.run(listed(), at=LATER)
 
@@ -191,13 +191,13 @@ def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
     farm = Farm()
     farm.use()
     carol = farm.desk.open(a_ticket(sandbox="alice"))
-    farm.lender.untried.add(NAME)
+    farm.cleaner.untried.add(NAME)
     farm.run(listed(), at=LATER)
     assert farm.desk.all[carol].machine == ""
     assert farm.said[-1].startswith(f"powerful: {NAME} ")
     assert tells(farm.said[-1], "release", "started")
 
-    farm.lender.untried.clear()
+    farm.cleaner.untried.clear()
     farm.run(listed(), at=LATER)
 
     assert farm.desk.all[carol].machine == NAME
@@ -206,7 +206,7 @@ def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
 def test_a_machine_whose_latest_livecheck_failed_is_not_given_out() -> None:
     farm = Farm()
     number = farm.desk.open(a_ticket())
-    farm.lender.doubts.add(NAME)
+    farm.cleaner.doubts.add(NAME)
 
     farm.run(listed())
 
@@ -223,13 +223,13 @@ def test_a_machine_that_livechecks_find_broken_fails_its_ticket() -> None:
     ticket = farm.desk.all[number]
     assert ticket.state is TicketState.FAILED
     assert NAME in ticket.because
-    assert farm.lender.cleaned == []
+    assert farm.cleaner.cleaned == []
 
 
 def test_an_answer_holds_what_its_provider_tells_of_a_machine() -> None:
     farm = Farm(answer="{name} {host}:{port} {data}")
     number = farm.desk.open(a_ticket())
-    farm.lender.told = {"port": "2222", "data": "as root"}
+    farm.cleaner.told = {"port": "2222", "data": "as root"}
 
     farm.run(listed(address="192.0.2.1"))
 

@@ -19,10 +19,10 @@ from tests.builders import (
 from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
-from tests.fakes.hurried import FakeHurried
-from tests.fakes.keeper import FakeKeeper
+from tests.fakes.machine_api import FakeMachineApi
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.store import FakeStore, Shelf
+from tests.fakes.supports_concurrency import FakeSupportsConcurrency
 
 FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
 MADE = StackOutcome(pool="builders", result="applied", created=("debian-ci-builders-0003",))
@@ -32,7 +32,7 @@ class Bench:
     """Two machines that a plan lets go of, at a provider beside another one of the same names."""
 
     def __init__(self, *busy: str) -> None:
-        self.keeper, self.other = FakeKeeper("one", "two"), FakeKeeper("one", "two")
+        self.machine_api, self.other = FakeMachineApi("one", "two"), FakeMachineApi("one", "two")
         self.registry = FakeRegistry(*busy)
         self.said: list[str] = []
         self.reason = Reason.ORPHAN
@@ -59,7 +59,7 @@ class Bench:
             engine_of=lambda _: FakeEngine(),
             store=FakeStore(Shelf("debian-ci"), "debian-ci"),
             is_ending=lambda: len(self.said) >= self.ends_after,
-            keepers={"attic": self.other, "desk": self.keeper},
+            machine_apis={"attic": self.other, "desk": self.machine_api},
         )
         return with_orphans(outcome, world, plan, sources, self.said.append)
 
@@ -70,7 +70,7 @@ def test_orphans_are_switched_off_and_deleted_by_their_ids_at_their_own_provider
     outcome = bench.delete()
 
     assert bench.registry.disabled == [FIRST, SECOND]
-    assert (list(bench.keeper.expiries), len(bench.other.expiries)) == ([], 2)
+    assert (list(bench.machine_api.expiries), len(bench.other.expiries)) == ([], 2)
     assert outcome == MADE.model_copy(update={"deleted": (FIRST, SECOND)})
     assert bench.said == [f"builders: delete {FIRST}", f"builders: delete {SECOND}"]
 
@@ -80,7 +80,7 @@ def test_one_that_a_ticket_got_meanwhile_stays() -> None:
 
     outcome = bench.delete()
 
-    assert list(bench.keeper.expiries) == ["one"]
+    assert list(bench.machine_api.expiries) == ["one"]
     assert (outcome.result, outcome.deleted) == ("applied", (SECOND,))
     assert outcome.error == f"{FIRST} not deleted: {FIRST} runs request 90"
 
@@ -101,17 +101,17 @@ def test_who_asks_to_end_waits_for_no_other_machine() -> None:
 
     outcome = bench.delete()
 
-    assert list(bench.keeper.expiries) == ["two"]
+    assert list(bench.machine_api.expiries) == ["two"]
     assert (outcome.result, outcome.deleted) == ("applied", (FIRST,))
     assert tells(outcome.error, SECOND, "deleted", "stopped", "signal")
 
 
-class HurriedKeeper(FakeHurried, FakeKeeper):
+class ConcurrentMachineApi(FakeSupportsConcurrency, FakeMachineApi):
     """Deletes two machines only when it is asked for both at the same time."""
 
     def __init__(self, *machines: str) -> None:
-        FakeHurried.__init__(self)
-        FakeKeeper.__init__(self, *machines)
+        FakeSupportsConcurrency.__init__(self)
+        FakeMachineApi.__init__(self, *machines)
         self.met = threading.Barrier(2, timeout=60)
 
     def delete(self, machine_id: str) -> None:
@@ -122,12 +122,12 @@ class HurriedKeeper(FakeHurried, FakeKeeper):
 
 def test_machines_go_at_once_where_their_provider_allows_it() -> None:
     bench = Bench()
-    bench.keeper = HurriedKeeper("one", "two")
+    bench.machine_api = ConcurrentMachineApi("one", "two")
 
     outcome = bench.delete()
 
     assert outcome.deleted == (FIRST, SECOND)
-    assert not bench.keeper.expiries
+    assert not bench.machine_api.expiries
 
 
 def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> None:
@@ -136,7 +136,7 @@ def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> N
 
     outcome = bench.delete()
 
-    assert (bench.registry.disabled, len(bench.keeper.expiries)) == ([], 2)
+    assert (bench.registry.disabled, len(bench.machine_api.expiries)) == ([], 2)
     assert tells(
         outcome.error,
         FIRST,
@@ -152,7 +152,7 @@ def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> N
 
 def test_a_provider_that_does_not_answer_fails_the_pool_and_undoes_nothing() -> None:
     bench = Bench()
-    bench.keeper.silent = True
+    bench.machine_api.silent = True
 
     outcome = bench.delete()
 
@@ -162,7 +162,7 @@ def test_a_provider_that_does_not_answer_fails_the_pool_and_undoes_nothing() -> 
 
 def test_what_is_refused_hides_no_failure() -> None:
     bench = Bench()
-    bench.keeper.silent = True
+    bench.machine_api.silent = True
     bench.queue = "deaf"
 
     outcome = bench.delete()
@@ -177,4 +177,4 @@ def test_what_goes_for_another_reason_is_its_stack_s_matter(reason: Reason) -> N
     bench.reason = reason
 
     assert bench.delete() == MADE
-    assert len(bench.keeper.expiries) == 2
+    assert len(bench.machine_api.expiries) == 2

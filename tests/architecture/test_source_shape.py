@@ -1,9 +1,11 @@
 """The shape of the source: everything public documented, names that say something."""
 
+import configparser
 import re
 from pathlib import PurePath
 
 from tests.architecture.source import files, modules
+from tests.rigs.process import ROOT
 
 EVERYTHING = ("fleet", "stacks", "bench", "tools", "tests")
 SHIPPED = ("fleet", "stacks", "bench", "tools")
@@ -72,3 +74,19 @@ def test_no_private_part_of_a_library_is_imported() -> None:
     ]
 
     assert private == []
+
+
+def test_what_decides_calls_no_clock_and_opens_no_file() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    rooms = contracts["importlinter:contract:pure"]["source_modules"].split()
+    called = re.compile(r"\b(date|datetime)\.(now|today|utcnow)\(|(?<!def )(?<![\w.])open\(")
+    calling = [
+        name
+        for name, path in files("fleet").items()
+        if any(f"{name.removesuffix('.py').replace('/', '.')}.".startswith(f"{r}.") for r in rooms)
+        and called.search(path.read_text(encoding="utf-8"))
+    ]
+
+    assert len(rooms) > 1
+    assert calling == []

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from fleet.apply.config import check_file
-from fleet.checks import RECORDED_CHECKS, RULES, rule_of
+from fleet.checks import CHECKS, DATED_CHECKS, RECORDED_CHECKS, rule_of
 from fleet.report.findings import to_text
-from fleet.schema.findings import TEXT_RULES
 from fleet.tagrules.names import Recorded
 from tests.fakes.files import FakeFiles
 from tests.rigs.golden import Golden
@@ -21,13 +20,31 @@ from tests.rigs.process import ROOT
 
 HERE = Path(__file__).parent
 PAGES = ROOT / "docs/reference/rules"
-ALL = sorted([*TEXT_RULES, *RULES])
+TEXT_RULES = (
+    "duplicate-key",
+    "empty-file",
+    "inline-secret",
+    "invalid-include",
+    "invalid-yaml",
+    "missing-key",
+    "not-text",
+    "template-cycle",
+    "too-complex",
+    "unknown-key",
+    "unknown-template",
+    "unreadable-file",
+    "unused-template",
+    "wrong-type",
+    "wrong-value",
+)
+"""The rules about text and single keys; those across keys are in fleet.checks."""
+COMPARED = set(map(rule_of, RECORDED_CHECKS))
+ALL = sorted([*TEXT_RULES, *map(rule_of, CHECKS), *map(rule_of, DATED_CHECKS), *COMPARED])
 # No text can show these: they are about files that are no text. tests/cli/test_bad_input.py does.
 WITHOUT_TEXT = {"empty-file", "not-text", "too-complex", "unreadable-file"}
 WITH_CASES = [rule for rule in ALL if rule not in WITHOUT_TEXT]
 KERNELS = ("kernel", "kernel-headers")
 TODAY = date(2026, 11, 21)
-COMPARED = set(map(rule_of, RECORDED_CHECKS))
 RECORDED = Recorded(
     (
         *(f"@asahi/kernel/fedora-{n}-aarch64/{p}" for n in (42, 43) for p in KERNELS),

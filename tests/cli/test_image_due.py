@@ -62,15 +62,15 @@ def answer(request: Received) -> Answer:
 
 
 def test_an_image_that_was_never_built_is_due_and_it_is_said_how(trial: Trial) -> None:
-    assert trial.do("image", "due") == (
-        0,
-        """\
-image trixie: due
-  no version of it was ever built [never-built]
-  $ fleet image build trixie
-  $ fleet image test trixie
-""",
-    )
+    code, said = trial.do("image", "due")
+
+    assert code == 0
+    assert tells(said, "trixie", "due")
+    assert tells(said, "[never-built]")
+    assert [line for line in said.splitlines() if "$" in line] == [
+        "  $ fleet image build trixie",
+        "  $ fleet image test trixie",
+    ]
 
 
 def test_a_newer_worker_in_the_suite_makes_it_due(trial: Trial) -> None:
@@ -146,7 +146,10 @@ def test_a_fleet_that_bakes_nothing_says_so(trial: Trial) -> None:
     text = (trial.folder / "fleet.yaml").read_text().replace(recipe, "{existing: {desk: g1}}")
     trial.write(text)
 
-    assert trial.do("image", "due") == (0, "fleet.yaml has no image that fleet bakes\n")
+    code, said = trial.do("image", "due")
+
+    assert code == 0
+    assert tells(said, "fleet.yaml", "no image")
 
 
 def test_newer_packages_are_found_from_the_published_manifest(

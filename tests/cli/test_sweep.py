@@ -1,4 +1,4 @@
-"""`fleet sweep --expired`: shows what nobody vouches for any more, and with --apply lets it go."""
+"""`fleet sweep --expired`: lists machines whose expiry has passed; --apply deletes them."""
 
 import json
 from datetime import timedelta

@@ -48,7 +48,8 @@ def test_a_tag_without_permission_is_refused_with_who_and_which_line(run_fleet: 
     explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", "--user", "bob")
 
     assert explained.stdout.startswith("a/b/c/d: 0 tags granted, 1 denied\n")
-    assert "  - big (denied)\n      user bob may not ask for big: " in explained.stdout
+    assert tells(explained.stdout, "- big", "denied")
+    assert tells(explained.stdout, "bob", "big")
     assert "see fleet.yaml:12:53\n" in explained.stdout
 
 
@@ -57,7 +58,7 @@ def test_a_tag_without_permission_is_refused_with_who_and_which_line(run_fleet: 
 def test_who_is_in_the_group_may_ask(run_fleet: RunFleet, more: tuple[str, ...]) -> None:
     explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", *more)
 
-    assert "  + big\n      the user asked for it\n" in explained.stdout
+    assert tells(explained.stdout, "+ big")
 
 
 def test_a_waiting_request_is_explained_by_its_id(ruled: Trial, run_fleet: RunFleet) -> None:
@@ -145,7 +146,7 @@ def test_a_name_is_read_as_the_queues_of_the_fleet_write_it(
 
     explained = run_fleet("tags", "explain", "debian/builds/arm64/chromium")
 
-    assert "  + worker:build-arch:arm64\n      the task asked for it\n" in explained.stdout
+    assert tells(explained.stdout, "+ worker:build-arch:arm64")
 
 
 @pytest.mark.usefixtures("ruled")

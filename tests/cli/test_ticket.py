@@ -263,13 +263,8 @@ def test_closing_again_is_no_failure(counter: Trial) -> None:
 def test_a_tag_that_nothing_provides_is_refused_with_a_guess(counter: Trial) -> None:
     code, said = counter.do("ticket", "open", "--tag", "extra_powreful")
 
-    assert (code, said) == (
-        1,
-        (
-            "fleet: error: no ticket was opened: no pool of queue work provides extra_powreful; "
-            "did you mean extra_powerful?\n"
-        ),
-    )
+    assert code == 1
+    assert tells(said, "no ticket", "work", "extra_powreful", "extra_powerful?")
 
 
 def test_tags_that_no_pool_has_together_are_told_at_once(counter: Trial) -> None:
@@ -287,10 +282,8 @@ def test_too_many_tags_are_refused(counter: Trial) -> None:
 
     code, said = counter.do("ticket", "open", *tags)
 
-    assert (code, said) == (
-        1,
-        "fleet: error: no ticket was opened: a ticket may have 50 tags, not 1,000\n",
-    )
+    assert code == 1
+    assert tells(said, "no ticket", "50", "1,000")
 
 
 def test_a_client_that_opens_too_many_is_refused_and_others_are_not(counter: Trial) -> None:

@@ -71,7 +71,7 @@ class FakeEngine:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so, step by step."""
+        """Apply the changes, step by step."""
         steps = self.preview(ref, workers)
         held = self.read(ref)
         check_made_before(ref, user_data, {*self.machines, *(held.ids if held else ())})

@@ -62,8 +62,8 @@ class Trial:
             "places": PLACES,
         }
         judged = PrunedVersion.model_validate(values | overrides)
-        shears = Pruner(self.store, self.publishers.__getitem__, self._drop)
-        (pruned,) = prune_versions([judged], shears)
+        pruner = Pruner(self.store, self.publishers.__getitem__, self._drop)
+        (pruned,) = prune_versions([judged], pruner)
         return pruned
 
     def _drop(self, image: str, version: str) -> None:

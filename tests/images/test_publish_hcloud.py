@@ -16,7 +16,7 @@ from fleet.model.facts import Listing
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
-from tests.ports.test_keeper import HETZNER
+from tests.ports.test_machine_api import HETZNER
 from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
 from tests.rigs.rescue import RescueRig
 from tests.rigs.sshd import Sshd

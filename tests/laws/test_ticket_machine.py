@@ -132,9 +132,9 @@ class Tickets(RuleBasedStateMachine):
         """Close a ticket, open another of its sandbox, apply; its machine is cleaned or not."""
         held = [t for t in self.farm.desk.tickets() if t.machine and t.sandbox]
         ticket = data.draw(st.sampled_from(held))
-        lender = self.farm.lender
-        lender.troubles = {ticket.machine: "no room"} if release == "fails" else {}
-        lender.untried = {ticket.machine} if release == "is not tried" else set()
+        cleaner = self.farm.cleaner
+        cleaner.troubles = {ticket.machine: "no room"} if release == "fails" else {}
+        cleaner.untried = {ticket.machine} if release == "is not tried" else set()
         self.farm.desk.change(ticket.id, lambda t: close(t, self.farm.now), self.farm.now)
         same = {"tags": ticket.tags, "submitter": ticket.submitter, "owner": ticket.owner}
         self.farm.open(**same, sandbox=ticket.sandbox)

@@ -15,12 +15,12 @@ from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy, touch
 from tests.builders.ticketing import a_ticket
 from tests.fakes.asking import FakeAsking
-from tests.fakes.desk import FakeDesk
-from tests.fakes.lender import FakeLender
+from tests.fakes.machine_cleaner import FakeMachineCleaner
+from tests.fakes.ticket_desk import FakeTicketDesk
 from tests.laws.machine import CLOUDS, Cloud, Farm, Made
 
 
-class FarmDesk(FakeDesk):
+class FarmDesk(FakeTicketDesk):
     """The written desk, which is the registry of its machines too, and notes what it gave."""
 
     def __init__(self, farm: "TicketFarm", fleet: Fleet) -> None:
@@ -127,7 +127,7 @@ class TicketFarm(Farm):
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self.desk = FarmDesk(self, fleet)
-        self.lender = FakeLender()
+        self.cleaner = FakeMachineCleaner()
         self.broken: set[tuple[str, datetime]] = set()
 
     def is_broken(self, name: str) -> bool:
@@ -148,7 +148,7 @@ class TicketFarm(Farm):
             engine_of=lambda _: self.engine,
             store=self.store,
             desks={"tickets": self.desk},
-            lenders=dict.fromkeys(CLOUDS, self.lender),
+            cleaners=dict.fromkeys(CLOUDS, self.cleaner),
         )
 
     def observe(self) -> World:

@@ -16,7 +16,7 @@ from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_machine, some_inputs
 from tests.fakes.adopter import FakeAdopter
 from tests.fakes.engine import FixedClock
-from tests.ports.test_keeper import HETZNER
+from tests.ports.test_machine_api import HETZNER
 from tests.rigs.hetzner import a_server
 
 LABELS = {"builder-01": {"rack": "a", "team": "kernel"}, "builder-02": {"rack": "ab"}}

@@ -159,7 +159,7 @@ class ForgetfulCloud(SlipperyCloud):
 
 
 class Interrupted:
-    """An engine at hearsay, whose run was killed right before or after it deleted TWO."""
+    """An engine whose run was killed right before or after it deleted TWO."""
 
     def __init__(self, folder: Path, moment: str) -> None:
         self.cloud = ForgetfulCloud(folder / "sim.json", FixedClock(NOW))

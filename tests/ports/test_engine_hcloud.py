@@ -22,8 +22,8 @@ from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.servers import act_on_server
 from tests.ports.engines import a_sim_worker, id_in, quiet, read, sha256_of
 from tests.ports.hcloud_rig import NOTES, HcloudRig, skip_without_plugin
-from tests.ports.test_sharer import PARTS, hetzner_base
-from tests.ports.test_sharer import REF as BASE
+from tests.ports.test_shared_stack_engine import PARTS, hetzner_base
+from tests.ports.test_shared_stack_engine import REF as BASE
 from tests.rigs.hetzner import a_server
 
 pytestmark = pytest.mark.engine

@@ -1,1 +1,4 @@
-"""local."""
+"""Workers that are processes on this computer.
+
+Begin with `cloud.py`; `machines.py` starts, lists and ends them.
+"""

@@ -1,6 +1,6 @@
 """The simulated cloud: machines with stock, boot times and faults.
 
-The embedded engine calls it in-process, the real engine through `sim_plugin`; both share
+The embedded engine calls it in-process, the real engine through `plugin.py`; both share
 one file. It does what a cloud does and no more: it deletes a busy machine when told to.
 """
 

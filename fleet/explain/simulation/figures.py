@@ -33,7 +33,9 @@ class WaitFigures(Value):
     half: int | None = Field(None, description="p50; None: none started.")
     most: int | None = Field(None, description="p95.")
     longest: int | None = None
-    never: int = Field(0, description="Those that waited in vain until withdrawn, or the end.")
+    never: int = Field(
+        0, description="Those that got no machine before they were withdrawn, or the end."
+    )
     shares: tuple[int, ...] = Field(
         (), description="The wait that each percent of all that started does not exceed, 1 to 100."
     )

@@ -1,7 +1,7 @@
 """What decides in a simulation: fleet, or what others do, as their documentation and code say.
 
 A policy of others answers what it wants of each pool; `scaling` carries that out with fleet's own
-drafts of pools, so that names, prices, boots and deletions are the same for all. What differs is
+plans of pools, so that names, prices, boots and deletions are the same for all. What differs is
 what a function here says, with its source. Each is told in its favour where it is told in part.
 """
 

@@ -1,7 +1,7 @@
 """What a policy is: fleet's own, and one that says what it wants of each pool."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ def scaled(wants: Wants, idle_after: int | None = None) -> Policy:
     """Return the policy that has what is wanted, up to `workers.max` and `max_starting`.
 
     What is idle for `idle_after` seconds (None: as long as the pool says) goes, beyond what is
-    kept, the least regretted first.
+    kept, in the order of `lifecycle/order.py`.
     """
     return _Scaled(wants, idle_after)
 
@@ -108,7 +108,7 @@ class _Scaled:
         workers = pool.workers.model_copy(update={"min": keep, "spare": 0})
         pool_plan.pool = pool.model_copy(update={"retire": retire, "workers": workers})
         offer = pool_plan.offer
-        pool_plan.offer = replace(offer, on_demand=frozenset())
+        pool_plan.offer = offer._replace(on_demand=frozenset())
         release_surplus(world, pool_plan)
         pool_plan.pool, pool_plan.offer = pool, offer
 

@@ -41,7 +41,7 @@ from fleet.tagrules.offers import offer_of_pool
 def begin_pool_plans(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, PoolPlan]:
-    """Return the drafts of all pools, with what goes that is not for want of work."""
+    """Return the plans of all pools, with what goes whatever waits."""
     pool_plans = _begin(fleet, world, inventories)
     for pool_plan in pool_plans.values():
         finish_interrupted(pool_plan)

@@ -1,4 +1,4 @@
-"""The order in which workers go when some have to: the least regretted first.
+"""The order in which workers are deleted when some have to be.
 
 What is due to be replaced goes first; then what is paid for no longer than the others; then what
 the queue would use last. Debusine gives work to the worker that is connected for longest, so the
@@ -26,7 +26,7 @@ _LEAST = 60
 def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
     """Return units in the order in which to delete them."""
 
-    def regret(unit: Unit) -> tuple[bool, int, timedelta, str]:
+    def rank(unit: Unit) -> tuple[bool, int, timedelta, str]:
         paid = _paid_seconds(world, pool_plan, unit)
         return (
             unit.name not in pool_plan.due,
@@ -36,7 +36,7 @@ def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -
             unit.name,
         )
 
-    return sorted(units, key=regret)
+    return sorted(units, key=rank)
 
 
 def youngest_first(booting: Iterable[Unit]) -> list[Unit]:

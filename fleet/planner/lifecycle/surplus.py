@@ -1,7 +1,7 @@
 """Release what nothing needs: idle for long, and not paid for until later anyway.
 
 Only registered workers count as ready: while a machine boots, the worker that it may stand in for
-stays. The least regretted goes first. A machine that boots for nothing goes before it registers.
+stays. `order.py` says which goes first. A machine that boots for nothing goes before it registers.
 """
 
 from fleet.model.facts import World
@@ -17,7 +17,7 @@ _RUNS_TO_GO = 2
 
 
 def release_surplus(world: World, pool_plan: PoolPlan) -> None:
-    """Drain what is idle for long, beyond min and spare, in the order of least regret."""
+    """Drain what is idle for long, beyond min and spare."""
     if pool_plan.pool is None or not pool_plan.may_shrink:
         return
     idle = [u for u in pool_plan.unused if u.state is State.IDLE and not _is_held(pool_plan, u)]
@@ -67,7 +67,7 @@ def _is_held(pool_plan: PoolPlan, unit: Unit) -> bool:
 
 
 def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
-    """Let go of machines that boot for requests that were withdrawn, the youngest first.
+    """Delete machines that boot for withdrawn requests, the youngest first.
 
     What is due to be replaced does not count: a machine that boots may be its replacement.
     """

@@ -7,7 +7,7 @@ from fleet.model.facts import Base, Part, Unknown
 from fleet.ports import Progress, StackRef, Step
 
 
-class FakeSharer:
+class FakeSharedStackEngine:
     """Keeps what it was told; `base` is what is recorded."""
 
     def __init__(self, base: Base | Unknown | None = None) -> None:
@@ -40,7 +40,7 @@ class FakeSharer:
         return tuple(sorted([*steps, *self.besides], key=lambda step: step.worker))
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
-        """Make it so, but for what fails."""
+        """Apply the changes, but for what fails."""
         self.runs += 1
         failing = self.fails | self.fails_to_change
         done = [step for step in self.preview(ref, parts) if step.worker not in failing]

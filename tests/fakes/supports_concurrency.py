@@ -3,7 +3,7 @@
 import threading
 
 
-class FakeHurried:
+class FakeSupportsConcurrency:
     """Does two things at once; what it does may look whether it is `cut`."""
 
     at_once = 2

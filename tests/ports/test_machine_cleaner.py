@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.parallel import LenderAside, Turns
+from fleet.engines.parallel import CleanerAside, Turns
 from fleet.model.facts import Listing, Machine
 from fleet.ports import Cleaned, MachineCleaner
 from tests.builders import a_machine
 from tests.builders.sentences import tells
-from tests.fakes.lender import FakeLender
+from tests.fakes.machine_cleaner import FakeMachineCleaner
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_over, write_hooks
 
@@ -28,19 +28,19 @@ ls
 
 @dataclass
 class Lent:
-    """A lender, the machines that it has, and what is told of the first."""
+    """A cleaner, the machines that it has, and what is told of the first."""
 
-    lender: MachineCleaner
+    cleaner: MachineCleaner
     machines: tuple[Machine, ...]
     told: str
 
 
 def fake(_: Path) -> Lent:
-    lender = FakeLender()
-    lender.troubles[BAD] = "release ended with status 1: no room"
-    lender.doubts.add(BAD)
-    lender.told = {"data": "host-1"}
-    return Lent(lender, (a_machine(name=GOOD), a_machine(name=BAD)), "host-1")
+    cleaner = FakeMachineCleaner()
+    cleaner.troubles[BAD] = "release ended with status 1: no room"
+    cleaner.doubts.add(BAD)
+    cleaner.told = {"data": "host-1"}
+    return Lent(cleaner, (a_machine(name=GOOD), a_machine(name=BAD)), "host-1")
 
 
 def own(folder: Path) -> Lent:
@@ -70,18 +70,18 @@ def _hooked(folder: Path, interface: str, told: str) -> Lent:
 
 @pytest.fixture(params=[fake, own, resalloc, "aside"])
 def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lent]:
-    """Return each kind of lender with two machines, the second of which has its troubles."""
+    """Return each kind of cleaner with two machines, the second of which has its troubles."""
     if request.param == "aside":
         lent, turns = own(tmp_path), Turns()
         with turns.mine():
-            yield replace(lent, lender=LenderAside(lent.lender, turns))
+            yield replace(lent, cleaner=CleanerAside(lent.cleaner, turns))
         return
     make: Callable[[Path], Lent] = request.param
     yield make(tmp_path)
 
 
 def test_each_machine_is_cleaned_and_of_the_bad_one_it_is_said_why(lent: Lent) -> None:
-    cleaned = {each.name: lent.lender.clean(each) for each in lent.machines}
+    cleaned = {each.name: lent.cleaner.clean(each) for each in lent.machines}
 
     assert cleaned[GOOD] == Cleaned()
     assert cleaned[BAD].begun
@@ -89,8 +89,8 @@ def test_each_machine_is_cleaned_and_of_the_bad_one_it_is_said_why(lent: Lent) -
 
 
 def test_a_machine_whose_latest_livecheck_failed_is_doubted(lent: Lent) -> None:
-    assert set(lent.lender.doubted()) == {BAD}
+    assert set(lent.cleaner.doubted()) == {BAD}
 
 
 def test_what_its_commands_told_of_a_machine_is_known(lent: Lent) -> None:
-    assert lent.lender.particulars(lent.machines[0])["data"] == lent.told
+    assert lent.cleaner.particulars(lent.machines[0])["data"] == lent.told

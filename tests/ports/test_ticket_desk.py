@@ -17,8 +17,8 @@ from fleet.tickets.tables import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
-from tests.fakes.desk import FakeDesk
 from tests.fakes.engine import FixedClock
+from tests.fakes.ticket_desk import FakeTicketDesk
 from tests.ports.stores import postgres_store, postgres_url
 
 __all__ = ["postgres_store", "postgres_url"]
@@ -48,7 +48,7 @@ class _Tickets:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[TicketDesk, Client]:
     """Return a desk, and its clients."""
     if request.param == "fake":
-        fake = FakeDesk(FLEET)
+        fake = FakeTicketDesk(FLEET)
         return fake, fake
     if request.param == "sqlite":
         store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")

@@ -18,7 +18,7 @@ from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, some_inputs
 from tests.fakes.aws import PROVIDER, Amazon
 from tests.fakes.engine import FixedClock
-from tests.fakes.keeper import FakeKeeper
+from tests.fakes.machine_api import FakeMachineApi
 from tests.rigs.hetzner import a_server
 from tests.rigs.local_machines import a_local_cloud, end_machines
 
@@ -30,8 +30,8 @@ LATER = NOW + timedelta(days=1)
 
 
 def fake_kept(_: ExitStack, __: Path) -> Kept:
-    keeper = FakeKeeper("one", "two")
-    return keeper, "one", "two", lambda: keeper.expiries
+    machine_api = FakeMachineApi("one", "two")
+    return machine_api, "one", "two", lambda: machine_api.expiries
 
 
 def sim_kept(_: ExitStack, folder: Path) -> Kept:
@@ -78,7 +78,7 @@ def kept_of(
 
 @pytest.fixture(params=[fake_kept, sim_kept, local_kept, aws_kept, hcloud_kept])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
-    """Return a keeper of two machines, their ids, and what tells their expiries."""
+    """Return a machine_api of two machines, their ids, and what tells their expiries."""
     with ExitStack() as stack:
         stack.callback(end_machines, tmp_path)
         yield request.param(stack, tmp_path)
@@ -91,28 +91,28 @@ def test_a_machine_carries_no_expiry_until_one_is_noted(kept: Kept) -> None:
 
 
 def test_an_expiry_is_noted_at_those_machines_only(kept: Kept) -> None:
-    keeper, one, two, expiries = kept
+    machine_api, one, two, expiries = kept
 
-    keeper.extend([two], LATER)
+    machine_api.extend([two], LATER)
 
     assert expiries() == {one: None, two: LATER}
 
 
 def test_the_last_expiry_that_is_noted_counts(kept: Kept) -> None:
-    keeper, one, two, expiries = kept
-    keeper.extend([one, two], LATER)
+    machine_api, one, two, expiries = kept
+    machine_api.extend([one, two], LATER)
 
-    keeper.extend([one], LATER + timedelta(hours=1))
+    machine_api.extend([one], LATER + timedelta(hours=1))
 
     assert expiries() == {one: LATER + timedelta(hours=1), two: LATER}
 
 
 def test_a_machine_that_is_gone_stops_nothing(kept: Kept) -> None:
-    keeper, one, two, expiries = kept
-    keeper.delete(one)
+    machine_api, one, two, expiries = kept
+    machine_api.delete(one)
 
-    keeper.delete(one)
-    keeper.extend([one, two], LATER)
+    machine_api.delete(one)
+    machine_api.extend([one, two], LATER)
 
     assert expiries() == {two: LATER}
 

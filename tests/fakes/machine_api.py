@@ -1,4 +1,4 @@
-"""A written keeper: machines by id, with their expiry."""
+"""A written machine_api: machines by id, with their expiry."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 from fleet.errors import SourceUnreachable
 
 
-class FakeKeeper:
+class FakeMachineApi:
     """Keeps expiries; `silent` makes it fail."""
 
     def __init__(self, *machines: str) -> None:

@@ -14,7 +14,7 @@ from fleet.model.facts import Base, Part
 from fleet.ports import SharedStackEngine, StackRef, Step
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
-from tests.fakes.sharer import FakeSharer
+from tests.fakes.shared_stack_engine import FakeSharedStackEngine
 from tests.ports.engines import quiet
 from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin
 
@@ -70,7 +70,7 @@ def engine(
     request: pytest.FixtureRequest, tmp_path: Path, api: SimulatedHetzner
 ) -> SharedStackEngine:
     if request.param == "fake":
-        return FakeSharer()
+        return FakeSharedStackEngine()
     skip_without_plugin()
     return hetzner_base(tmp_path, api)
 

@@ -11,7 +11,7 @@ from fleet.tickets.assignment import Tenancy, admit, clean, touch
 from fleet.tickets.desk import read_desk, workers_of
 
 
-class FakeDesk:
+class FakeTicketDesk:
     """Tickets and machines in dictionaries; clients open and change tickets as they like."""
 
     def __init__(self, fleet: Fleet) -> None:

@@ -13,7 +13,7 @@ from fleet.engines.parallel import each_done
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Stack
 from fleet.ports import StackRef, Step
-from tests.fakes.hurried import FakeHurried
+from tests.fakes.supports_concurrency import FakeSupportsConcurrency
 from tests.ports.engines import a_sim_worker, quiet
 from tests.rigs.hook_machines import a_hook_cloud, hooks_over, write_hooks
 
@@ -41,14 +41,14 @@ def test_as_many_steps_as_a_provider_allows_are_done_at_once_and_never_more() ->
         with lock:
             now[0] -= 1
 
-    ended = dict(each_done(FakeHurried(), range(6), do))
+    ended = dict(each_done(FakeSupportsConcurrency(), range(6), do))
 
     assert ended == dict.fromkeys(range(6))
     assert most == [2]
 
 
 def test_who_is_interrupted_before_all_are_begun_waits_for_none_of_them() -> None:
-    provider, was_cut = FakeHurried(), list[bool]()
+    provider, was_cut = FakeSupportsConcurrency(), list[bool]()
 
     class Interrupted(list[int]):
         def __iter__(self) -> Iterator[int]:
@@ -80,13 +80,15 @@ def test_a_step_that_fails_stops_no_other() -> None:
         if step == 1:
             raise FleetError("sold out")
 
-    ended = {step: str(error) for step, error in each_done(FakeHurried(), range(4), do)}
+    ended = {
+        step: str(error) for step, error in each_done(FakeSupportsConcurrency(), range(4), do)
+    }
 
     assert ended == {0: "None", 1: "sold out", 2: "None", 3: "None"}
 
 
 def test_who_stops_asking_has_what_runs_ended_and_no_more_begun() -> None:
-    two = FakeHurried()
+    two = FakeSupportsConcurrency()
     begun: list[int] = []
 
     def do(step: int) -> None:

@@ -6,7 +6,7 @@ from fleet.model.facts import Machine
 from fleet.ports import Cleaned
 
 
-class FakeLender:
+class FakeMachineCleaner:
     """Cleans every machine but those of which it says what the trouble is, and those it cannot."""
 
     def __init__(self) -> None:
