@@ -1,7 +1,7 @@
 """Run a trial fleet: two pools on simulated machines, a queue in a file.
 
-`Trial.do` runs a command inside the test's process to arrange things; what a test is about
-it runs as a process of its own, with `run_fleet`.
+`Trial.do` runs a command inside the test's process and returns all that it said; the fixture
+`run_fleet` keeps output and errors apart, and has an environment of its own.
 """
 
 import io
