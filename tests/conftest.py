@@ -119,11 +119,15 @@ def postgres_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def run_fleet(project: Path, tmp_path: Path) -> RunFleet:
+def run_fleet(request: pytest.FixtureRequest, project: Path, tmp_path: Path) -> RunFleet:
     """Return a function that runs `fleet ARGS` inside this process, in the project folder.
 
     No colour, no terminal, an environment of its own (`env` adds to it), standard input empty.
+    Where the real engine is beside it, it is a process of its own.
     """
+    if request.node.get_closest_marker("engine"):
+        forked: RunFleet = request.getfixturevalue("fork_fleet")
+        return forked
     home = tmp_path / "home"
     home.mkdir(exist_ok=True)
 
