@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, settings
 
 from tests.rigs import postgres
 from tests.rigs.golden import Golden
+from tests.rigs.inside import run_inside
 from tests.rigs.process import Completed, RunFleet, clean_environment, fleet_command, run_process
 from tests.rigs.warm import Warm
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a private folder in it
 GIGABYTE = 2**30
 
-for profile, max_examples in (("default", 10), ("slow", 30)):
+for profile, max_examples in (("default", 5), ("slow", 30)):
     settings.register_profile(
         profile,
         max_examples=max_examples,
@@ -118,13 +119,35 @@ def postgres_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def run_fleet(project: Path, tmp_path: Path, warm: Warm) -> RunFleet:
-    """Return a function that runs `fleet ARGS` as a process in the project folder.
+def run_fleet(request: pytest.FixtureRequest, project: Path, tmp_path: Path) -> RunFleet:
+    """Return a function that runs `fleet ARGS` inside this process, in the project folder.
 
     No colour, no terminal, an environment of its own (`env` adds to it), standard input empty.
+    Where the real engine is beside it, it is a process of its own.
     """
+    if request.node.get_closest_marker("engine"):
+        forked: RunFleet = request.getfixturevalue("fork_fleet")
+        return forked
     home = tmp_path / "home"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
+
+    def run_once(
+        *args: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str = "",
+    ) -> Completed:
+        assert not stdin, "a process of its own reads standard input: fork_fleet"
+        return run_inside(*args, cwd=cwd or project, env=clean_environment(home, env))
+
+    return run_once
+
+
+@pytest.fixture
+def fork_fleet(project: Path, tmp_path: Path, warm: Warm) -> RunFleet:
+    """Return the same where `fleet ARGS` is a process of its own."""
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
 
     def run_once(
         *args: str | Path,

@@ -290,6 +290,9 @@ def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
 
 FENCE = "fence"
 """The key under which the number of the latest lock stands."""
+# Each transaction reads these two; to build a statement takes longer than to run it.
+_LATEST = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE).with_for_update(read=True)
+_ABOUT = sa.select(ABOUT.c.key, ABOUT.c.value)
 # A server gives up what rests, and what lasts; and it learns late of a computer that is gone.
 _SETTLE = sa.text("""\
 SELECT set_config(name, value, true)
@@ -340,8 +343,7 @@ def next_fence(connection: sa.Connection) -> int:
 
 def is_current(connection: sa.Connection, number: int) -> bool:
     """Say whether the lock was not taken since; it cannot be before this transaction ends."""
-    latest = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE).with_for_update(read=True)
-    return connection.execute(latest).scalar() == str(number)
+    return connection.execute(_LATEST).scalar() == str(number)
 
 
 FORMAT = "fleet-store-2"
@@ -399,7 +401,7 @@ class Database:
         # Looking for a table takes longer than reading it.
         if not self._is_there and not sa.inspect(connection).has_table(ABOUT.name):
             raise StoreMissing(self._missing())
-        about = dict(connection.execute(sa.select(ABOUT.c.key, ABOUT.c.value)).all())
+        about = dict(connection.execute(_ABOUT).all())
         if not about:
             # `init` was killed, or its disk was full: SQLite makes tables one by one.
             raise StoreMissing(self._missing())

@@ -47,7 +47,7 @@ def test_help_loads_no_library_at_all(tmp_path: Path) -> None:
     assert loaded & (HEAVY | {"pydantic", "yaml", "shtab"}) == set()
 
 
-@pytest.mark.parametrize("arguments", [["validate"], ["validate", "--json"], ["schema"]])
+@pytest.mark.parametrize("arguments", [["validate"], ["schema"]])
 def test_validating_loads_only_what_it_needs(arguments: list[str]) -> None:
     loaded = loaded_by(ROOT, *arguments)
 
@@ -85,6 +85,7 @@ def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
     assert set(loaded) & {"pulumi", "pulumi_aws"} == set()
 
 
+@pytest.mark.slow
 def test_what_the_first_order_of_a_service_needs_is_loaded_before_it(tmp_path: Path) -> None:
     program = """
 import sys

@@ -18,13 +18,16 @@ def trial(project: Path) -> Trial:
 @pytest.fixture
 def idle(trial: Trial) -> Trial:
     """Return a fleet with two idle machines, which nothing that waits needs."""
+    return trial.begun(begin_idle)
+
+
+def begin_idle(trial: Trial) -> None:
     pool = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
     trial.write(fleet_yaml(pools={"builders": pool}))
     trial.wait_for("1", "2")
     trial.apply()
     trial.age(minutes=2)
     trial.wait_for()
-    return trial
 
 
 @pytest.fixture

@@ -197,10 +197,10 @@ def test_a_path_that_cannot_be_looked_at_silences_nothing(
     assert (project / "quality.json").exists()
 
 
-def test_what_an_output_cannot_encode_is_escaped(run_fleet: RunFleet, project: Path) -> None:
+def test_what_an_output_cannot_encode_is_escaped(fork_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text("fleet: x\né: 1\n", encoding="utf-8")
 
-    ran = run_fleet("validate", "--json", env={"PYTHONIOENCODING": "ascii"})
+    ran = fork_fleet("validate", "--json", env={"PYTHONIOENCODING": "ascii"})
 
     assert ran.returncode == 1
     assert "\\u00e9" in ran.stdout
@@ -220,8 +220,8 @@ def test_pages_are_not_written_where_a_link_leads(trial: Trial, run_fleet: RunFl
     assert [each.name for each in elsewhere.iterdir()] == ["kept"]
 
 
-def test_a_fleet_yaml_may_come_by_standard_input(run_fleet: RunFleet) -> None:
-    assert run_fleet("validate", "-f", "/dev/stdin", stdin="fleet: x\n").returncode == 0
+def test_a_fleet_yaml_may_come_by_standard_input(fork_fleet: RunFleet) -> None:
+    assert fork_fleet("validate", "-f", "/dev/stdin", stdin="fleet: x\n").returncode == 0
 
 
 def test_a_store_and_its_stacks_are_their_owner_s_alone(
@@ -290,13 +290,13 @@ def test_no_report_is_written_to_a_link_in_a_circle(run_fleet: RunFleet, project
 @pytest.mark.parametrize("hidden", ["\u00ad", "\u200b", "\u202e", "\u2060", "\u2066"])
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_what_nobody_sees_is_written_out(
-    run_fleet: RunFleet, project: Path, hidden: str, options: tuple[str, ...]
+    fork_fleet: RunFleet, project: Path, hidden: str, options: tuple[str, ...]
 ) -> None:
     (project / "fleet.yaml").write_text(
         f"fleet: x\npools: {{'a{hidden}b': 1}}\n", encoding="utf-8"
     )
 
-    ran = run_fleet("validate", *options)
+    ran = fork_fleet("validate", *options)
 
     assert ran.returncode == 1
     assert hidden not in ran.stdout + ran.stderr
@@ -304,11 +304,11 @@ def test_what_nobody_sees_is_written_out(
 
 
 def test_a_report_goes_through_a_pipe_that_a_person_names(
-    run_fleet: RunFleet, project: Path
+    fork_fleet: RunFleet, project: Path
 ) -> None:
     (project / "fleet.yaml").write_text("fleet: x\n", encoding="utf-8")
 
-    ran = run_fleet("validate", "--gitlab-code-quality", "/dev/stdout")
+    ran = fork_fleet("validate", "--gitlab-code-quality", "/dev/stdout")
 
     assert ran.returncode == 0
     assert ran.stdout.startswith("[]\n")

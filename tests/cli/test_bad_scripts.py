@@ -194,6 +194,7 @@ def test_a_livecheck_that_cannot_be_run_fails_no_machine(text: str, shop: Shop) 
     assert (shop.made(), len(shop.up())) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_taken_out_keeps_the_machine_of_an_open_ticket(shop: Shop) -> None:
     assert shop.trial.do("apply")[0] == 0
     _, opened = shop.trial.do("ticket", "open", "--tag", "one", "--user", "ada")

@@ -99,6 +99,7 @@ def test_a_failing_policy_is_a_finding_at_its_line_or_at_the_key_it_names(
     ]
 
 
+@pytest.mark.slow
 def test_findings_quote_fleet_yaml_and_name_the_policy(run_fleet: RunFleet) -> None:
     ran = run_fleet("check", "--world", "world.json")
 
@@ -109,6 +110,7 @@ def test_findings_quote_fleet_yaml_and_name_the_policy(run_fleet: RunFleet) -> N
     assert ran.stdout.splitlines()[-1].endswith(": 1 passed, 2 failed")
 
 
+@pytest.mark.slow
 def test_policies_that_hold_are_no_finding(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "policies/own.py").write_text(POLICY.partition("def test_pools")[0])
 
@@ -206,6 +208,7 @@ def test_a_report_for_gitlab_has_the_place_of_each_finding(
     assert len({each["fingerprint"] for each in issues}) == 3
 
 
+@pytest.mark.slow
 def test_junit_has_a_case_for_each_test(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "policies/broken.py").write_text("raise ValueError('<\\x1b&>')\n")
 

@@ -87,6 +87,7 @@ def test_what_is_deleted_at_last_is_forgotten(slow: Slow) -> None:
     assert noted["undeleted"] == {}
 
 
+@pytest.mark.slow
 def test_a_person_who_deletes_it_does_not_wait(slow: Slow) -> None:
     for minutes in (5, 1):
         slow.later(minutes)

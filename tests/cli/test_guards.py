@@ -28,11 +28,14 @@ def approvals(
 @pytest.fixture
 def big(trial: Trial) -> Trial:
     """Return a trial fleet whose pool `big` has three idle workers."""
+    return trial.begun(begin_big)
+
+
+def begin_big(trial: Trial) -> None:
     trial.wait_for(big=["1", "2", "3"])
     trial.apply()
     trial.age(minutes=1)
     trial.wait_for()
-    return trial
 
 
 def without_big(trial: Trial, more: str = "") -> None:
@@ -79,36 +82,6 @@ def test_an_approved_pool_goes_and_its_approval_is_used_up(
     after = run_fleet("plan")
     assert tells(after.stdout, "delete", "pool big", "used", "3", "3")
     assert "warning[inert-approval]" in after.stdout
-
-
-def test_an_approval_lets_no_more_pass_than_its_count(big: Trial) -> None:
-    without_big(big, approvals(2))
-
-    for _ in range(4):
-        big.do("apply")
-
-    assert big.machines() == ["trial-big-0003"]
-
-
-def test_two_approvals_for_one_pool_add_up(big: Trial) -> None:
-    without_big(big, approvals(2, 1))
-
-    big.apply()
-    big.apply()
-
-    assert big.machines() == []
-
-
-def test_an_expired_approval_is_warned_of_and_does_nothing(
-    big: Trial, run_fleet: RunFleet
-) -> None:
-    without_big(big, approvals(3, until=TODAY - timedelta(days=1)))
-
-    refused = run_fleet("apply")
-
-    assert refused.returncode == 4
-    assert "warning[expired]" in refused.stdout
-    assert len(big.machines()) == 3
 
 
 def test_a_removed_pool_that_mostly_works_does_not_drain_away(

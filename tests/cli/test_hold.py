@@ -112,12 +112,15 @@ POOL = (
 @pytest.fixture
 def failed(trial: Trial) -> Trial:
     """Return a fleet of which two machines did not come up in time, and nothing waits."""
+    return trial.begun(begin_failed)
+
+
+def begin_failed(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": POOL}, desk=FAILING))
     trial.wait_for("1", "2")
     trial.apply()
     trial.age(minutes=11)
     trial.wait_for()
-    return trial
 
 
 def test_one_of_the_machines_that_fail_to_boot_is_held_with_its_console(failed: Trial) -> None:
@@ -141,6 +144,7 @@ def test_a_failed_machine_that_is_released_is_deleted(failed: Trial) -> None:
     assert failed.machines() == []
 
 
+@pytest.mark.slow
 def test_what_fails_later_goes_while_one_is_held(failed: Trial) -> None:
     failed.apply()
     failed.wait_for("3")

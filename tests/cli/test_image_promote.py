@@ -22,10 +22,13 @@ def a_published(version: str, state: str, **more: object) -> Version:
 @pytest.fixture
 def baked(trial: Trial) -> Trial:
     """Return a trial fleet in which one machine boots the current version; a newer is tested."""
+    return trial.begun(begin_baked)
+
+
+def begin_baked(trial: Trial) -> None:
     trial.remember(a_published(OLD, "current"), a_published(NEW, "tested"))
     trial.wait_for("1")
     trial.apply()
-    return trial
 
 
 def booted(trial: Trial) -> list[str]:

@@ -262,8 +262,8 @@ def test_what_cannot_be_imported_leaves_nothing(run_fleet: RunFleet, project: Pa
 @pytest.mark.parametrize(
     ("answers", "written"),
     [
-        (b"2\nhc\nbig\n", ("debusine", "hcloud", "ccx53")),
-        (b"\n\n\n", ("world", "sim", "ccx33")),
+        pytest.param(b"2\nhc\nbig\n", ("debusine", "hcloud", "ccx53"), marks=pytest.mark.slow),
+        pytest.param(b"\n\n\n", ("world", "sim", "ccx33"), marks=pytest.mark.slow),
         (b"what\ntickets\nlocal\n1\n", ("tickets", "local", {"cores": 2, "memory": "4GiB"})),
     ],
 )

@@ -19,13 +19,16 @@ WARM = BUILDERS.replace("max: 4", "max: 4, min: 0, spare: 0")
 @pytest.fixture
 def two(trial: Trial) -> Trial:
     """Return a fleet with two machines, the first of which is busy; the loop keeps both."""
+    return trial.begun(begin_two)
+
+
+def begin_two(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": WARM}))
     trial.wait_for("1", "2")
     trial.apply()
     trial.age(minutes=2)
     trial.cloud.assign(ONE, "1")
     trial.wait_for()
-    return trial
 
 
 def names(trial: Trial, *options: str) -> list[str]:

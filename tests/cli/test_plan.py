@@ -456,6 +456,7 @@ def test_a_full_standard_output_is_said(trial: Trial, warm: Warm) -> None:
     assert tells(failed.stderr, "error", "standard output")
 
 
+@pytest.mark.slow
 def test_a_process_without_output_streams_works_all_the_same(trial: Trial) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *fleet_command(), "plan", "--out", "p.json"],

@@ -15,9 +15,9 @@ DOCUMENTS = ["fleet", "world", "plan", "findings", "simulation", "tuning"]
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_committed_schema_is_the_printed_one(
-    run_fleet: RunFleet, document: str, golden: Golden
+    fork_fleet: RunFleet, document: str, golden: Golden
 ) -> None:
-    ran = run_fleet("schema", document)
+    ran = fork_fleet("schema", document)
 
     assert (ran.returncode, ran.stderr) == (0, "")
     golden.compare(ROOT / f"docs/schemas/{document}.json", ran.stdout)

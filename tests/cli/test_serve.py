@@ -129,6 +129,7 @@ def test_tickets_are_served_and_closed_long_before_the_next_run(
     assert counter.machines() == []
 
 
+@pytest.mark.slow
 def test_what_is_up_when_the_run_that_made_it_ends_is_given_out_at_once(project: Path) -> None:
     trial = Trial(project)
     trial.write(LOCAL)
@@ -168,6 +169,7 @@ tags:
 """
 
 
+@pytest.mark.slow
 def test_a_machine_on_demand_is_for_the_ticket_that_had_it_made(project: Path) -> None:
     """Resalloc made one of the four that its pool allows, and gave it to the ticket."""
     trial = Trial(project)
@@ -312,6 +314,7 @@ def test_what_is_no_certificate_is_told(counter: Trial) -> None:
     assert tells(codes[1][1], "missing.pem", os.strerror(errno.ENOENT))
 
 
+@pytest.mark.slow
 def test_a_ticket_for_a_tag_that_no_pool_provides_waits_and_is_told(counter: Trial) -> None:
     """A fault would have its client ask for ever, and Copr's build would never end."""
     told: list[str] = []

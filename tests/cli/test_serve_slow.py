@@ -190,8 +190,9 @@ def test_who_asks_to_end_waits_for_what_was_begun(tmp_path: Path) -> None:
     assert slow.trial.recorded() == ["one_f0001"]
 
 
+@pytest.mark.slow
 def test_another_apply_is_refused_while_something_goes_on(
-    tmp_path: Path, run_fleet: RunFleet
+    tmp_path: Path, fork_fleet: RunFleet
 ) -> None:
     slow = Slow(tmp_path, one=0)
     go = slow.hold("new", "one")
@@ -200,7 +201,7 @@ def test_another_apply_is_refused_while_something_goes_on(
     def script(client: OldClient, console: Heard) -> None:
         number = client.take("one")
         console.hear("in progress: one")
-        told.append(run_fleet("apply", cwd=slow.folder))
+        told.append(fork_fleet("apply", cwd=slow.folder))
         go()
         client.wait(number)
 

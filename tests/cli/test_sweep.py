@@ -15,6 +15,10 @@ FIRST = "trial-builders-0001"
 @pytest.fixture
 def dead(trial: Trial) -> Trial:
     """Return a fleet with an idle machine that a run vouched for, two days ago."""
+    return trial.begun(begin_dead)
+
+
+def begin_dead(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, more="expire_after: 1d\n"))
     trial.wait_for("1")
     trial.apply()
@@ -22,7 +26,6 @@ def dead(trial: Trial) -> Trial:
     trial.wait_for()
     trial.age(days=2)
     expire(trial)
-    return trial
 
 
 def expire(trial: Trial) -> None:

@@ -57,6 +57,7 @@ def tickets_of(trial: Trial) -> dict[str, dict[str, object]]:
     return {str(each["id"]): each for each in json.loads(said)}
 
 
+@pytest.mark.slow
 def test_the_walk_of_the_seed(counter: Trial) -> None:
     """A ticket orders the expensive machine; closed before it is up, the machine is let go."""
     counter.apply()
@@ -84,6 +85,7 @@ def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
     assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-0001\n")
 
 
+@pytest.mark.slow
 def test_a_machine_on_demand_goes_to_who_asked_for_it_and_others_cause_none(
     project: Path,
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_blocked_owner_gets_no_machine_and_is_told(counter: Trial) -> None:
     assert tells(plan["unserved"][0]["because"], "queue work", "ada", "blocked")
 
 
+@pytest.mark.slow
 def test_a_released_machine_goes_where_its_pool_has_no_reuse(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.apply()

@@ -116,6 +116,7 @@ def test_where_nothing_is_won_by_that_it_goes_once_its_time_for_reuse_is_over(
     assert story.planned() == {FIRST: ("delete", "ticket-returned")}
 
 
+@pytest.mark.slow
 def test_it_goes_where_a_ticket_that_may_not_have_it_waits_for_its_room(story: Story) -> None:
     story.given_back(most=1)
     story.later(10)
@@ -128,6 +129,7 @@ def test_it_goes_where_a_ticket_that_may_not_have_it_waits_for_its_room(story: S
     assert verdicts.pop(FIRST) == ("delete", "ticket-returned")
 
 
+@pytest.mark.slow
 def test_where_there_is_room_another_machine_is_made_beside_it(story: Story) -> None:
     story.given_back(most=2)
     story.later(10)
@@ -145,7 +147,7 @@ def declare(addition: str) -> None:
     path.write_text(text.replace("{kind: tickets}", f"{{kind: tickets, {addition}}}"), "utf-8")
 
 
-@pytest.mark.parametrize("addition", ["blocked: [ada]", "limits: {total: 0}"])
+@pytest.mark.parametrize("addition", ["limits: {total: 0}"])
 def test_a_ticket_of_its_sandbox_that_is_not_served_keeps_nothing(
     story: Story, addition: str
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_ticket_of_its_sandbox_that_is_not_served_keeps_nothing(
     assert story.planned()[FIRST] == ("delete", "ticket-returned")
 
 
+@pytest.mark.slow
 def test_it_stays_for_its_paid_hour_beside_a_ticket_that_is_not_served(story: Story) -> None:
     story.given_back()
     declare("blocked: [ada]")

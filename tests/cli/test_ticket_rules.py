@@ -79,6 +79,7 @@ def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
     assert tickets_of(counter)["1"]["granted"] == ["arch_x86_64"]
 
 
+@pytest.mark.slow
 def test_a_ticket_that_lost_its_only_tag_counts_to_no_limit_of_it(counter: Trial) -> None:
     may = "exclusive: true, otherwise: {after: 30m, drop: true}, asked_by: [{users: [ada]}]"
     more = TAGS.replace("total: 2", "total: 1").replace("exclusive: true", may)

@@ -92,6 +92,7 @@ def _max_of(fleet: Fleet) -> int:
     return int(value_at(fleet, ("pools", "builders", "workers", "max")))
 
 
+@pytest.mark.slow
 def test_workers_are_as_many_as_a_burst_needs() -> None:
     """Three builds of 30 minutes at once: with two machines the third starts after 30 or more.
 
@@ -128,6 +129,7 @@ def test_machines_go_early_where_nothing_comes_after() -> None:
     assert idle < 3600
 
 
+@pytest.mark.slow
 def test_a_budget_buys_as_many_as_wait_for_work() -> None:
     """Two builds at once every hour: two machines that are kept cost 2 * 24 * 0.0777 EUR a day.
 

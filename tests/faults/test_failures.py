@@ -1,5 +1,7 @@
 """What fails is not tried again and again: provider, quota, errors and boots, over many runs."""
 
+import pytest
+
 from tests.builders.sentences import tells
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
@@ -78,6 +80,7 @@ def test_one_error_does_not_silence_a_pool(trial: Trial) -> None:
     assert trial.machines() == ["trial-builders-0001"]
 
 
+@pytest.mark.slow
 def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: error}"))
     trial.wait_for("1", "2")
@@ -91,6 +94,7 @@ def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
     assert tells(because(trial), "4 of 4", "failed", "2 runs")
 
 
+@pytest.mark.slow
 def test_a_machine_that_never_boots_is_deleted_and_its_image_stops(trial: Trial) -> None:
     dead = fleet_yaml(
         pools={"builders": BUILDERS}, desk="boot: 1s, faults: {never_boots: [ccx33]}", more=STOP

@@ -55,10 +55,10 @@ def begun(project: Path, url: str) -> Trial:
 
 
 def test_an_apply_goes_on_at_once_after_one_of_another_container_was_killed(
-    begun: Trial, url: str, run_fleet: RunFleet
+    begun: Trial, url: str, fork_fleet: RunFleet
 ) -> None:
-    killed = run_fleet("apply")
-    after = run_fleet("apply")
+    killed = fork_fleet("apply")
+    after = fork_fleet("apply")
 
     assert killed.returncode == -signal.SIGKILL
     assert (after.returncode, "ci@runner-3/5d41402a:4711" in after.stderr) == (0, True)

@@ -311,6 +311,7 @@ def test_a_month_without_data_costs_nothing_in_every_form(idle: Trial) -> None:
         assert idle.told("report", "--month", month, "--format", shape)
 
 
+@pytest.mark.slow
 def test_orders_outlive_their_pool_and_can_be_ended(idle: Trial) -> None:
     for command in (FREEZE, HOLD, APPROVE):
         idle.told(*command)

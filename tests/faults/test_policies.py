@@ -136,6 +136,7 @@ def test_what_a_policy_swallows_is_a_finding_all_the_same(tmp_path: Path) -> Non
     assert all("os.mkdir" in test.failures[0].message for test in ran["sly"].tests)
 
 
+@pytest.mark.slow
 def test_one_that_never_ends_leaves_the_others_their_time(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "def test_prints():\n    while True: print('x' * 99)\ndef test_after(): pass\n",
@@ -150,6 +151,7 @@ def test_one_that_never_ends_leaves_the_others_their_time(tmp_path: Path) -> Non
     assert len(ran["a"].output) <= 16 * 1024 < ran["a"].dropped
 
 
+@pytest.mark.slow
 def test_policies_see_no_variable_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +244,7 @@ def _run_with(changes: str, folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_where_the_kernel_lends_no_hand_python_refuses_alone(tmp_path: Path) -> None:
     does = "\n".join(
         f"def test_{name}():\n    {ONE_EACH[name]}".replace("{port}", "9") for name in CONFINED

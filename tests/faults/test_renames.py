@@ -15,13 +15,14 @@ FIRST, SECOND = "trial-builders-0001", "trial-heavy-0001"
 @pytest.fixture
 def trial(project: Path) -> Trial:
     """Return a trial fleet with one machine of the pool `builders`, renamed to `heavy`."""
-    trial = Trial(project)
+    return Trial(project).begun(begin_trial)
+
+
+def begin_trial(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": OLD}))
-    trial.init()
     trial.apply()
     trial.age(hours=1)
     trial.write(fleet_yaml(pools={"heavy": RENAMED}))
-    return trial
 
 
 def stacks(trial: Trial) -> dict[str, list[str]]:
@@ -65,6 +66,7 @@ def test_without_the_old_name_and_without_an_apply_the_pool_counts_as_removed(
     assert "pool-removed" in {action["reason"] for action in trial.plan()["withheld"]}
 
 
+@pytest.mark.slow
 def test_a_pool_may_be_renamed_twice(trial: Trial) -> None:
     trial.apply()
     again = OLD.replace("{provider", "{previously: heavy, provider")
@@ -75,6 +77,7 @@ def test_a_pool_may_be_renamed_twice(trial: Trial) -> None:
     assert stacks(trial) == {"heaviest": [FIRST]}
 
 
+@pytest.mark.slow
 def test_what_a_pool_has_spent_and_tried_outlives_its_name(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"heavy": OLD}))

@@ -19,12 +19,13 @@ stack trial-builders forgotten; its machines still exist, delete them by hand
 @pytest.fixture
 def trial(project: Path) -> Trial:
     """Return a trial fleet with one machine."""
-    trial = Trial(project)
+    return Trial(project).begun(begin_trial)
+
+
+def begin_trial(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
-    trial.init()
     trial.wait_for("1")
     trial.apply()
-    return trial
 
 
 # a store that is not there, or not ours

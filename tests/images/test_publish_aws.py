@@ -96,6 +96,7 @@ def test_blocks_of_zeros_are_not_sent(there: Registrar, folder: Path) -> None:
     assert blocks == {8: b"end".ljust(BLOCK, b"\0")}
 
 
+@pytest.mark.slow
 def test_a_run_after_one_that_broke_off_sends_the_rest_only(
     there: Registrar, folder: Path
 ) -> None:

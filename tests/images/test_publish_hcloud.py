@@ -244,6 +244,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(
     assert [each["state"] for each in snapshots(rig)] == ["whole"]
 
 
+@pytest.mark.slow
 def test_what_somebody_else_left_or_uses_is_said_and_cleaned_after_its_time(
     rig: RescueRig, folder: Path, tmp_path: Path
 ) -> None:

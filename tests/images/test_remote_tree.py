@@ -94,6 +94,7 @@ def test_an_answer_that_is_none_is_told_as_it_came() -> None:
         RemoteTree(lambda _: "Welcome!\n").names("/etc")
 
 
+@pytest.mark.slow
 def test_a_machine_that_answers_before_it_has_read_all_is_heard(ssh: Ssh) -> None:
     piece = b"x" * 1023 + b"\n"
 

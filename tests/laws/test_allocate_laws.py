@@ -7,6 +7,7 @@ from decimal import Decimal
 from itertools import product
 from math import ceil
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -386,6 +387,7 @@ def test_nobody_waits_for_who_came_later_in_its_rank_and_takes_the_same(problem:
                 assert later < first or takes[0] != takes[1]
 
 
+@pytest.mark.slow
 @given(st.one_of(problems(), st.builds(a_middling_problem, st.integers(0, 10**9))))
 def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem) -> None:
     large = problem.solved(_LARGE)

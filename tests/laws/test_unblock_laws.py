@@ -17,7 +17,7 @@ from fleet.schema.model import Fleet, Guards, PowerfulRule
 from tests.builders import NOW
 from tests.laws.strategies import fleets, worlds
 
-EXAMPLES = settings().max_examples // (2 if settings().max_examples > 100 else 3)
+EXAMPLES = max(3, settings().max_examples // (2 if settings().max_examples > 100 else 3))
 """A waiting request takes some thirty plans to explain: of each world one is drawn."""
 
 

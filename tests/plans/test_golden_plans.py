@@ -9,16 +9,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from fleet.guard import guard
 from fleet.model.plan import Plan
-from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.report.plan_text import plan_to_text
-from fleet.schema.model import Fleet
-from tests.builders import rekeyed
 from tests.rigs.compact import compact_json
 from tests.rigs.golden import Golden
-from tests.rigs.golden_plans import FOLDERS, load_fleet, load_world, plan_of, reviewed
+from tests.rigs.golden_plans import FOLDERS, plan_of, reviewed
 from tests.rigs.process import ROOT
 
 SCHEMA = jsonschema.Draft202012Validator(
@@ -39,15 +35,3 @@ def test_a_golden_plan_is_what_reconcile_and_guard_say(folder: Path, golden: Gol
     golden.compare(folder / "plan.json", compact_json(reviewed(json.loads(text))))
     SCHEMA.validate(json.loads(text))
     assert Plan.model_validate_json(text) == plan
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_the_order_of_keys_in_fleet_yaml_changes_no_plan(folder: Path) -> None:
-    fleet, world = load_fleet(folder), load_world(folder)
-    turned = Fleet.model_validate_json(
-        json.dumps(rekeyed(fleet.as_written(), lambda keys: keys[::-1]))
-    )
-
-    plans = [guard(each, reconcile(each, world)) for each in (fleet, turned)]
-
-    assert plans[0] == plans[1]

@@ -13,6 +13,7 @@ import pytest
 
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT, RunFleet
+from tests.rigs.repeats import slow_but
 
 HERE = Path(__file__).parent / "merge-requests"
 STORIES = {
@@ -27,7 +28,7 @@ def settled(text: str) -> str:
     return re.sub(r"Observed .*", "Observed AGE", text)
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", slow_but(["everybody-gets-powerful-machines"], STORIES))
 def test_a_report_says_what_a_merge_request_does(
     story: str, project: Path, run_fleet: RunFleet, golden: Golden
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_helper_holds_a_change_until_it_is_told_to_make_it(apart: Apart) -> No
     assert apart.preview("a") == ()
 
 
+@pytest.mark.slow
 def test_a_change_that_is_not_made_is_given_up_and_its_helper_is_free(apart: Apart) -> None:
     with apart.prepared("a"):
         pass
@@ -110,6 +111,7 @@ def test_a_killed_helper_fails_its_stack_and_the_next_operation_has_another(
     assert apart.up("a") == creates("a")
 
 
+@pytest.mark.slow
 def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "meeting")
     first = f"mkdir {tmp_path}/first 2>&- && echo $$ > {tmp_path}/meeting && exec sleep infinity"
@@ -150,6 +152,7 @@ def test_where_no_process_can_be_started_the_stack_fails() -> None:
         engine.preview(REF, [a_sim_worker("a")])
 
 
+@pytest.mark.slow
 def test_two_helpers_work_at_once(apart: Apart) -> None:
     done: list[tuple[Step, ...]] = []
     first = threading.Thread(target=lambda: done.append(apart.up("first")))

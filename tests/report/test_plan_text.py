@@ -4,8 +4,6 @@ import re
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
-
 from fleet.report.plan_text import plan_to_text
 from tests.builders import (
     a_create,
@@ -39,16 +37,19 @@ def test_what_waits_and_why_comes_before_pools_and_changes() -> None:
     assert waits < text.index("\nPools ") < text.index("\nChanges\n")
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.parent.name)
-def test_the_lines_of_a_plan_fit_100_columns(plan: Path) -> None:
-    lines = plan.read_text(encoding="utf-8").splitlines()
+def test_the_lines_of_a_plan_fit_100_columns() -> None:
+    lines = [line for plan in PLANS for line in plan.read_text(encoding="utf-8").splitlines()]
 
+    assert lines
     assert [line for line in lines if len(line) > 100] == []
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.parent.name)
-def test_the_first_screen_names_changes_costs_and_what_waits(plan: Path) -> None:
-    text = plan.read_text(encoding="utf-8")
+def test_the_first_screen_names_changes_costs_and_what_waits() -> None:
+    for plan in PLANS:
+        assert_first_screen(plan.read_text(encoding="utf-8"))
+
+
+def assert_first_screen(text: str) -> None:
     screen = text.splitlines()[:25]
 
     changes = text.partition("\nChanges\n")[2].partition("\n\n")[0]

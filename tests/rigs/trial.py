@@ -1,13 +1,13 @@
 """Run a trial fleet: two pools on simulated machines, a queue in a file.
 
-`Trial.do` runs a command inside the test's process to arrange things; what a test is about
-it runs as a process of its own, with `run_fleet`.
+`Trial.do` runs a command inside the test's process and returns all that it said; the fixture
+`run_fleet` keeps output and errors apart, and has an environment of its own.
 """
 
 import io
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -63,6 +63,15 @@ def _empty_store() -> bytes:
         return (trial.folder / ".fleet/store.db").read_bytes()
 
 
+@cache
+def _files_after(begin: "Callable[[Trial], object]") -> tuple[dict[str, bytes], datetime]:
+    with TemporaryDirectory() as folder:
+        trial = Trial(Path(folder))
+        trial.init()
+        begin(trial)
+        return trial.files(), datetime.now(UTC)
+
+
 class Trial:
     """A folder with a fleet.yaml, what waits for it, and its simulated machines."""
 
@@ -72,6 +81,16 @@ class Trial:
         if not (folder / "fleet.yaml").exists():
             self.write(fleet_yaml())
             self.wait_for()
+
+    def begun(self, begin: "Callable[[Trial], object]") -> "Trial":
+        """Return it as `begin` leaves a new one; the commands of that are run once a process."""
+        files, at = _files_after(begin)
+        for name, content in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        self.age(seconds=(at - datetime.now(UTC)).total_seconds())
+        return self
 
     def write(self, text: str) -> None:
         """Write fleet.yaml."""

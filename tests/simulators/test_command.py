@@ -76,6 +76,7 @@ def test_it_prints_how_to_use_it_and_stops_with_ctrl_c(simulate: Callable[..., R
     assert "0 servers" in printed
 
 
+@pytest.mark.slow
 def test_resources_outlive_it_with_a_state_file(simulate: Callable[..., Running]) -> None:
     first = simulate("--state", "cloud.json")
     made = httpx.post(f"{first.endpoint}/servers", json=SERVER, headers=first.headers)

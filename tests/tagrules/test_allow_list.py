@@ -220,6 +220,7 @@ def test_no_rules_take_nothing() -> None:
 # many at once
 
 
+@pytest.mark.slow
 def test_patterns_that_together_take_too_much_memory_are_tried_one_by_one() -> None:
     large = [f"a|{number}.{{200}}" for number in range(1500)]
 
