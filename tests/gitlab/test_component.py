@@ -324,6 +324,7 @@ def test_an_input_that_is_no_name_makes_no_pipeline(own_lines: Machines, wrong: 
     assert wrong.partition(":")[0] in listed.stdout + listed.stderr
 
 
+@pytest.mark.long
 def test_the_image_of_the_page_has_fleet_of_one_commit(tmp_path: Path, home: Path) -> None:
     # Its commands, without a container: in a folder, from this repository.
     (tmp_path / "bin").mkdir()

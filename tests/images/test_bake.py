@@ -326,6 +326,7 @@ def test_a_full_disk_is_told_with_what_to_do(built: Built, small: Path) -> None:
     assert [each for each in site.leavings() if f" {small} " not in each] == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
 def test_an_ordinary_user_bakes_the_same_from_nothing(built: Built) -> None:
     # Not where pytest has its own: that is root's alone.
@@ -351,6 +352,7 @@ def test_an_ordinary_user_bakes_the_same_from_nothing(built: Built) -> None:
         shutil.rmtree(folder)
 
 
+@pytest.mark.long
 def test_a_second_build_from_nothing_gives_the_same_base(
     site: Site,
 ) -> None:
