@@ -216,7 +216,7 @@ def shared(
     return begin(at_hetzner.kind, folder, postgres_server, warm, backend="postgres")
 
 
-@pytest.mark.parametrize(("fault", "beginning", "moments"), _tried())
+@pytest.mark.parametrize(("fault", "beginning", "moments"), [*_tried()])
 def test_after_trouble_the_next_apply_reaches_what_is_desired(
     fault: str,
     beginning: str,

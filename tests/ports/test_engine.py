@@ -35,7 +35,10 @@ FIRST_TEXT, SECOND_TEXT = (
 ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number:04}") for number in (1, 2, 3))
 
 
-REAL = [pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcloud", "aws")]
+REAL = [
+    pytest.param("pulumi", marks=[pytest.mark.engine, pytest.mark.long]),
+    *(pytest.param(name, marks=pytest.mark.engine) for name in ("hcloud", "aws")),
+]
 PULUMI = REAL[0]
 
 
