@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.aws_api import Fault
+from tests.faults import test_hetzner
 from tests.faults.cloud_trial import THREE, Beginning, CloudTrial
 from tests.faults.clouds import Aws
 from tests.faults.seen import (
@@ -115,8 +116,13 @@ CASES = {
     ),
 }
 MAKING = (("asked RunInstances", 2), ("done RunInstances", 2))
-"""One or both machines are made, and no state names them; test_every_moment.py has all moments."""
-DELETING = (("done TerminateInstances", 1),)
+"""One or both machines are made, and no state names them: test_every_moment.py has all moments."""
+DELETING = (("done TerminateInstances", 2),)
+
+
+def _marks(fault: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Return `long` for what is tried at Hetzner too."""
+    return (pytest.mark.long,) if fault in test_hetzner.CASES else ()
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +136,7 @@ def tried(
     return try_all(at_aws, tmp_path_factory.mktemp("faults"), CASES, asked)
 
 
-@pytest.mark.parametrize("fault", CASES)
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=_marks(fault)) for fault in CASES])
 def test_after_a_fault_at_aws_the_next_apply_reaches_what_is_desired(
     fault: str, tried: dict[str, Future[Seen]], request: pytest.FixtureRequest
 ) -> None:

@@ -82,8 +82,8 @@ CASES = {
     ),
 }
 MAKING = (("asked POST /servers", 2), ("done POST /servers", 2))
-"""One or both machines are made, and no state names them; test_every_moment.py has all moments."""
-DELETING = (("done DELETE /servers/ID", 1),)
+"""One or both machines are made, and no state names them: test_every_moment.py has all moments."""
+DELETING = (("done DELETE /servers/ID", 2),)
 
 
 @pytest.fixture(scope="session")
