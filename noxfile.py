@@ -75,7 +75,8 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run whole stories and repeats, and the laws with more examples than every day."""
     run_marked(session, **in_memory())
-    session.run("pytest", "-n", "0", "tests/laws", env={"HYPOTHESIS_PROFILE": "slow"})
+    if not session.posargs:
+        session.run("pytest", "-n", "0", "tests/laws", env={"HYPOTHESIS_PROFILE": "slow"})
 
 
 @nox.session
@@ -144,6 +145,13 @@ def kills(session: nox.Session) -> None:
         skip(session, "no Pulumi CLI, or no plugin of Hetzner Cloud (see above)")
         return
     run_marked(session, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins)
+
+
+@nox.session
+def long(session: nox.Session) -> None:
+    """Run what engine, live, images, slow and gitlab leave out for its length (scheduled)."""
+    for name in ("engine", "live", "images", "slow", "gitlab"):
+        session.notify(name, ["-m", f"{name} and long"])
 
 
 @nox.session
@@ -357,8 +365,8 @@ def skip(session: nox.Session, reason: str) -> None:
 
 
 def run_marked(session: nox.Session, *options: str, marker: str = "", **env: str) -> None:
-    """Run the tests that carry a marker, the session's name; none at all is a skip."""
-    marker = marker or session.name.replace("-", "_")
+    """Run the tests that carry a marker, the session's name, and are not long; none is a skip."""
+    marker = f"{marker or session.name.replace('-', '_')} and not long"
     ran = subprocess.run(
         [BIN / "pytest", "-m", marker, "-n", "0", "-rsfE", *options, *session.posargs],
         cwd=ROOT,

@@ -28,6 +28,7 @@ from tests.ports.registries import DebusinePlace, a_channel
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables
 from tests.rigs.process import ROOT, Completed, clean_environment, fleet_command
+from tests.rigs.warm import Warm
 
 BUSY, TWO, THREE = (f"trial-builders-{number:04}" for number in (1, 2, 3))
 C = TypeVar("C", bound=Cloud)
@@ -68,6 +69,7 @@ class CloudTrial(Generic[C]):
     url: str
     """Of the server that has the queue's database."""
     database: str
+    warm: Warm
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,9 +92,7 @@ class CloudTrial(Generic[C]):
 
     def fleet(self, *args: str) -> Completed:
         """Run the program to its end."""
-        process = self.begin(*args)
-        said, noted = process.communicate(timeout=300)
-        return subprocess.CompletedProcess(args, process.returncode, said, noted)
+        return self.warm.run(*args, cwd=self.folder, env=self.environment)
 
     def killed_at(self, moment: str, ordinal: int = 1) -> bool:
         """Apply, and kill it with all that it started at a moment; False: it never came."""
@@ -155,7 +155,8 @@ class CloudTrial(Generic[C]):
     def as_beginning(self) -> "Beginning[C]":
         """Return this trial, once it is over, as what others begin with."""
         contents = self.cloud.contents()
-        return Beginning(type(self.cloud), self.folder, contents, self.url, self.database)
+        found = (self.url, self.database, self.warm)
+        return Beginning(type(self.cloud), self.folder, contents, *found)
 
     def make_two_to_go(self) -> None:
         """Make the two machines that are asked for, and have no one want them any more."""
@@ -228,6 +229,7 @@ class Beginning(Generic[C]):
     contents: object
     url: str
     database: str
+    warm: Warm
 
     @contextmanager
     def trial(self, folder: Path) -> Iterator[CloudTrial[C]]:
@@ -236,7 +238,7 @@ class Beginning(Generic[C]):
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {self.database}".encode())
         shutil.copytree(self.folder, folder)
-        with _open(self.kind, folder, self.url, name) as trial:
+        with _open(self.kind, folder, self.url, name, self.warm) as trial:
             trial.cloud.fill(self.contents)
             yield trial
 
@@ -248,14 +250,16 @@ class Beginning(Generic[C]):
 
 
 @contextmanager
-def _open(kind: type[C], folder: Path, url: str, database: str) -> Iterator[CloudTrial[C]]:
+def _open(
+    kind: type[C], folder: Path, url: str, database: str, warm: Warm
+) -> Iterator[CloudTrial[C]]:
     dsn = dsn_of(url, database)
     with psycopg.connect(dsn, autocommit=True) as connection, kind() as cloud:
         place = DebusinePlace(Tables(connection), a_channel("sql", dsn))
-        yield CloudTrial(folder, cloud, place, url, database)
+        yield CloudTrial(folder, cloud, place, url, database, warm)
 
 
-def begin(kind: type[C], folder: Path, url: str, backend: str = "") -> Beginning[C]:
+def begin(kind: type[C], folder: Path, url: str, warm: Warm, *, backend: str = "") -> Beginning[C]:
     """Make what every trial begins with, by an apply that nothing disturbs.
 
     Its stacks are in files, or in its queue's own database where that is its backend.
@@ -266,7 +270,7 @@ def begin(kind: type[C], folder: Path, url: str, backend: str = "") -> Beginning
     name = f"beginning_{folder.name}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
-    with _open(kind, folder, url, name) as trial:
+    with _open(kind, folder, url, name, warm) as trial:
         if backend == "postgres":
             trial.keep_stacks_behind(host_of(url))
         tables = trial.place.tables

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.aws_api import Fault
+from tests.faults import test_hetzner
 from tests.faults.cloud_trial import THREE, Beginning, CloudTrial
 from tests.faults.clouds import Aws
 from tests.faults.seen import (
@@ -114,16 +115,14 @@ CASES = {
         0,
     ),
 }
-MAKING = tuple(
-    (f"{when} {action}", ordinal)
-    for when in ("asked", "done")
-    for action, times in (("GetCallerIdentity", 1), ("RunInstances", 2), ("DescribeVolumes", 2))
-    for ordinal in range(1, times + 1)
-)
-"""The moments of making two machines: before and after each deed at the provider."""
-DELETING = tuple(
-    (f"{when} TerminateInstances", ordinal) for when in ("asked", "done") for ordinal in (1, 2)
-)
+MAKING = (("asked RunInstances", 2), ("done RunInstances", 2))
+"""One or both machines are made, and no state names them: test_every_moment.py has all moments."""
+DELETING = (("done TerminateInstances", 2),)
+
+
+def _marks(fault: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Return `long` for what is tried at Hetzner too."""
+    return (pytest.mark.long,) if fault in test_hetzner.CASES else ()
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +136,7 @@ def tried(
     return try_all(at_aws, tmp_path_factory.mktemp("faults"), CASES, asked)
 
 
-@pytest.mark.parametrize("fault", CASES)
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=_marks(fault)) for fault in CASES])
 def test_after_a_fault_at_aws_the_next_apply_reaches_what_is_desired(
     fault: str, tried: dict[str, Future[Seen]], request: pytest.FixtureRequest
 ) -> None:
@@ -147,13 +146,13 @@ def test_after_a_fault_at_aws_the_next_apply_reaches_what_is_desired(
 _CASES_TEST = test_after_a_fault_at_aws_the_next_apply_reaches_what_is_desired.__name__
 
 
-def test_a_kill_at_any_call_of_creating_is_finished_by_the_next_apply(
+def test_a_kill_while_two_are_made_is_finished_by_the_next_apply(
     at_aws: Beginning[Aws], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_making(at_aws, tmp_path, MAKING, request.config)
 
 
-def test_a_kill_at_any_call_of_deleting_is_finished_by_the_next_apply(
+def test_a_kill_while_two_are_deleted_is_finished_by_the_next_apply(
     at_aws: Beginning[Aws], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_deleting(at_aws, tmp_path, DELETING, request.config)

@@ -114,7 +114,10 @@ def a_repository(kind: type[Machines], folder: Path, home: Path, server: Path) -
     return made
 
 
-@pytest.fixture(params=[Machines, Elsewhere], ids=["own-lines", "jobs-elsewhere"])
+IDS = ["own-lines", "jobs-elsewhere"]
+
+
+@pytest.fixture(params=[Machines, pytest.param(Elsewhere, marks=pytest.mark.long)], ids=IDS)
 def machines(request: pytest.FixtureRequest, tmp_path: Path, home: Path, server: Path) -> Machines:
     """Return a repository, once for each set-up of the page."""
     return a_repository(request.param, tmp_path, home, server)
@@ -126,6 +129,7 @@ def own_lines(tmp_path: Path, home: Path, server: Path) -> Machines:
     return a_repository(Machines, tmp_path, home, server)
 
 
+@pytest.mark.parametrize("machines", [Machines, Elsewhere], ids=IDS, indirect=True)
 def test_a_repository_takes_few_lines_to_have_its_jobs(machines: Machines) -> None:
     lines = files_of_the_page()[".gitlab-ci.yml"].splitlines()
     push = ("--variable", "CI_PIPELINE_SOURCE=push")
@@ -324,6 +328,7 @@ def test_an_input_that_is_no_name_makes_no_pipeline(own_lines: Machines, wrong: 
     assert wrong.partition(":")[0] in listed.stdout + listed.stderr
 
 
+@pytest.mark.long
 def test_the_image_of_the_page_has_fleet_of_one_commit(tmp_path: Path, home: Path) -> None:
     # Its commands, without a container: in a folder, from this repository.
     (tmp_path / "bin").mkdir()

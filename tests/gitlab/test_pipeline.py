@@ -195,6 +195,7 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
         f"long tests: [{session}]"
         for session in (
             "laws",
+            "long",
             "kills",
             "crowd",
             "fuzz",
@@ -327,6 +328,7 @@ def baking(kept: Pipeline) -> Iterator[Pipeline]:
     shutil.rmtree(kept.folder / "ci/.fleet", ignore_errors=True)
 
 
+@pytest.mark.long
 def test_what_is_due_is_baked_tested_and_published_by_a_child_pipeline(baking: Pipeline) -> None:
     asked = baking.run("images due", *SCHEDULE, "--variable", "FLEET_IMAGES=due")
     # GitLab starts this file as a pipeline; nothing here does, so its one job is named.

@@ -27,7 +27,7 @@ sleep "${seconds%-*}"
 echo 'Status: attempted' >"${build}_amd64.build"
 exit 1
 """
-LENGTHS = (92, 32, 56, 120, 44, 76, 108, 36) * 2
+LENGTHS = (108, 92, 120, 76, 56, 44, 32, 44, 36)
 """Seconds that each build takes: long beside the second or two between two builds of a worker."""
 BOOT = {"expected": "5s", "deadline": "2m"}
 POOL = {"workers": {"max": 3}, "retire": {"idle_after": "20s"}, "boot": BOOT}
@@ -58,7 +58,7 @@ def test_a_simulation_comes_to_what_was_measured(
     builds = [make_build(paced, "paced", f"{seconds}-1") for seconds in LENGTHS]
     requests = [paced.post("sbuild", **build) for build in builds]
 
-    project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "12m", timeout=780)
+    project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "9m", timeout=600)
 
     measured = waits_of(server, requests)
     found = json.loads(project.fleet("simulate", "--json"))["after"]

@@ -150,6 +150,7 @@ def require_archive(workspace: Workspace) -> None:
         pytest.skip(f"no worker can bake from this machine's archive: {done.stderr.strip()}")
 
 
+@pytest.mark.long
 @image_disks.needs_programs
 def test_a_worker_that_fleet_makes_bakes_the_image_and_fleet_takes_it(
     workspace: Workspace, project: Project, journal: Journal

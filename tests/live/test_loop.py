@@ -12,7 +12,6 @@ from tests.live.workspace import Workspace
 
 BUILDERS = {"workers": {"max": 2}, "retire": {"idle_after": "5s"}, "boot": {"deadline": "2m"}}
 UNTIL_QUIET = ("apply", "--every", "5s", "--until-quiet", "--for", "5m")
-STRIKES = 20
 SEED = os.environ.get("LIVE_SEED", "20261121")
 
 
@@ -55,6 +54,7 @@ def test_the_fleet_comes_with_the_work_and_goes_with_it(
     assert len(journal.given_to(requests)) == 2
 
 
+@pytest.mark.long
 def test_a_fleet_with_the_admin_command_does_the_same(
     project: Project, workspace: Workspace, server: Server, journal: Journal
 ) -> None:
@@ -66,7 +66,9 @@ def test_a_fleet_with_the_admin_command_does_the_same(
     assert_all_is_done(project, journal, requests)
 
 
+@pytest.mark.parametrize("strikes", [4, pytest.param(20, marks=pytest.mark.long)])
 def test_a_fleet_that_is_killed_again_and_again_loses_nothing(
+    strikes: int,
     project: Project,
     workspace: Workspace,
     journal: Journal,
@@ -76,7 +78,7 @@ def test_a_fleet_that_is_killed_again_and_again_loses_nothing(
     project.write(name="killed", pools={"builders": BUILDERS})
     requests: list[int] = []
 
-    for strike in range(STRIKES):
+    for strike in range(strikes):
         seconds = moments.uniform(0.2, 9)
         with capsys.disabled():
             print(f"\nSIGKILL after {seconds:.2f} s (LIVE_SEED={SEED})", end="")  # noqa: T201 - to repeat it
@@ -107,6 +109,7 @@ def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
     assert_all_is_done(project, journal, requests)
 
 
+@pytest.mark.long
 def test_two_fleets_at_once_do_each_thing_once(
     project: Project, workspace: Workspace, journal: Journal
 ) -> None:

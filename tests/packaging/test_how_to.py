@@ -38,7 +38,17 @@ FOLLOWED = (
     "docs/tutorial.md",
     *(f"docs/how-to/{name}.md" for name in LISTED if name not in NOT_FOLLOWED),
 )
-"""Each command is a process of its own, which takes its time."""
+OFTEN = (
+    "README.md",
+    *(f"docs/how-to/{name}.md" for name in ("share-state", "try-on-a-laptop", "write-policies")),
+)
+"""What needs an extra, data files or local machines of the wheel; the others are `long`."""
+
+
+def _marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if name in NEED_ENGINE:
+        return (pytest.mark.engine,)
+    return (pytest.mark.slow,) if name in OFTEN else (pytest.mark.slow, pytest.mark.long)
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +58,7 @@ def everything(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install
     return install(wheel, tmp_path_factory.mktemp("everything"), extras)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.engine if name in NEED_ENGINE else pytest.mark.slow)
-        for name in FOLLOWED
-    ],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in FOLLOWED])
 def test_the_wheel_says_what_a_page_shows(
     name: str, everything: Installed, tmp_path: Path
 ) -> None:

@@ -35,11 +35,13 @@ FIRST_TEXT, SECOND_TEXT = (
 ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number:04}") for number in (1, 2, 3))
 
 
-REAL = [pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcloud", "aws")]
-PULUMI = REAL[0]
+SIMULATED = [pytest.mark.engine, pytest.mark.long]
+"""What runs the real engine with a provider of ours."""
+PULUMI, AWS = (pytest.param(name, marks=SIMULATED) for name in ("pulumi", "aws"))
+HCLOUD = pytest.param("hcloud", marks=pytest.mark.engine)
 
 
-@pytest.fixture(params=["fake", "embedded", "local", "hooks", "aside", *REAL])
+@pytest.fixture(params=["fake", "embedded", "local", "hooks", "aside", PULUMI, HCLOUD, AWS])
 def rig(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Rig]:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -177,6 +178,9 @@ class Run(NamedTuple):
         os.environ.clear()
         os.environ.update(self.environment)
         time.tzset()
+        # Else it is decided where this process was forked off.
+        asked = filter(None, self.environment.get("PYTHONWARNINGS", "").split(","))
+        warnings._processoptions(asked)  # type: ignore[attr-defined]  # noqa: SLF001 - as Python does
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.argv = ["fleet", *self.argv[1:]]
         sys.path[0] = self.folder

@@ -6,7 +6,6 @@ Each run takes two seconds of the story, however busy the computer is.
 
 import os
 import time
-import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,8 +23,6 @@ def main() -> None:
     clock.write_text(str(now + A_RUN), encoding="utf-8")
     if "FLEET_PULUMI_PLUGINS" in os.environ:
         leave_grpc_here()
-        # Which warnings are errors was decided where this process was forked off.
-        warnings.filterwarnings("ignore", "aws.ec2/encryptioncontrol", DeprecationWarning)
     time_machine.travel(now, tick=True).start()
     fleet.__main__.main()
 

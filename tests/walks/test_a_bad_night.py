@@ -63,6 +63,7 @@ def test_a_bad_night(walk: Walk, play: Play) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.long
 @pytest.mark.usefixtures("archive")
 def test_a_bad_night_with_the_real_engine(walk: Walk, play: Play) -> None:
     """What the page says holds where Pulumi makes and deletes the machines."""

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from fleet.clouds.aws.images import AwsPublisher
 from fleet.images.folder import read_manifest
 from simulators.hetzner.server import SimulatedHetzner
@@ -18,7 +20,7 @@ from tests.walks.conftest import Play
 from tests.walks.test_an_image import settle
 from tests.walks.walking import Walk
 
-pytestmark = of_baking
+pytestmark = [*of_baking, pytest.mark.long]
 # What each build measures anew, and which phases it has: a kept base is not made again.
 MEASURED = re.compile(
     r"^ *phases .*$|\b[0-9a-f]{64}\b|\b\d+(\.\d+)?(?= MB\b|$)|(?<=last build took )[^(]+",

@@ -181,7 +181,10 @@ def shadow_yaml(farm: Farm) -> str:
 
 
 @pytest.mark.engine
-def test_a_production_moves_cloud_by_cloud_works_for_a_day_and_moves_back(farm: Farm) -> None:
+@pytest.mark.parametrize("tickets", [12, pytest.param(48, marks=pytest.mark.long)])
+def test_a_production_moves_cloud_by_cloud_works_for_a_day_and_moves_back(
+    farm: Farm, tickets: int
+) -> None:
     busy = farm.resalloc.take("arch_x86_64", "copr_builder")
     for _ in range(2):
         farm.resalloc.run()
@@ -208,7 +211,7 @@ def test_a_production_moves_cloud_by_cloud_works_for_a_day_and_moves_back(farm: 
     assert farm.resalloc.names() == []
 
     assert farm.machines() == farm.known()
-    a_day(farm)
+    a_day(farm, tickets)
     assert farm.machines() == farm.known()
 
     farm.at_fleet([*farm.pools], "drain")
@@ -243,8 +246,8 @@ def look_on(farm: Farm) -> None:
     assert sum(look["resalloc"]["machines"].values()) == len(farm.machines())
 
 
-def a_day(farm: Farm) -> None:
-    """Have 192 tickets of four architectures come over a day; each gets a machine of its own."""
+def a_day(farm: Farm, tickets: int) -> None:
+    """Have this many tickets come each six hours of a day; each gets a machine of its own."""
     checked = check_file(str(farm.folder / "fleet.yaml"), datetime.now(UTC).date())
     fleet = checked.fleet
     assert fleet is not None
@@ -256,7 +259,7 @@ def a_day(farm: Farm) -> None:
     had: dict[int, str] = {}
     for hour in range(4):
         farm.clock.shift(timedelta(hours=6))
-        for nth in range(48):
+        for nth in range(tickets):
             tags = [f"arch_{archs[nth % 4]}", "copr_builder"]
             if nth == hour:
                 tags = ["arch_x86_64", "on_demand_powerful"]

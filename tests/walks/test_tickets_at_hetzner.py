@@ -81,9 +81,8 @@ def servers(api: SimulatedHetzner) -> list[str]:
     return sorted(each["name"] for each in api.state.servers.values())
 
 
-def test_a_ticket_at_hetzner(
-    walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
-) -> None:
+@pytest.mark.usefixtures("booting")
+def test_a_ticket_at_hetzner(play: Play, api: SimulatedHetzner) -> None:
     given: list[str] = []
     keys: set[str] = set()
     keyed: list[int] = []
@@ -104,6 +103,13 @@ def test_a_ticket_at_hetzner(
     assert (keys, keyed) == ({"hz-hetzner-key-copr-backend"}, [1])
     assert yaml.safe_load(user_data) == {"swap": swap}
     assert not servers(api)
+
+
+@pytest.mark.long
+def test_a_machine_that_does_not_answer_gets_no_ticket(
+    walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
+) -> None:
+    play("a-ticket-at-hetzner", settled)
 
     see_a_machine_that_never_answers(walk, api, booting)
     see_a_machine_that_stops_answering(walk, api, booting)
@@ -153,6 +159,7 @@ def see_a_machine_that_stops_answering(
     assert "[exit code 1]" in walk.run("fleet ticket check 5 --user copr")
 
 
+@pytest.mark.long
 def test_a_ticket_closed_early(
     walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
 ) -> None:
@@ -173,6 +180,7 @@ def test_a_ticket_closed_early(
     assert booting.port
 
 
+@pytest.mark.long
 def test_without_ready_a_ticket_gets_a_machine_that_runs(
     walk: Walk, api: SimulatedHetzner
 ) -> None:
