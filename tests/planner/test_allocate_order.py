@@ -89,7 +89,7 @@ WHOLE, LARGE = 10**6, 0
 """How many pairs of group and place are searched whole."""
 
 
-@pytest.mark.parametrize("seed", (0, 3, 12, 13, 17))  # rounding alone fails at each of these
+@pytest.mark.parametrize("seed", [0, 3, 12, 13, 17])  # rounding alone fails at each of these
 def test_no_rank_gets_less_than_if_all_was_searched(seed: int) -> None:
     problem = a_middling_problem(seed)
 
