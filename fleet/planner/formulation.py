@@ -158,7 +158,7 @@ _Likeness = tuple[_Fits, frozenset[tuple[str, Takes]], Behind, Rank | None]
 
 @dataclass
 class Block:
-    """Groups that the programme need not tell apart."""
+    """Groups that the programme need not tell apart: it adds their columns of the programme."""
 
     rank: Rank
     requests: list[Waiting]
