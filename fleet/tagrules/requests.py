@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Literal, Union
+from weakref import WeakKeyDictionary
 
 from fleet.schema.findings import Path
 from fleet.schema.model import Askers, Fleet
@@ -100,8 +101,9 @@ class Judge:
         """Compile what is the same for every request."""
         # The day decides which rules match, and these are part of each key.
         about = ("askings", self.with_provided)
-        known: dict[object, Asking] = remembered(self.fleet, about, (self.memberships,), dict)
-        self._known = known if len(known) < _MOST_KNOWN else {}
+        self._known: WeakKeyDictionary[QueueContext, dict[object, Asking]]
+        self._known = remembered(self.fleet, about, (self.memberships,), WeakKeyDictionary)
+        self._alike: dict[QueueContext, dict[object, Asking]] = {}
         self._vocabulary = Vocabulary(self.fleet)
         self._allowed: AllowList | None = None
         if self.fleet.powerful:
@@ -122,20 +124,28 @@ class Judge:
         Its origins are those of the first one.
         """
         rules = self._rules_for(request)
-        key = self._key(request, rules, context)
-        found = self._known.get(key)
+        key = self._key(request, rules)
+        known = self._alike.get(context)
+        if known is None:
+            known = self._alike[context] = self._found_before(context)
+        found = known.get(key)
         if found is None:
-            found = self._known[key] = self._judge(request, rules, context)
+            found = known[key] = self._judge(request, rules, context)
         return found
+
+    def _found_before(self, context: QueueContext) -> dict[object, Asking]:
+        """Return what earlier judges found in this context, if they did not find too much."""
+        known = self._known.get(context)
+        if known is None or len(known) >= _MOST_KNOWN:
+            known = self._known[context] = {}
+        return known
 
     def _rules_for(self, request: "Request") -> "tuple[RuleMatch, ...]":
         return self._allowed.rules_for(request) if self._allowed else ()
 
-    def _key(
-        self, request: "Request", rules: "Sequence[RuleMatch]", context: QueueContext
-    ) -> object:
+    def _key(self, request: "Request", rules: "Sequence[RuleMatch]") -> object:
         """Return everything of a request that this fleet.yaml looks at."""
-        key: list[object] = [context, request.required, tuple(rule.index for rule in rules)]
+        key: list[object] = [request.required, tuple(rule.index for rule in rules)]
         if self.with_provided:
             key.append(request.provided)
         if self._permissions and request.asked:

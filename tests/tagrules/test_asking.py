@@ -1,5 +1,7 @@
 """What a request asks for: which tags count, where each is from, which are refused and why."""
 
+import gc
+import weakref
 from datetime import date
 
 import pytest
@@ -405,3 +407,16 @@ def test_what_requests_bring_counts_only_where_a_worker_looks_at_it() -> None:
     ignored = Judge(a_fleet(), {}, TODAY, with_provided=False).ask_of(request, QueueContext())
 
     assert (looked_at.ask.provided, ignored.ask.provided) == (frozenset({"x"}), frozenset())
+
+
+def test_what_a_later_judge_finds_again_is_forgotten_with_its_reading() -> None:
+    fleet, reading = a_fleet(), QueueContext()
+    known: Memberships = {}
+    first = Judge(fleet, known, TODAY).ask_of_alike(by("user"), reading)
+    assert Judge(fleet, known, TODAY).ask_of_alike(by("user"), reading) is first
+    forgotten = weakref.ref(reading)
+
+    del reading
+    gc.collect()
+
+    assert forgotten() is None
