@@ -96,6 +96,8 @@ class Reader:
             self._connection.send([])
         except (FleetError, OSError) as error:
             self._connection.send(error)
+        except Exception as error:  # noqa: BLE001 - this process cannot say it
+            self._connection.send(FleetError(f"the history could not be read: {error!r}"))
 
 
 class Listener:

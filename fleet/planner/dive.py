@@ -47,7 +47,7 @@ class _Dive:
         import numpy as np
 
         self._np, programme = np, model.programme
-        self._near, size = np.array(near), len(programme.costs)
+        self._near, size = np.array(near, dtype=int), len(programme.costs)
         self._every = np.arange(len(near), dtype="int32")
         ranks = np.full(size, -1)
         for nth, (columns, _) in enumerate(model.everybody_by_rank):
@@ -88,6 +88,7 @@ class _Dive:
             found = self._solve(0 * self._most, self._most)
             if found is not None:
                 self._least = np.where(whole, found.round(), 0.0)
+            self._fill(np.flatnonzero(self._ranks == rank))
             self._hold(rank, float(self._least[self._ranks == rank].sum()))
 
     def round(self, ranks: int) -> None:
