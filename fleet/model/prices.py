@@ -13,14 +13,14 @@ however time is cut. A provider bills a step when it begins; work is charged as 
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from pkgutil import get_data
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fleet.schema.model import (
     Fleet,
@@ -37,6 +37,8 @@ from fleet.schema.remembered import remembered
 
 if TYPE_CHECKING:
     from fleet.model.facts import PriceList
+
+_Found = TypeVar("_Found")
 
 LOCATIONS = {
     "fsn1": "fsn1",
@@ -258,7 +260,13 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     Types that are not known are left out; `price` is None where neither the catalogue nor the
     pool states one.
     """
-    return remembered(fleet, ("types", id(pool)), (pool,), lambda: _find_types(fleet, pool))
+    return _remembered(fleet, pool, "types", lambda: _find_types(fleet, pool))
+
+
+def _remembered(fleet: Fleet, pool: Pool, about: object, find: Callable[[], _Found]) -> _Found:
+    """Return what depends on a pool's machine alone: copies of a pool that share it are alike."""
+    about = about, id(pool.machine), pool.provider, pool.image
+    return remembered(fleet, about, (pool.machine,), find)
 
 
 def _find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
@@ -446,7 +454,7 @@ def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | N
                 return _tariff(fleet, pool.provider, price_per_hour(fleet, known, market))
         return tariff_at(fleet, pool.provider, kind, market)
 
-    return remembered(fleet, ("tariff", id(pool), kind, market), (pool,), find)
+    return _remembered(fleet, pool, ("tariff", kind, market), find)
 
 
 def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff | None:

@@ -8,6 +8,7 @@ from fleet.model.digests import config_digest, world_digest
 from fleet.model.facts import PriceList, Quote
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import find_types, price_per_hour, table
+from fleet.schema.model import Pool
 from tests.builders import NOW, a_fleet, a_pool, a_world
 from tools.refresh_catalogue import on_demand
 
@@ -119,3 +120,15 @@ def test_prices_that_count_change_no_configuration() -> None:
 def test_a_world_without_price_lists_is_digested_as_before_there_were_any() -> None:
     assert "prices" not in a_world().model_dump(mode="json")
     assert world_digest(a_world()) != world_digest(a_world(prices={"hetzner": LIST}))
+
+
+def test_types_are_found_once_for_all_copies_of_a_pool() -> None:
+    fleet = a_fleet()
+    pool = fleet.pools["builders"]
+    assert isinstance(pool, Pool)
+
+    copies = [pool.model_copy(update={"workers": pool.workers.model_copy()}) for _ in range(2)]
+
+    assert {id(find_types(fleet, each)) for each in (pool, *copies)} == {
+        id(find_types(fleet, pool))
+    }
