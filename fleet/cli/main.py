@@ -122,7 +122,7 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
     """Return the command line: with the arguments of this verb alone, or with those of all.
 
     A command line that begins with a verb needs no other, `alone`: most of a parser is made for
-    the help of one verb, and 36 of them take longer than reading fleet.yaml.
+    the help of one verb, and all of them take longer than reading fleet.yaml.
     """
     parser = _Program(
         prog="fleet",

@@ -4,6 +4,7 @@ What demand causes is throttled: N now, the rest in later runs. What a change of
 image or lost knowledge causes is refused above its limit, unless an approval lets it pass. Every
 limit counts per pool and for the whole fleet, by share and by count; a refusal withholds that
 pool's actions only, and all of it is decided before the first change.
+Begin with `guard` below; `refusals.py` has limits, `freezes.py` orders, `approvals.py` exceptions.
 """
 
 from collections import Counter, defaultdict

@@ -5,5 +5,6 @@ On its way to a machine a request is a `Request` (what the queue tells), an `Ord
 alike requests may use, at which cost), one of a `formulation.Block` (groups that the solver need
 not tell apart), and then served by a worker or by a `plan.Create`.
 Begin with `demand.py`, then `layout.py`, `allocation.py`, `staffing.py`. `inventory.py` says what
-exists; `lifecycle/` has one file per reason that a machine comes or goes.
+exists; `lifecycle/` has one file per group of reasons that a machine comes or
+goes.
 """
