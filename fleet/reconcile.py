@@ -33,12 +33,12 @@ def reconcile(
 ) -> Plan:
     """Return what should be done about this world, and why; `inventories` are those of it."""
     fleet = with_price_lists(fleet, world)
-    plan = decide(fleet, world, inventories)
+    plan = reconcile_unsealed(fleet, world, inventories)
     digests = Digests(config=config_digest(fleet), world=world_digest(world))
     return seal(plan.model_copy(update={"digests": digests}))
 
 
-def decide(
+def reconcile_unsealed(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
 ) -> Plan:
     """Return the same without digests, for a simulation, which saves no plan.

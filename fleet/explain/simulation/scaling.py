@@ -18,7 +18,7 @@ from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why
 from fleet.planner.staffing import Service, find_supplies
 from fleet.planner.units import State
-from fleet.reconcile import decide
+from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
 
 Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
@@ -27,7 +27,7 @@ Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
 
 def ours(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
     """Decide as `fleet plan` does; nobody saves the plan, so it needs no digests."""
-    return guard(fleet, decide(with_price_lists(fleet, world), world, inventories))
+    return guard(fleet, reconcile_unsealed(with_price_lists(fleet, world), world, inventories))
 
 
 class View(NamedTuple):
