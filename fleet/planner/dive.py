@@ -32,12 +32,12 @@ def dive(
     Columns that are not among `near` are 0. Nobody of a rank is left out who would fit, by one of
     these columns and with the machines that there are then, if nobody of a later rank were served.
     """
-    dive = _Dive(model, sorted(near), most)
+    columns = _Dive(model, sorted(near), most)
     if len(near) <= small:
-        dive.search(len(most))
+        columns.search(len(most))
     else:
-        dive.round(len(most))
-    return dive.values()
+        columns.round(len(most))
+    return columns.values()
 
 
 class _Dive:
@@ -161,8 +161,6 @@ class _Dive:
         rows, columns, factors = self._entries
         room = self._room - np.bincount(rows, factors * self._least[columns], len(self._room))
         order = mine[np.argsort(self._costs[mine], kind="stable")]
-        own = np.zeros(len(self._every), dtype=bool)
-        own[mine] = True
         while True:
             lacks = factors > room[rows] + EPSILON
             full = np.bincount(columns, lacks, len(self._every)) > 0

@@ -4,7 +4,7 @@ One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal p
 equal answers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import floor, inf
@@ -267,7 +267,7 @@ class Programme:
             solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
         solver.setOptionValue("mip_max_nodes", NODES_NEAR if start is None else NODES_FROM)
         solver.setOptionValue("mip_heuristic_run_rens", rens)
-        gap = WIDE_GAP if start is None else NEAR_GAP if lack is None else GAP
+        gap = WIDE_GAP if start is None else NEAR_GAP
         solver.setOptionValue("mip_rel_gap", gap)
         if start is not None:
             solver.setOptionValue("mip_allow_restart", False)
@@ -282,18 +282,14 @@ class Programme:
     def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
         """Return the most that each set of columns can sum to, the earlier ones having theirs."""
         solver = self.load(())
-        size = len(self.costs)
-        solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
         # Only whole numbers are asked for: what is less than one apart is the same.
         solver.setOptionValue("mip_abs_gap", 1 - _TOLERANCE)
         solver.setOptionValue("mip_rel_gap", 0.0)
         found: list[int] = []
-        for part in parts:
-            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
-            solver.changeColsCost(len(part), columns, -ones)
-            found.append(floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE))
-            solver.changeColsCost(len(part), columns, 0 * ones)
-            solver.addRow(found[-1] - _SLACK, inf, len(part), columns, ones)
+        for part, most in self._each_most(solver, parts, self._run_whole, _TOLERANCE):
+            found.append(most)
+            columns = self._numpy.array(part, dtype="int32")
+            solver.addRow(most - _SLACK, inf, len(part), columns, self._ones(len(part)))
         return found
 
     def most_in_parts(
@@ -307,19 +303,34 @@ class Programme:
         # What was found in one turn is where the next one begins.
         solver.setOptionValue("simplex_strategy", _PRIMAL)
         solver.setOptionValue("presolve", "off")
-        size = len(self.costs)
-        solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
         for nth in range(len(parts)):
             solver.changeRowBounds(len(self.ends) + nth, 0.0, inf)
         found: list[int] = []
-        for nth, part in enumerate(parts):
-            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
-            solver.changeColsCost(len(part), columns, -ones)
-            found.append(floor(-(run(solver) or 0.0) + _SLACK))
-            solver.changeColsCost(len(part), columns, 0 * ones)
-            held = float(found[-1] if kept is None else kept[nth])
+        for nth, (_, most) in enumerate(self._each_most(solver, parts, run, _SLACK)):
+            found.append(most)
+            held = float(most if kept is None else kept[nth])
             solver.changeRowBounds(len(self.ends) + nth, held, inf)
         return found
+
+    def _each_most(
+        self,
+        solver: "highspy.Highs",
+        parts: Sequence[Sequence[int]],
+        solve: Callable[["highspy.Highs"], float | None],
+        off: float,
+    ) -> Iterator[tuple[Sequence[int], int]]:
+        """Yield each set of columns and the most that it can sum to, `off` by so much at most.
+
+        Whoever takes one holds its sum before the next.
+        """
+        size = len(self.costs)
+        solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
+        for part in parts:
+            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
+            solver.changeColsCost(len(part), columns, -ones)
+            most = floor(-(solve(solver) or 0.0) + off)
+            solver.changeColsCost(len(part), columns, 0 * ones)
+            yield part, most
 
     def dense(self, sparse: Mapping[int, float]) -> Any:  # noqa: ANN401 - an array of numpy
         """Return what each column counts."""
