@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 
 from fleet.explain.history import Span
-from fleet.explain.simulation.figures import limits_of_time
+from fleet.explain.simulation.figures import limits_of_past
 from fleet.explain.simulation.trials import Goal, Trial
 from fleet.explain.simulation.tuning import Change, Option, Tuning
 from fleet.report import words
@@ -75,8 +75,7 @@ def _sections(tuning: Tuning) -> Iterator[Section]:
     )
     yield Section("keys", "What may change", ("Key",), tuple((key,) for key in tuning.keys))
     limits = (
-        *limits_of_time(tuning.learned.start, tuning.held_back.end),
-        "Work that nobody submitted because waits were long is in no history",
+        *limits_of_past(tuning.learned.start, tuning.held_back.end),
         "What was best for this past may not be for another: compare the part that was held back",
     )
     yield Section(

@@ -141,27 +141,27 @@ class Simulation(Value):
     @property
     def is_short(self) -> bool:
         """Say whether less than a day was replayed: demand changes with the hour."""
-        return any(limits_of_time(self.start, self.end))
+        return self.end - self.start < _DAY
 
     def with_limits(self) -> "Simulation":
         """Return it with what it cannot know."""
         return self.model_copy(update={"unknown": tuple(_limits(self))})
 
 
-def limits_of_time(start: datetime, end: datetime) -> Iterator[str]:
-    """Yield what less than a day of demand cannot tell."""
+def limits_of_past(start: datetime, end: datetime) -> Iterator[str]:
+    """Yield what the past between two moments cannot tell."""
     if end - start < _DAY:
         length = write_duration(int((end - start).total_seconds()))
         yield (
             f"Only {length} were replayed: demand repeats by day, and in less than one a boot or "
             "a paid hour outweighs a change; choose an earlier --from, or record for longer"
         )
+    yield "Work that nobody submitted because waits were long is in no history"
 
 
 def _limits(simulation: Simulation) -> Iterator[str]:
     """Yield what a simulation cannot know, and what was assumed in this one."""
-    yield from limits_of_time(simulation.start, simulation.end)
-    yield "Work that nobody submitted because waits were long is in no history"
+    yield from limits_of_past(simulation.start, simulation.end)
     yield "Workers of static pools and of other provisioners stay those of the first moment"
     if simulation.unseen:
         yield (
