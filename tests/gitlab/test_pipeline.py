@@ -149,6 +149,7 @@ RELEASE = {
 }
 
 
+@pytest.mark.long
 def test_a_release_is_built_tested_signed_and_ready_to_be_published(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
