@@ -4,7 +4,7 @@ One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal p
 equal answers.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import floor, inf
@@ -44,6 +44,10 @@ whole number; what a round has to raise the cost, relatively, for another one.""
 _PRIMAL = 4
 """How the solver names the primal simplex method."""
 _SLACK = 1e-6
+_GOLDEN = 0.6180339887498949
+"""Multiples of it, less their whole part, are spread evenly."""
+_PAYS, _AT_ONCE = 1e-7, 3
+"""What a column has to gain to be known to the solver, and how many of a block at once."""
 _OFF = 1e-7
 """What answers of equal cost may be apart, relatively and absolutely."""
 _TOLERANCE = 1e-4
@@ -94,6 +98,8 @@ class Programme:
     costs: list[float] = field(default_factory=list)
     uppers: list[float] = field(default_factory=list)
     whole: list[bool] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    """The first of those columns that sum to no more than what each may be."""
     lowers_of_rows: list[float] = field(default_factory=list)
     uppers_of_rows: list[float] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -114,8 +120,12 @@ class Programme:
         return self.columns([cost], upper, whole=whole)[0]
 
     def columns(self, costs: Sequence[float], upper: float, *, whole: bool) -> range:
-        """Add a column for each of these costs, and return their numbers."""
+        """Add a column for each of these costs, and return their numbers.
+
+        A row has to hold that they sum to `upper` at most, all together.
+        """
         first = len(self.costs)
+        self.begins.append(first)
         self.costs += costs
         self.uppers += [upper] * len(costs)
         self.whole += [whole] * len(costs)
@@ -285,11 +295,14 @@ class Programme:
         # Only whole numbers are asked for: what is less than one apart is the same.
         solver.setOptionValue("mip_abs_gap", 1 - _TOLERANCE)
         solver.setOptionValue("mip_rel_gap", 0.0)
+        solver.changeColsCost(len(self.costs), self._all_columns, 0 * self._ones(len(self.costs)))
         found: list[int] = []
-        for part, most in self._each_most(solver, parts, self._run_whole, _TOLERANCE):
-            found.append(most)
-            columns = self._numpy.array(part, dtype="int32")
-            solver.addRow(most - _SLACK, inf, len(part), columns, self._ones(len(part)))
+        for part in parts:
+            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
+            solver.changeColsCost(len(part), columns, -ones)
+            found.append(floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE))
+            solver.changeColsCost(len(part), columns, 0 * ones)
+            solver.addRow(found[-1] - _SLACK, inf, len(part), columns, ones)
         return found
 
     def most_in_parts(
@@ -299,38 +312,12 @@ class Programme:
 
         The earlier ones have these numbers of theirs, or the most that they can have.
         """
-        solver = self.load([(part, 0) for part in parts])
-        # What was found in one turn is where the next one begins.
-        solver.setOptionValue("simplex_strategy", _PRIMAL)
-        solver.setOptionValue("presolve", "off")
-        for nth in range(len(parts)):
-            solver.changeRowBounds(len(self.ends) + nth, 0.0, inf)
+        sifted = _Sifted(self, parts)
         found: list[int] = []
-        for nth, (_, most) in enumerate(self._each_most(solver, parts, run, _SLACK)):
-            found.append(most)
-            held = float(most if kept is None else kept[nth])
-            solver.changeRowBounds(len(self.ends) + nth, held, inf)
+        for nth, part in enumerate(parts):
+            found.append(sifted.most(part))
+            sifted.hold(nth, found[-1] if kept is None else kept[nth])
         return found
-
-    def _each_most(
-        self,
-        solver: "highspy.Highs",
-        parts: Sequence[Sequence[int]],
-        solve: Callable[["highspy.Highs"], float | None],
-        off: float,
-    ) -> Iterator[tuple[Sequence[int], int]]:
-        """Yield each set of columns and the most that it can sum to, `off` by so much at most.
-
-        Whoever takes one holds its sum before the next.
-        """
-        size = len(self.costs)
-        solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
-        for part in parts:
-            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
-            solver.changeColsCost(len(part), columns, -ones)
-            most = floor(-(solve(solver) or 0.0) + off)
-            solver.changeColsCost(len(part), columns, 0 * ones)
-            yield part, most
 
     def dense(self, sparse: Mapping[int, float]) -> Any:  # noqa: ANN401 - an array of numpy
         """Return what each column counts."""
@@ -385,17 +372,22 @@ class Programme:
         known = at[index] >= 0
         return rows[known], at[index[known]], factors[known]
 
+    def entries_with(self, sums: Sequence[Sum]) -> tuple[Any, Any, Any]:
+        """Return the row, the column and the factor of each entry, of a row for each sum too."""
+        np = self._numpy
+        rows, index, factors = self._arrays
+        columns = [np.array(each, dtype="int32") for each, _ in sums]
+        lengths = list(map(len, columns))
+        rows = np.concatenate([rows, len(self.ends) + np.repeat(np.arange(len(sums)), lengths)])
+        return rows, np.concatenate([index, *columns]), np.append(factors, np.ones(sum(lengths)))
+
     def load(self, sums: Sequence[Sum], kept: Sequence[int] | None = None) -> "highspy.Highs":
         """Return a solver that knows the sums too, and all columns or those that are kept."""
         import highspy
 
         np = self._numpy
-        rows, index, factors = self._arrays
-        columns, numbers = [each for each, _ in sums], [float(number) for _, number in sums]
-        lengths = list(map(len, columns))
-        rows = np.concatenate([rows, len(self.ends) + np.repeat(np.arange(len(sums)), lengths)])
-        index = np.concatenate([index, *(np.array(each, dtype="int32") for each in columns)])
-        factors = np.concatenate([factors, np.ones(sum(lengths))])
+        rows, index, factors = self.entries_with(sums)
+        numbers = [float(number) for _, number in sums]
         costs, uppers = np.array(self.costs, dtype=float), np.array(self.uppers, dtype=float)
         if kept is not None:
             rows, index, factors = self._only(kept, rows, index, factors)
@@ -417,6 +409,83 @@ class Programme:
         model.a_matrix_.value_ = factors
         solver.passModel(model)
         return solver
+
+
+class _Sifted:
+    """A programme in parts, solved over few of its columns, with more as they pay.
+
+    After each run the worth of rows (their duals) tells of every other column whether it would
+    improve the answer, and by how much it can be improved at most. The method is known as sifting
+    (R. Bixby and others, Very large-scale linear programming, Operations Research 40, 1992).
+    """
+
+    def __init__(self, programme: Programme, parts: Sequence[Sequence[int]]) -> None:
+        """Begin with the columns that are alone, and with a row for each of these sums."""
+        import numpy as np
+
+        self._np = np
+        begins = np.array(programme.begins)
+        sizes = np.diff([*begins, len(programme.costs)])
+        self._begins, self._block = begins, np.repeat(np.arange(len(begins)), sizes)
+        self._uppers = np.array(programme.uppers, dtype=float)
+        rows, columns, factors = programme.entries_with([(part, 0) for part in parts])
+        order = np.argsort(columns, kind="stable")
+        self._rows, self._columns = rows[order].astype("int32"), columns[order]
+        self._factors = factors[order]
+        self._starts = np.searchsorted(self._columns, np.arange(len(self._uppers) + 1))
+        # Alike columns take turns, so that not all blocks are given the same place first.
+        self._turns = np.arange(len(self._uppers)) * _GOLDEN % 1
+        self._first, alone = len(programme.ends), begins[sizes == 1]
+        self._known = np.zeros(len(self._uppers), dtype=bool)
+        self._costs = np.zeros(len(self._uppers))
+        self._solver = programme.load([(part, 0) for part in parts], [])
+        # What was found in one run is where the next one begins.
+        self._solver.setOptionValue("simplex_strategy", _PRIMAL)
+        self._solver.setOptionValue("presolve", "off")
+        for nth in range(len(parts)):
+            self.hold(nth, 0)
+        self._kept = np.zeros(0, dtype=int)
+        self._add(alone)
+
+    def hold(self, nth: int, least: int) -> None:
+        """Let this sum be so much at the least."""
+        self._solver.changeRowBounds(self._first + nth, float(least), inf)
+
+    def most(self, part: Sequence[int]) -> int:
+        """Return the most that these columns can sum to, rounded down."""
+        np = self._np
+        self._costs = np.zeros(len(self._uppers))
+        self._costs[part] = -1.0
+        size = len(self._kept)
+        self._solver.changeColsCost(size, np.arange(size, dtype="int32"), self._costs[self._kept])
+        while True:
+            cost = run(self._solver) or 0.0
+            worth = np.array(self._solver.getSolution().row_dual)
+            taken = self._factors * worth[self._rows]
+            gains = np.bincount(self._columns, taken, len(self._uppers)) - self._costs
+            gains[self._known] = 0.0
+            best = np.maximum.reduceat(gains, self._begins)
+            could = floor(np.maximum(best, 0.0) @ self._uppers[self._begins] - cost + _SLACK)
+            found = floor(-cost + _SLACK)
+            some = np.flatnonzero(gains > np.maximum(_PAYS, best[self._block] / 2))
+            if found == could or not len(some):
+                return found
+            blocks = self._block[some]
+            order = np.lexsort((self._turns[some], -gains[some], blocks))
+            turn = np.arange(len(some)) - np.searchsorted(blocks, blocks)
+            self._add(some[order[turn < _AT_ONCE]])
+
+    def _add(self, columns: Any) -> None:  # noqa: ANN401 - an array of numpy
+        """Let the solver know these columns too."""
+        np, starts = self._np, self._starts[columns]
+        lengths = self._starts[columns + 1] - starts
+        begins = np.cumsum(lengths) - lengths
+        at = np.repeat(starts - begins, lengths) + np.arange(lengths.sum())
+        bounds = np.zeros(len(columns)), self._uppers[columns]
+        entries = begins.astype("int32"), self._rows[at], self._factors[at]
+        self._solver.addCols(len(columns), self._costs[columns], *bounds, len(at), *entries)
+        self._kept = np.concatenate([self._kept, columns])
+        self._known[columns] = True
 
 
 def _solution(solver: "highspy.Highs", cost: float, sums: Sequence[Sum]) -> Solution:
