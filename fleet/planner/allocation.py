@@ -51,16 +51,17 @@ from fleet.planner.programme import (
     GAP,
     NODES,
     Bounds,
-    Relaxed,
     Solution,
-    Sum,
     can_solve,
 )
+from fleet.planner.sifting import Relaxed, Sum
 
 _WAYS = 3
 """How many places each block may use that the answer in parts does not, of either kind."""
 _WAYS_WHOLE = (0, 1)
 """The same where numbers are whole: at first only what the two answers do not have alike."""
+_LIMITED = 20_000
+"""Among more pairs of block and place hardly anything is found where there are limits."""
 _FEWER, _MORE = 1, 3
 """How many machines fewer and more than the answer in parts each place may have."""
 
@@ -89,13 +90,16 @@ SumsOf = Callable[[Answer], Sequence[Sum]]
 def improve(model: Model, answer: Answer, sums_of: SumsOf) -> Answer:
     """Return an answer that costs no more, or serves more; its sums of columns stay.
 
-    It is looked for in whole requests, near this one and the cheapest one in parts.
+    It is looked for in whole requests, near this one and the cheapest one in parts; with limits,
+    only up to a size.
     """
-    relaxed = model.programme.relax(sums_of(answer))
+    if model.rows and len(model.programme.costs) > _LIMITED:
+        return answer
+    relaxed = model.programme.relax(sums_of(answer), reached=answer.values())
     if relaxed is None:
         return answer
     answer = move(model, answer)
-    for ways in _WAYS_WHOLE[:1] if model.rows else _WAYS_WHOLE:
+    for ways in _WAYS_WHOLE:
         start, bounds = answer.values(), _near_answer(model, relaxed, ways)
         for column, value in start.items():
             least, most = bounds.get(column, (0.0, 0.0))
@@ -148,34 +152,14 @@ def serve_in_turn(model: Model) -> tuple[Answer, Longer]:
 
     The blocks of the model are of one rank each.
     """
-    ranks = [columns for columns, _ in model.everybody_by_rank]
+    ranks = [row for row, _ in model.ranks]
     most = model.programme.most_in_parts(ranks)
-    relaxed = model.programme.relax([*zip(ranks, most, strict=True)], cut=False)
-    values = dive(model, _near(model, relaxed), most) if relaxed else []
-    answer = Answer(model, model.in_whole_requests(values) if values else ())
-    answer = improve(model, answer, Answer.sums_by_rank).without_later()
+    answer = Answer(model, model.in_whole_requests(dive(model, most)))
+    answer = improve(model, answer, Answer.sums_by_rank)
     served = [number for _, number in answer.sums_by_rank()]
     could = most if served == most else model.programme.most_in_parts(ranks, served)
     found = zip(model.every_rank, could, served, strict=True)
     return answer, tuple((rank, more - least) for rank, more, least in found if more > least)
-
-
-_PAIRS = 10_000
-"""Blocks of so many pairs of block and place may use any place: those of the first who lack."""
-
-
-def _near(model: Model, relaxed: Relaxed) -> set[int]:
-    """Return the columns near an answer in parts, and all of blocks that it divides or lacks."""
-    near = set(_near_answer(model, relaxed, _WAYS))
-    pairs = 0
-    for block in sorted(model.blocks, key=lambda block: block.rank):
-        values = [relaxed.values[column] for column in block.columns]
-        is_divided = any(abs(value - round(value)) > EPSILON for value in values)
-        lacks = sum(values) < block.size - EPSILON and pairs < _PAIRS
-        if is_divided or lacks:
-            near |= set(block.columns)
-            pairs += len(values)
-    return near
 
 
 @dataclass(frozen=True)
@@ -281,7 +265,7 @@ def _serve_in_order(component: Component, allocation: Allocation, exact: int) ->
 
 def _in_turn(model: Model) -> Solution | None:
     """Serve each rank all it can have once those before it have theirs, then find the cheapest."""
-    ranks = [columns for columns, _ in model.everybody_by_rank]
+    ranks = [row for row, _ in model.ranks]
     most = model.programme.most_in_turn(ranks)
     return model.programme.solve(list(zip(ranks, most, strict=True)))
 
@@ -292,7 +276,7 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     if answer is None or any(answer.left):
         model = Model(component, by_rank=True, exact=0)
         answer, longer = serve_in_turn(model)
-    relaxed = model.programme.relax(answer.sums(), seeming=False)
+    relaxed = model.programme.relax(answer.sums(), seeming=False, reached=answer.values())
     cost, least, bound = answer.cost(), 0.0, 0.0
     if relaxed:
         least, bound = model.money(relaxed.cost), model.money(relaxed.bound)
@@ -319,7 +303,9 @@ def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:
     """Return what is proven about an answer of this cost."""
     if solution is None:
         return Proof(cost, 0.0, 0.0, unfinished=True)
-    relaxed = model.programme.relax(solution.sums, cut=False)
+    relaxed = model.programme.relax(
+        solution.sums, cut=False, reached=[n for n, value in enumerate(solution.values) if value]
+    )
     least = relaxed.cost if relaxed else 0.0
     bound = _bound(model.money(max(solution.bound, least)), cost)
     return Proof(cost, bound, min(bound, model.money(least)), unfinished=solution.nodes >= NODES)

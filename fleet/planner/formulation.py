@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from itertools import islice
-from math import ceil, floor
-from typing import NamedTuple
+from itertools import groupby
+from math import ceil, floor, inf
+from typing import Any, NamedTuple
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
-from fleet.planner.programme import Programme, Sum
+from fleet.planner.programme import Programme, can_solve
+from fleet.planner.sifting import Sum
 
 _Name = tuple[str, str]
 
@@ -133,6 +134,8 @@ _SCALE = 1000.0
 """What the cheapest machine costs in the programme: far above the solver's tolerances."""
 EXACT = 1500
 """Up to so many pairs of group and place the search is for whole requests among all there is."""
+_MANY = 100
+"""Of so many blocks it is found at once who fits nowhere."""
 STEPPED = 200
 """Up to so many, whole steps of time are weighed for those who share machines: it takes longer."""
 
@@ -199,16 +202,20 @@ class Model:
         self.programme = Programme()
         self.makes = self._add_machines()
         """Place to the column of how many machines are made there."""
+        self.holds: dict[int, int] = {}
+        """Column of machines to the row that holds what they serve to their number."""
         self.steps = self._add_steps() if self.is_exact and pairs <= STEPPED else {}
         """Place to the column of how many more steps of time its machines are billed."""
         self._add_blocks()
         if self._prefers:
             self._add_preferences()
         self._add_rows()
+        self.ranks = self._add_ranks() if by_rank else []
+        """Of each rank, the first first, the row of its requests and how many these are."""
 
     def everybody(self) -> list[Sum]:
         """Return that every block is served whole."""
-        return [(block.columns, block.size) for block in self.blocks]
+        return [(block.row, block.size) for block in self.blocks]
 
     @cached_property
     def every_rank(self) -> list[Rank]:
@@ -216,17 +223,20 @@ class Model:
         return sorted({rank for block in self.blocks for rank, _, _ in block.requests})
 
     @cached_property
-    def everybody_by_rank(self) -> list[Sum]:
-        """Return that every rank is served whole, the first served first.
+    def by_rank(self) -> list[int]:
+        """Return the blocks by number, the first served first."""
+        return sorted(range(len(self.blocks)), key=lambda nth: self.blocks[nth].rank)
 
-        Blocks are of one rank each.
+    def able(self, columns: Any, values: Any) -> Any:  # noqa: ANN401 - arrays of numpy
+        """Return those of the columns that there is room for one more of, beside these values.
+
+        With a machine more, where one can be made.
         """
-        columns: defaultdict[Rank, list[int]] = defaultdict(list)
-        sizes: Counter[Rank] = Counter()
-        for block in self.blocks:
-            columns[block.rank].extend(block.columns)
-            sizes[block.rank] += block.size
-        return [(columns[rank], sizes[rank]) for rank in self.every_rank]
+        programme, sifted = self.programme, self.programme.sifted
+        room = programme.uppers_of_rows - programme.come_to(values) + EPSILON
+        more = [column for column in self.holds if values[column] < programme.uppers[column]]
+        room[[self.holds[column] for column in sifted.fit(more, room)]] = inf
+        return sifted.fit(columns, room)
 
     def dearest(self) -> float:
         """Return more than any way to serve one request costs in the programme."""
@@ -253,6 +263,8 @@ class Model:
         for turn, place in enumerate(made):
             by_name = BY_NAME * turn / len(made)
             cost = float(place.setup) * (1 if by_name_later else 1 + by_name) * self._scale
+            # A machine that costs nothing is not made where a worker is free.
+            cost = cost or BY_NAME * (1 + turn)
             # An answer in parts is not to use a part of a machine where no whole one has room.
             rows = [self.rows[number] for number in self.rows_of[place.key]]
             room = [row.room // n for row in rows if (n := row.machines[place.key]) > 0]
@@ -315,7 +327,9 @@ class Model:
         for key, place in self.places.items():
             if place.makes:
                 columns, factors = [*at[key], self.makes[key]], [*shares[key], -1.0]
-                self.programme.row(columns, factors, least=None, most=0.0)
+                self.holds[self.makes[key]] = self.programme.row(
+                    columns, factors, least=None, most=0.0
+                )
             else:
                 self.programme.row(at[key], shares[key], least=None, most=place.room)
                 if not self.is_exact:
@@ -371,6 +385,18 @@ class Model:
             whole = row.room == row.room.to_integral_value()
             most = float(row.room) - (2e-6 if self.is_exact and not whole else 0)
             self.programme.row([*own], [*own.values()], least=None, most=most)
+
+    def _add_ranks(self) -> list[Sum]:
+        columns: defaultdict[Rank, list[int]] = defaultdict(list)
+        sizes: Counter[Rank] = Counter()
+        for block in self.blocks:
+            columns[block.rank].extend(block.columns)
+            sizes[block.rank] += block.size
+        row = self.programme.row
+        return [
+            (row(columns[rank], [1.0] * len(columns[rank]), least=None, most=None), sizes[rank])
+            for rank in self.every_rank
+        ]
 
     def in_whole_requests(self, found: Sequence[float]) -> list[dict[str, int]]:
         """Return how many requests of each block go where; what was divided goes where room is."""
@@ -500,15 +526,13 @@ class Stop:
 class Answer:
     """Who of a component is served where, never past a limit."""
 
-    def __init__(
-        self, model: Model, counts: Sequence[Mapping[str, int]], *, last: Rank | None = None
-    ) -> None:
-        """Begin with so many requests of each block at each place; none of a rank after the last.
+    def __init__(self, model: Model, counts: Sequence[Mapping[str, int]]) -> None:
+        """Begin with so many requests of each block at each place, one rank after the other.
 
-        Who is left is served too where nothing stops it.
+        Of each who is left is served too where nothing of those before stops it: who waits would
+        fit nowhere, were nobody of a later rank served.
         """
         self._model = model
-        self._last = last
         self.served: list[dict[str, list[Waiting]]] = []
         """For each block, place to those of its requests that are served there."""
         self.left: list[list[Waiting]] = []
@@ -518,17 +542,17 @@ class Answer:
         self.taken = [_NONE for _ in model.rows]
         """What is taken of each row."""
         self._shares: defaultdict[str, float] = defaultdict(float)
-        for nth, block in enumerate(model.blocks):
-            at = counts[nth] if counts and self._is_due(block) else {}
-            requests = iter(block.requests)
-            # Those who come first get what is there already.
-            order = sorted(at, key=lambda key: (model.places[key].makes, key))
-            self.served.append({place: list(islice(requests, at[place])) for place in order})
-            self.left.append(list(requests))
-            for place, own in self.served[-1].items():
-                self._count(block, place, own, 1)
-        self._mend()
-        self._fill()
+        for block in model.blocks:
+            self.served.append({})
+            self.left.append([*block.requests])
+        for _, blocks in groupby(model.by_rank, lambda nth: model.blocks[nth].rank):
+            due = [*blocks]
+            for nth in due if counts else ():
+                # Those who come first get what is there already.
+                for place in sorted(counts[nth], key=lambda key: (model.places[key].makes, key)):
+                    self._serve(nth, place, counts[nth][place])
+            self._mend()
+            self._fill(due)
         if model.is_exact:
             self._prefer_older()
             self._give_older_what_exists()
@@ -568,39 +592,33 @@ class Answer:
                     found[number].append((nth, place))
         return found
 
-    def _fill(self) -> None:
-        """Serve who is left although nothing stops it, which rounding has left room for."""
-        order = sorted(range(len(self.left)), key=lambda nth: self._model.blocks[nth].rank)
-        for nth in filter(lambda nth: self._is_due(self._model.blocks[nth]), order):
-            block, left = self._model.blocks[nth], self.left[nth]
-            while left:
-                place = self._open_place(block)
+    def _serve(self, nth: int, place: str, count: int) -> None:
+        """Serve the first of a block who are left at a place."""
+        first, self.left[nth] = self.left[nth][:count], self.left[nth][count:]
+        self.served[nth].setdefault(place, []).extend(first)
+        self._count(self._model.blocks[nth], place, first, 1)
+
+    def _fill(self, due: Sequence[int]) -> None:
+        """Serve who is left of these blocks although nothing stops it."""
+        for nth in self._able([nth for nth in due if self.left[nth]]):
+            while self.left[nth]:
+                place = self._open_place(self._model.blocks[nth])
                 if place is None:
                     break
-                self.served[nth].setdefault(place, []).append(left[0])
-                self._count(block, place, [left.pop(0)], 1)
+                self._serve(nth, place, 1)
 
-    def _is_due(self, block: Block) -> bool:
-        return self._last is None or block.rank <= self._last
+    def _able(self, blocks: Sequence[int]) -> Sequence[int]:
+        """Return these blocks; where they are many, without those who fit nowhere for sure."""
+        if self._model.is_exact or len(blocks) < _MANY or not can_solve():
+            return blocks
+        model = self._model
+        columns = [column for nth in blocks for column in model.blocks[nth].columns]
+        able = {*model.able(columns, model.programme.dense(self.values())).tolist()}
+        return [nth for nth in blocks if not able.isdisjoint(model.blocks[nth].columns)]
 
     def counts(self) -> list[dict[str, int]]:
         """Return how many requests of each block are served at each place."""
         return [{place: len(own) for place, own in at.items()} for at in self.served]
-
-    def without_later(self) -> "Answer":
-        """Return it so that who waits fits nowhere, were nobody of a later rank served.
-
-        Where somebody does, who of a later rank is in the way waits, or goes elsewhere.
-        """
-        answer, ranks, blocks = self, self._model.every_rank, self._model.blocks
-        for nth, rank in enumerate(ranks):
-            if answer.lacking()[nth]:
-                alone = Answer(self._model, answer.counts(), last=rank)
-                if alone.lacking()[nth] < answer.lacking()[nth]:
-                    both = zip(blocks, alone.counts(), answer.counts(), strict=True)
-                    counts = [own if block.rank <= rank else at for block, own, at in both]
-                    answer = Answer(self._model, counts)
-        return answer
 
     def _open_place(self, block: Block) -> str | None:
         """Return the place that can serve one request more of a block at the least cost."""
@@ -711,18 +729,16 @@ class Answer:
         return self.lacking(), self.cost() + seeming
 
     def sums(self) -> list[Sum]:
-        """Return how many of each block are served, as sums of its columns."""
+        """Return how many of each block are served, as what its row comes to."""
         return [
-            (block.columns, block.size - len(left))
+            (block.row, block.size - len(left))
             for block, left in zip(self._model.blocks, self.left, strict=True)
         ]
 
     def sums_by_rank(self) -> list[Sum]:
         """Return how many of each rank are served, the earliest first; blocks are of one each."""
-        everybody = self._model.everybody_by_rank
-        return [
-            (at, size - less) for (at, size), less in zip(everybody, self.lacking(), strict=True)
-        ]
+        both = zip(self._model.ranks, self.lacking(), strict=True)
+        return [(row, size - less) for (row, size), less in both]
 
     def _count(self, block: Block, place: str, requests: Sequence[Waiting], sign: int) -> None:
         """Count what requests take of a place, of machines and of rows; or give it back."""

@@ -4,11 +4,13 @@ One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal p
 equal answers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
+
+from fleet.planner.sifting import SLACK, Relaxed, Sifted, Sum, run
 
 if TYPE_CHECKING:
     import highspy
@@ -41,18 +43,9 @@ _CUTS = 5
 _TRIED, _LEAST, _EDGE, _LITTLE = 8, 1e-3, 0.02, 2e-5
 """Divisors tried for each row; how far it has to be past what is cut, how far a remainder from a
 whole number; what a round has to raise the cost, relatively, for another one."""
-_PRIMAL = 4
-"""How the solver names the primal simplex method."""
-_SLACK = 1e-6
-_GOLDEN = 0.6180339887498949
-"""Multiples of it, less their whole part, are spread evenly."""
-_PAYS, _AT_ONCE = 1e-7, 3
-"""What a column has to gain to be known to the solver, and how many of a block at once."""
 _OFF = 1e-7
 """What answers of equal cost may be apart, relatively and absolutely."""
 _TOLERANCE = 1e-4
-Sum = tuple[Sequence[int], int]
-"""Columns, and what they have to sum to."""
 Bounds = dict[int, tuple[float, float]]
 """Column to the least and the most that it may be."""
 
@@ -77,18 +70,6 @@ class Solution:
     sums: Sequence[Sum]
     """What it had to reach."""
     nodes: int
-
-
-@dataclass(frozen=True)
-class Relaxed:
-    """The cheapest answer in parts; no answer in whole numbers costs less."""
-
-    values: Sequence[float]
-    cost: float
-    dearness: Any
-    """Column to how much more it costs to have one more there: an array of numpy."""
-    bound: float
-    """What no answer in whole numbers costs less than: `cost`, or more where rows were cut."""
 
 
 @dataclass
@@ -148,7 +129,7 @@ class Programme:
         return len(self.ends) - 1
 
     def solve(self, sums: Sequence[Sum] = ()) -> Solution | None:
-        """Return the cheapest answer in which each of these sets of columns sums to its number.
+        """Return the cheapest answer in which each of these rows comes to its number.
 
         None when there is none, or none was found within `NODES`.
         """
@@ -172,39 +153,52 @@ class Programme:
         return found
 
     def relax(
-        self, sums: Sequence[Sum], *, seeming: bool = True, cut: bool = True
+        self,
+        sums: Sequence[Sum],
+        *,
+        seeming: bool = True,
+        cut: bool = True,
+        reached: Iterable[int] = (),
     ) -> Relaxed | None:
         """Return the cheapest answer in which these sums hold and no number need be whole.
 
         Rows are added that hold of whole numbers only: the bound is of these. How much dearer
-        columns seem counts too. Either, unless told otherwise.
+        columns seem counts too. Either, unless told otherwise. Where it is known that the sums can
+        be reached, the columns that do are given.
         """
         known = list(sums), seeming and bool(self.seeming), cut
         if self._relaxed is None or self._relaxed[0] != known:
-            self._relaxed = known, self._relax(*known)
+            self._relaxed = known, self._relax(*known, [*reached])
         return self._relaxed[1]
 
-    def _relax(self, sums: Sequence[Sum], seeming: bool, cut: bool) -> Relaxed | None:  # noqa: FBT001 - see above
-        solver = self.load(sums)
-        if seeming:
-            self._price(solver, self.costs + self.dense(self.seeming))
-        # It is as simple as it is large: to simplify it first takes longer.
-        solver.setOptionValue("presolve", "off")
-        cost = bound = run(solver)
-        if cost is None or bound is None:
+    def _relax(
+        self,
+        sums: Sequence[Sum],
+        seeming: bool,  # noqa: FBT001 - see above
+        cut: bool,  # noqa: FBT001 - see above
+        reached: Sequence[int],
+    ) -> Relaxed | None:
+        sifted = self.sifted
+        if not sifted.reach(sums, reached):
             return None
-        found = solver.getSolution()
+        costs = self._numpy.array(self.costs) + (self.dense(self.seeming) if seeming else 0.0)
+        first = sifted.cheapest(costs)
+        if first is None:
+            return None
+        found = first
         for _ in range(_CUTS if cut else 0):
-            more = list(self._cuts(self._numpy.array(found.col_value)))
-            for columns, factors, most in more:
-                solver.addRow(-inf, most, len(columns), columns, factors)
-            raised = run(solver) if more else None
+            more = list(self._cuts(self._numpy.array(found.values)))
+            if not more:
+                break
+            sifted.cut(more)
+            raised = sifted.cheapest(costs)
             if raised is None:
                 break
-            found, before, bound = solver.getSolution(), bound, max(bound, raised)
-            if bound < before * (1 + _LITTLE):
+            before, found = found, raised
+            if found.bound < before.bound * (1 + _LITTLE):
                 break
-        return Relaxed(found.col_value, cost, self._numpy.array(found.col_dual), bound)
+        sifted.uncut()
+        return replace(found, cost=first.cost, bound=max(first.bound, found.bound))
 
     def _cuts(self, values: Any) -> Iterator[tuple[Any, Any, float]]:  # noqa: ANN401 - an array
         """Yield rows that hold of whole numbers and not of these: columns, factors and the most.
@@ -213,37 +207,38 @@ class Programme:
         takes that is used in part, where columns near their most count down from it.
         """
         np = self._numpy
-        _, index, factors = self._arrays
+        _, index, factors = self.arrays
         uppers, begin = np.array(self.uppers), 0
         for end, most in zip(self.ends, self.uppers_of_rows, strict=True):
             columns, takes = index[begin:end], factors[begin:end]
-            begin, own = end, values[columns]
-            if takes @ own < most - _SLACK or not len(own):
+            begin = end
+            used = np.flatnonzero(values[columns] > SLACK)
+            if takes[used] @ values[columns[used]] < most - SLACK or not len(used):
                 continue
-            upper = uppers[columns]
-            used = abs(takes[(own > _SLACK) & (own < upper - _SLACK)])
-            parts = np.array(sorted({*used}))
+            own, upper = values[columns[used]], uppers[columns[used]]
+            parts = np.array(sorted({*abs(takes[used][own < upper - SLACK])}))
             parts = parts[np.linspace(0, len(parts) - 1, min(len(parts), _TRIED)).astype(int)]
             best, cut = _LEAST, None
             for down in (np.zeros(len(own), dtype=bool), own > upper / 2):
                 sign = np.where(down, -1.0, 1.0)
-                room = most - takes[down] @ upper[down]
+                room = most - takes[used][down] @ upper[down]
                 for part in (*parts, *parts / 2, 1.0):
                     whole = floor(room / part)
                     left = room / part - whole
                     if not _EDGE < left < 1 - _EDGE:
                         continue
-                    each = sign * takes / part
-                    down_to = np.floor(each)
-                    each = sign * (down_to + np.maximum(0.0, each - down_to - left) / (1 - left))
+                    each = sign * _rounded(sign * takes[used] / part, left)
                     limit = whole + each[down] @ upper[down]
-                    long = each[own > _SLACK]
-                    past = (each @ own - limit) / np.sqrt(long @ long + _SLACK)
+                    past = (each @ own - limit) / np.sqrt(each @ each + SLACK)
                     if past > best:
-                        best, cut = past, (each, limit)
+                        best, cut = past, (part, left, used[down], limit)
             if cut is not None:
-                some = np.flatnonzero(cut[0])
-                yield columns[some], cut[0][some], cut[1] + _SLACK
+                part, left, down, limit = cut
+                sign = np.ones(len(columns))
+                sign[down] = -1.0
+                each = sign * _rounded(sign * takes / part, left)
+                some = np.flatnonzero(each)
+                yield columns[some], each[some], limit + SLACK
 
     def solve_near(
         self,
@@ -273,7 +268,7 @@ class Programme:
         if lack is not None:
             each, ones = np.arange(len(sums), dtype="int32"), self._ones(len(sums))
             prices, most = np.array(lack, dtype=float).T.copy()
-            rows = (len(self.ends) + each).astype("int32")
+            rows = np.array([row for row, _ in sums], dtype="int32")
             solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
         solver.setOptionValue("mip_max_nodes", NODES_NEAR if start is None else NODES_FROM)
         solver.setOptionValue("mip_heuristic_run_rens", rens)
@@ -289,35 +284,49 @@ class Programme:
         values[kept] = solver.getSolution().col_value[: len(kept)]
         return list(values.tolist())
 
-    def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
-        """Return the most that each set of columns can sum to, the earlier ones having theirs."""
+    def most_in_turn(self, rows: Sequence[int]) -> list[int]:
+        """Return the most that each of these rows can come to, the earlier ones having theirs."""
         solver = self.load(())
         # Only whole numbers are asked for: what is less than one apart is the same.
         solver.setOptionValue("mip_abs_gap", 1 - _TOLERANCE)
         solver.setOptionValue("mip_rel_gap", 0.0)
-        solver.changeColsCost(len(self.costs), self._all_columns, 0 * self._ones(len(self.costs)))
         found: list[int] = []
-        for part in parts:
-            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
-            solver.changeColsCost(len(part), columns, -ones)
+        for row in rows:
+            self._price(solver, -self.takes_of(row))
             found.append(floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE))
-            solver.changeColsCost(len(part), columns, 0 * ones)
-            solver.addRow(found[-1] - _SLACK, inf, len(part), columns, ones)
+            solver.changeRowBounds(row, found[-1] - SLACK, inf)
         return found
 
-    def most_in_parts(
-        self, parts: Sequence[Sequence[int]], kept: Sequence[int] | None = None
-    ) -> list[int]:
+    def most_in_parts(self, rows: Sequence[int], kept: Sequence[int] | None = None) -> list[int]:
         """Return the same where columns need not be whole.
 
         The earlier ones have these numbers of theirs, or the most that they can have.
         """
-        sifted = _Sifted(self, parts)
+        self.sifted.free()
         found: list[int] = []
-        for nth, part in enumerate(parts):
-            found.append(sifted.most(part))
-            sifted.hold(nth, found[-1] if kept is None else kept[nth])
+        for nth, row in enumerate(rows):
+            found.append(self.sifted.most([row]))
+            self.sifted.hold([row], [found[-1] if kept is None else kept[nth]], [inf])
         return found
+
+    def takes_of(self, *some: int) -> Any:  # noqa: ANN401 - an array of numpy
+        """Return what these rows take of each column, all together."""
+        _, index, factors = self.arrays
+        found = self._numpy.zeros(len(self.costs))
+        for row in some:
+            own = slice(self.ends[row - 1] if row else 0, self.ends[row])
+            found[index[own]] += factors[own]
+        return found
+
+    def come_to(self, values: Any) -> Any:  # noqa: ANN401 - an array of numpy
+        """Return what each row comes to with these values of columns."""
+        rows, index, factors = self.arrays
+        return self._numpy.bincount(rows, factors * values[index], len(self.ends))
+
+    @cached_property
+    def sifted(self) -> Sifted:
+        """Return it in parts; then nothing is added more."""
+        return Sifted(self)
 
     def dense(self, sparse: Mapping[int, float]) -> Any:  # noqa: ANN401 - an array of numpy
         """Return what each column counts."""
@@ -354,16 +363,12 @@ class Programme:
         return self._numpy.arange(len(self.costs), dtype="int32")
 
     @cached_property
-    def _arrays(self) -> tuple[Any, Any, Any]:
+    def arrays(self) -> tuple[Any, Any, Any]:
         """Return the row, the column and the factor of each entry; then nothing is added more."""
         np = self._numpy
         lengths = np.diff([0, *self.ends])
         rows = np.repeat(np.arange(len(self.ends)), lengths)
         return rows, np.array(self.index, dtype="int32"), np.array(self.factors, dtype=float)
-
-    def entries(self, kept: Sequence[int]) -> tuple[Any, Any, Any]:
-        """Return the row, the column and the factor of each entry of these columns, renumbered."""
-        return self._only(kept, *self._arrays)
 
     def _only(self, kept: Sequence[int], *entries: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - arrays
         rows, index, factors = entries
@@ -372,36 +377,30 @@ class Programme:
         known = at[index] >= 0
         return rows[known], at[index[known]], factors[known]
 
-    def entries_with(self, sums: Sequence[Sum]) -> tuple[Any, Any, Any]:
-        """Return the row, the column and the factor of each entry, of a row for each sum too."""
-        np = self._numpy
-        rows, index, factors = self._arrays
-        columns = [np.array(each, dtype="int32") for each, _ in sums]
-        lengths = list(map(len, columns))
-        rows = np.concatenate([rows, len(self.ends) + np.repeat(np.arange(len(sums)), lengths)])
-        return rows, np.concatenate([index, *columns]), np.append(factors, np.ones(sum(lengths)))
-
     def load(self, sums: Sequence[Sum], kept: Sequence[int] | None = None) -> "highspy.Highs":
-        """Return a solver that knows the sums too, and all columns or those that are kept."""
+        """Return a solver that holds these rows to their sums, of all columns or those kept."""
         import highspy
 
         np = self._numpy
-        rows, index, factors = self.entries_with(sums)
-        numbers = [float(number) for _, number in sums]
+        rows, index, factors = self.arrays
         costs, uppers = np.array(self.costs, dtype=float), np.array(self.uppers, dtype=float)
         if kept is not None:
             rows, index, factors = self._only(kept, rows, index, factors)
             costs, uppers = costs[kept], uppers[kept]
+        least, most = (
+            np.array(each, dtype=float) for each in (self.lowers_of_rows, self.uppers_of_rows)
+        )
+        held = [row for row, _ in sums]
+        least[held] = most[held] = [number for _, number in sums]
         solver = highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
         for name, value in _OPTIONS.items():
             solver.setOptionValue(name, value)
         model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = len(costs), len(self.ends) + len(sums)
+        model.num_col_, model.num_row_ = len(costs), len(self.ends)
         model.col_cost_ = costs
         model.col_lower_ = np.zeros(len(costs))
         model.col_upper_ = uppers
-        model.row_lower_ = np.array([*self.lowers_of_rows, *numbers], dtype=float)
-        model.row_upper_ = np.array([*self.uppers_of_rows, *numbers], dtype=float)
+        model.row_lower_, model.row_upper_ = least, most
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         starts = np.searchsorted(rows, np.arange(model.num_row_ + 1))
         model.a_matrix_.start_ = starts.astype("int32")
@@ -411,81 +410,12 @@ class Programme:
         return solver
 
 
-class _Sifted:
-    """A programme in parts, solved over few of its columns, with more as they pay.
+def _rounded(each: Any, left: float) -> Any:  # noqa: ANN401 - arrays of numpy
+    """Return what columns take in a rounded row, where this part of 1 is left of its most."""
+    import numpy as np
 
-    After each run the worth of rows (their duals) tells of every other column whether it would
-    improve the answer, and by how much it can be improved at most. The method is known as sifting
-    (R. Bixby and others, Very large-scale linear programming, Operations Research 40, 1992).
-    """
-
-    def __init__(self, programme: Programme, parts: Sequence[Sequence[int]]) -> None:
-        """Begin with the columns that are alone, and with a row for each of these sums."""
-        import numpy as np
-
-        self._np = np
-        begins = np.array(programme.begins)
-        sizes = np.diff([*begins, len(programme.costs)])
-        self._begins, self._block = begins, np.repeat(np.arange(len(begins)), sizes)
-        self._uppers = np.array(programme.uppers, dtype=float)
-        rows, columns, factors = programme.entries_with([(part, 0) for part in parts])
-        order = np.argsort(columns, kind="stable")
-        self._rows, self._columns = rows[order].astype("int32"), columns[order]
-        self._factors = factors[order]
-        self._starts = np.searchsorted(self._columns, np.arange(len(self._uppers) + 1))
-        # Alike columns take turns, so that not all blocks are given the same place first.
-        self._turns = np.arange(len(self._uppers)) * _GOLDEN % 1
-        self._first, alone = len(programme.ends), begins[sizes == 1]
-        self._known = np.zeros(len(self._uppers), dtype=bool)
-        self._costs = np.zeros(len(self._uppers))
-        self._solver = programme.load([(part, 0) for part in parts], [])
-        # What was found in one run is where the next one begins.
-        self._solver.setOptionValue("simplex_strategy", _PRIMAL)
-        self._solver.setOptionValue("presolve", "off")
-        for nth in range(len(parts)):
-            self.hold(nth, 0)
-        self._kept = np.zeros(0, dtype=int)
-        self._add(alone)
-
-    def hold(self, nth: int, least: int) -> None:
-        """Let this sum be so much at the least."""
-        self._solver.changeRowBounds(self._first + nth, float(least), inf)
-
-    def most(self, part: Sequence[int]) -> int:
-        """Return the most that these columns can sum to, rounded down."""
-        np = self._np
-        self._costs = np.zeros(len(self._uppers))
-        self._costs[part] = -1.0
-        size = len(self._kept)
-        self._solver.changeColsCost(size, np.arange(size, dtype="int32"), self._costs[self._kept])
-        while True:
-            cost = run(self._solver) or 0.0
-            worth = np.array(self._solver.getSolution().row_dual)
-            taken = self._factors * worth[self._rows]
-            gains = np.bincount(self._columns, taken, len(self._uppers)) - self._costs
-            gains[self._known] = 0.0
-            best = np.maximum.reduceat(gains, self._begins)
-            could = floor(np.maximum(best, 0.0) @ self._uppers[self._begins] - cost + _SLACK)
-            found = floor(-cost + _SLACK)
-            some = np.flatnonzero(gains > np.maximum(_PAYS, best[self._block] / 2))
-            if found == could or not len(some):
-                return found
-            blocks = self._block[some]
-            order = np.lexsort((self._turns[some], -gains[some], blocks))
-            turn = np.arange(len(some)) - np.searchsorted(blocks, blocks)
-            self._add(some[order[turn < _AT_ONCE]])
-
-    def _add(self, columns: Any) -> None:  # noqa: ANN401 - an array of numpy
-        """Let the solver know these columns too."""
-        np, starts = self._np, self._starts[columns]
-        lengths = self._starts[columns + 1] - starts
-        begins = np.cumsum(lengths) - lengths
-        at = np.repeat(starts - begins, lengths) + np.arange(lengths.sum())
-        bounds = np.zeros(len(columns)), self._uppers[columns]
-        entries = begins.astype("int32"), self._rows[at], self._factors[at]
-        self._solver.addCols(len(columns), self._costs[columns], *bounds, len(at), *entries)
-        self._kept = np.concatenate([self._kept, columns])
-        self._known[columns] = True
+    down = np.floor(each)
+    return down + np.maximum(0.0, each - down - left) / (1 - left)
 
 
 def _solution(solver: "highspy.Highs", cost: float, sums: Sequence[Sum]) -> Solution:
@@ -493,16 +423,3 @@ def _solution(solver: "highspy.Highs", cost: float, sums: Sequence[Sum]) -> Solu
     info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
     bound = min(cost, float(info.mip_dual_bound))
     return Solution(values, cost, bound, sums, int(info.mip_node_count))
-
-
-def run(solver: "highspy.Highs") -> float | None:
-    """Run and return the objective; None where no answer was found."""
-    import highspy
-
-    solver.run()
-    status = solver.getModelStatus()
-    info = solver.getInfo()
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    if status == highspy.HighsModelStatus.kOptimal or found:
-        return float(info.objective_function_value)
-    return None

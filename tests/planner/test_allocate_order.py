@@ -104,8 +104,10 @@ def test_an_answer_in_parts_bounds_how_many_more_may_be_served() -> None:
     columns = programme.columns([1.0, 1.0], 5, whole=False)
     programme.row(columns, [1.0, 1.0], least=None, most=6)
 
-    assert programme.most_in_parts([[0], [1]]) == [5, 1]
-    assert programme.most_in_parts([[0], [1]], [4, 0]) == [5, 2]
+    rows = [programme.row([each], [1.0], least=None, most=None) for each in columns]
+
+    assert programme.most_in_parts(rows) == [5, 1]
+    assert programme.most_in_parts(rows, [4, 0]) == [5, 2]
 
 
 @given(

@@ -17,9 +17,9 @@ def a_model(seed: int) -> Model:
 
 def rounded(model: Model, small: int) -> tuple[list[int], list[int]]:
     """Return how many of each rank an answer in parts serves, and how many whole numbers do."""
-    columns = [columns for columns, _ in model.everybody_by_rank]
-    most = model.programme.most_in_parts(columns)
-    values = dive(model, range(len(model.programme.costs)), most, small=small)
+    rows = [row for row, _ in model.ranks]
+    most = model.programme.most_in_parts(rows)
+    values = dive(model, most, small=small)
     assert all(value == int(value) >= 0 for value in values)
     answer = Answer(model, model.in_whole_requests(values))
     served = [number for _, number in answer.sums_by_rank()]

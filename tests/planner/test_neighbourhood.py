@@ -91,11 +91,12 @@ def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> 
     columns = programme.columns([1.0, 1.0], 5, whole=False)
     programme.row([columns[0]], [1.0], least=None, most=2)
     programme.row(columns, [1.0, 1.0], least=None, most=2.99995)
+    rows = [programme.row([each], [1.0], least=None, most=None) for each in columns]
 
-    most = programme.most_in_parts([[each] for each in columns])
+    most = programme.most_in_parts(rows)
 
     assert most == [2, 0]
-    assert programme.relax([([0], 2), ([1], 0)]) is not None
+    assert programme.relax([*zip(rows, most, strict=True)]) is not None
 
 
 def test_a_request_left_out_by_rounding_goes_where_it_costs_least() -> None:

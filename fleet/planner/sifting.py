@@ -1,0 +1,232 @@
+"""Solve a programme in parts over few of its columns, with more as they pay.
+
+After each run the worth of rows (their duals) tells of every other column whether it would improve
+the answer, and by how much it can be improved at most. The method is known as sifting (R. Bixby
+and others, Very large-scale linear programming, Operations Research 40, 1992).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import floor, inf
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import highspy
+
+    from fleet.planner.programme import Programme
+
+Sum = tuple[int, int]
+"""A row, and what it has to come to."""
+SLACK = 1e-6
+"""What the sum of a row may be off."""
+_GOLDEN = 0.6180339887498949
+"""Multiples of it, less their whole part, are spread evenly."""
+_PAYS, _AT_ONCE = 1e-7, 3
+"""What a column has to gain to be known to the solver, and how many of a block at once."""
+_NEAR = 1e-7
+"""How near its bound the cost of a cheapest answer is, relatively."""
+_FEW = 1_000
+"""So few columns are known at once."""
+_DEAREST = 40.0
+"""What the dearest column costs in the solver: it takes no numbers that are too large."""
+_PRIMAL = 4
+"""How the solver names the primal simplex method."""
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """The cheapest answer in parts; no answer in whole numbers costs less."""
+
+    values: Sequence[float]
+    cost: float
+    dearness: Any
+    """Column to how much more it costs to have one more there: an array of numpy."""
+    bound: float
+    """What no answer in whole numbers costs less than: `cost`, or more where rows were cut."""
+
+
+class Sifted:
+    """A programme in parts; where one run ended is where the next one begins."""
+
+    def __init__(self, programme: "Programme") -> None:
+        """Begin with the columns that are alone."""
+        import numpy as np
+
+        self._np, self._programme = np, programme
+        self._begins, count = np.array(programme.begins), len(programme.costs)
+        sizes = np.diff([*self._begins, count])
+        self._block = np.repeat(np.arange(len(sizes)), sizes)
+        # Alike columns take turns, so that not all blocks are given the same place first.
+        self._turns = np.arange(count) * _GOLDEN % 1
+        self._uppers = self._most = np.array(programme.uppers, dtype=float)
+        self._least = self._costs = np.zeros(count)
+        self.dearness = np.zeros(count)
+        """How much more it costs to have one more of each column."""
+        self._known = np.zeros(count, dtype=bool)
+        self._kept = np.zeros(0, dtype=int)
+        self._lay_out(*programme.arrays)
+        self._solver = programme.load((), [])
+        self._solver.setOptionValue("simplex_strategy", _PRIMAL)
+        self._solver.setOptionValue("presolve", "off")
+        # A number that was rounded down can be held.
+        self._solver.setOptionValue("primal_feasibility_tolerance", SLACK)
+        self._add(np.arange(count) if count <= _FEW else self._begins[sizes == 1])
+
+    def _lay_out(self, rows: Any, columns: Any, factors: Any) -> None:  # noqa: ANN401 - arrays
+        """Keep entries in the order of columns."""
+        order = self._np.argsort(columns, kind="stable")
+        self._rows, self._columns = rows[order].astype("int32"), columns[order]
+        self._factors = factors[order]
+        self._starts = self._np.searchsorted(self._columns, self._np.arange(len(self._most) + 1))
+
+    def free(self) -> None:
+        """Hold rows and columns to nothing but their own bounds."""
+        programme = self._programme
+        rows = range(len(programme.ends))
+        self.hold(rows, programme.lowers_of_rows, programme.uppers_of_rows)
+        self.bound(0 * self._uppers, self._uppers)
+
+    def hold(self, rows: Sequence[int], least: Sequence[float], most: Sequence[float]) -> None:
+        """Have each of these rows come to so much."""
+        bounds = [self._np.array(each, dtype=float) for each in (least, most)]
+        numbers = self._np.array(rows, dtype="int32")
+        self._solver.changeRowsBounds(len(rows), numbers, *bounds)  # type: ignore[attr-defined]  # the library's own gap
+
+    def bound(self, least: Any, most: Any) -> None:  # noqa: ANN401 - arrays of numpy
+        """Have each column be so much; what is not known to the solver is its least."""
+        self._least, self._most = least, most
+        self._add(self._np.flatnonzero((least > 0) & ~self._known))
+        bounds = least[self._kept], most[self._kept]
+        self._solver.changeColsBounds(len(self._kept), self._every, *bounds)
+
+    def reach(self, sums: Sequence[Sum], reached: Sequence[int]) -> bool:
+        """Hold rows to their sums, and say whether any answer does; some of these columns do."""
+        rows, numbers = [row for row, _ in sums], [number for _, number in sums]
+        self.free()
+        if reached:
+            # From there it is far to an answer that holds many rows: begin anew.
+            self._add(self._np.setdiff1d(reached, self._kept))
+            self._solver.clearSolver()
+        else:
+            self.hold(rows, [-inf] * len(rows), numbers)
+            if self.most(rows) < sum(numbers):
+                return False
+        self.hold(rows, numbers, numbers)
+        return True
+
+    def most(self, rows: Sequence[int]) -> int:
+        """Return the most that these rows can come to, all together and rounded down."""
+        found = 0
+        for cost, bound in self.run(-self._programme.takes_of(*rows)):
+            found = floor(-cost + SLACK)
+            if found == floor(-bound + SLACK):
+                break
+        return found
+
+    def cheapest(self, costs: Any) -> Relaxed | None:  # noqa: ANN401 - an array of numpy
+        """Return the cheapest answer, by what each column costs; None where there is none."""
+        bound, scale = None, float(costs.max()) / _DEAREST or 1.0
+        for cost, bound in self.run(costs / scale):
+            if cost - bound <= _NEAR * cost:
+                break
+        if bound is None:
+            return None
+        least = bound * scale
+        return Relaxed(self.values().tolist(), least, self.dearness * scale, least)
+
+    def values(self) -> Any:  # noqa: ANN401 - an array of numpy
+        """Return what each column is."""
+        values = self._np.zeros(len(self._most))
+        values[self._kept] = self._solver.getSolution().col_value
+        return values
+
+    def run(self, costs: Any) -> Iterator[tuple[float, float]]:  # noqa: ANN401 - an array of numpy
+        """Yield the least cost by the columns that are known, and what no answer costs less than.
+
+        Each time more columns are known, as long as any pays. Nothing where there is no answer.
+        """
+        np, self._costs = self._np, costs
+        self._solver.changeColsCost(len(self._kept), self._every, costs[self._kept])
+        while (cost := run(self._solver)) is not None:
+            worth = np.array(self._solver.getSolution().row_dual)
+            taken = self._factors * worth[self._rows]
+            self.dearness = costs - np.bincount(self._columns, taken, len(costs))
+            gains = np.where(self._known | (self._most == 0), 0.0, -self.dearness)
+            best = np.maximum.reduceat(gains, self._begins)
+            yield cost, cost - float(np.maximum(best, 0.0) @ self._uppers[self._begins])
+            some = np.flatnonzero(gains > np.maximum(_PAYS, best[self._block] / 2))
+            if not len(some):
+                return
+            blocks = self._block[some]
+            order = np.lexsort((self._turns[some], -gains[some], blocks))
+            turn = np.arange(len(some)) - np.searchsorted(blocks, blocks)
+            self._add(some[order[turn < _AT_ONCE]])
+
+    def cut(self, more: Sequence[tuple[Any, Any, float]]) -> None:
+        """Add rows: of each its columns, their factors, and the most."""
+        np, first = self._np, self._solver.getNumRow()
+        where = np.empty(len(self._known), dtype="int32")
+        where[self._kept] = self._every
+        for columns, factors, most in more:
+            known = self._known[columns]
+            entries = where[columns[known]], factors[known]
+            self._solver.addRow(-inf, most, len(entries[0]), *entries)
+        lengths = [len(columns) for columns, _, _ in more]
+        rows = np.repeat(np.arange(first, first + len(more)), lengths)
+        self._lay_out(
+            np.append(self._rows, rows),
+            np.concatenate([self._columns, *[columns for columns, _, _ in more]]),
+            np.concatenate([self._factors, *[factors for _, factors, _ in more]]),
+        )
+
+    def uncut(self) -> None:
+        """Remove the rows that were added."""
+        first, count = len(self._programme.ends), self._solver.getNumRow()
+        if first < count:
+            self._solver.deleteRows(count - first, self._np.arange(first, count, dtype="int32"))
+            self._lay_out(*self._programme.arrays)
+
+    def entries(self, column: int) -> tuple[Any, Any]:
+        """Return the rows of a column, and its factors there."""
+        own = slice(self._starts[column], self._starts[column + 1])
+        return self._rows[own], self._factors[own]
+
+    def fit(self, columns: Any, room: Any) -> Any:  # noqa: ANN401 - arrays of numpy
+        """Return those of the columns that rows with so much room have room for one more of."""
+        columns = self._np.array(columns, dtype=int)
+        at, begins = self._where(columns)
+        lacks = self._factors[at] > room[self._rows[at]]
+        return columns[~self._np.logical_or.reduceat(lacks, begins)]
+
+    @property
+    def _every(self) -> Any:  # noqa: ANN401 - an array of numpy
+        return self._np.arange(len(self._kept), dtype="int32")
+
+    def _where(self, columns: Any) -> tuple[Any, Any]:  # noqa: ANN401 - arrays of numpy
+        """Return where the entries of columns are, and which is the first of each column."""
+        np, starts = self._np, self._starts[columns]
+        lengths = self._starts[columns + 1] - starts
+        begins = np.cumsum(lengths) - lengths
+        return np.repeat(starts - begins, lengths) + np.arange(lengths.sum()), begins
+
+    def _add(self, columns: Any) -> None:  # noqa: ANN401 - an array of numpy
+        """Let the solver know these columns too."""
+        at, begins = self._where(columns)
+        bounds = self._least[columns], self._most[columns]
+        entries = begins.astype("int32"), self._rows[at], self._factors[at]
+        self._solver.addCols(len(columns), self._costs[columns], *bounds, len(at), *entries)
+        self._kept = self._np.append(self._kept, columns)
+        self._known[columns] = True
+
+
+def run(solver: "highspy.Highs") -> float | None:
+    """Run and return the objective; None where no answer was found."""
+    import highspy
+
+    solver.run()
+    status = solver.getModelStatus()
+    info = solver.getInfo()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    if status == highspy.HighsModelStatus.kOptimal or found:
+        return float(info.objective_function_value)
+    return None
