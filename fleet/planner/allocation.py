@@ -274,7 +274,7 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     """Serve everybody near an answer in parts if that can be, else rank by rank."""
     answer, longer = serve_all(model), Longer()
     if answer is None or any(answer.left):
-        model = Model(component, by_rank=True, exact=0)
+        model = model if model.ranks else Model(component, by_rank=True, exact=0)
         answer, longer = serve_in_turn(model)
     relaxed = model.programme.relax(answer.sums(), seeming=False, reached=answer.values())
     cost, least, bound = answer.cost(), 0.0, 0.0

@@ -86,7 +86,6 @@ class _Dive:
     def round(self) -> None:
         """Serve what is whole of one rank after the other, and then who fits."""
         np, sifted = self._np, self._sifted
-        sifted.free()
         sifted.hold(self._rows, [0] * len(self._rows), self._target)
         for rank, row in enumerate(self._rows):
             sifted.hold([row], [0], [inf])

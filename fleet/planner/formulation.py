@@ -197,6 +197,8 @@ class Model:
         pairs = sum(len(group.fits) for group in component.groups)
         self.is_exact = pairs <= exact
         """The search is for whole requests among all there is."""
+        # Where there are limits, not everybody may be served.
+        by_rank = by_rank or (bool(self.rows) and not self.is_exact)
         self.blocks = _merge(component, by_rank=by_rank)
         self._prefers = any(block.behind.places for block in self.blocks)
         self.programme = Programme()

@@ -302,7 +302,7 @@ class Programme:
 
         The earlier ones have these numbers of theirs, or the most that they can have.
         """
-        self.sifted.free()
+        self.sifted.begin()
         found: list[int] = []
         for nth, row in enumerate(rows):
             found.append(self.sifted.most([row]))

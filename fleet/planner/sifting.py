@@ -46,7 +46,7 @@ class Relaxed:
 
 
 class Sifted:
-    """A programme in parts; where one run ended is where the next one begins."""
+    """A programme in parts; where one run ended is where the next one begins, or anew."""
 
     def __init__(self, programme: "Programme") -> None:
         """Begin with the columns that are alone."""
@@ -58,33 +58,35 @@ class Sifted:
         self._block = np.repeat(np.arange(len(sizes)), sizes)
         # Alike columns take turns, so that not all blocks are given the same place first.
         self._turns = np.arange(count) * _GOLDEN % 1
-        self._uppers = self._most = np.array(programme.uppers, dtype=float)
-        self._least = self._costs = np.zeros(count)
+        self._uppers = np.array(programme.uppers, dtype=float)
+        self._lay_out(*programme.arrays)
+        self.begin()
+
+    def begin(self) -> None:
+        """Hold rows and columns to nothing but their own bounds, and know few columns again.
+
+        From one answer it is farther to another than from none.
+        """
+        np, count = self._np, len(self._uppers)
+        self._least, self._most, self._costs = np.zeros(count), self._uppers, np.zeros(count)
         self.dearness = np.zeros(count)
         """How much more it costs to have one more of each column."""
         self._known = np.zeros(count, dtype=bool)
         self._kept = np.zeros(0, dtype=int)
-        self._lay_out(*programme.arrays)
-        self._solver = programme.load((), [])
+        self._solver = self._programme.load((), [])
         self._solver.setOptionValue("simplex_strategy", _PRIMAL)
         self._solver.setOptionValue("presolve", "off")
         # A number that was rounded down can be held.
         self._solver.setOptionValue("primal_feasibility_tolerance", SLACK)
-        self._add(np.arange(count) if count <= _FEW else self._begins[sizes == 1])
+        alone = self._begins[np.bincount(self._block) == 1]
+        self._add(np.arange(count) if count <= _FEW else alone)
 
     def _lay_out(self, rows: Any, columns: Any, factors: Any) -> None:  # noqa: ANN401 - arrays
         """Keep entries in the order of columns."""
         order = self._np.argsort(columns, kind="stable")
         self._rows, self._columns = rows[order].astype("int32"), columns[order]
         self._factors = factors[order]
-        self._starts = self._np.searchsorted(self._columns, self._np.arange(len(self._most) + 1))
-
-    def free(self) -> None:
-        """Hold rows and columns to nothing but their own bounds."""
-        programme = self._programme
-        rows = range(len(programme.ends))
-        self.hold(rows, programme.lowers_of_rows, programme.uppers_of_rows)
-        self.bound(0 * self._uppers, self._uppers)
+        self._starts = self._np.searchsorted(self._columns, self._np.arange(len(self._uppers) + 1))
 
     def hold(self, rows: Sequence[int], least: Sequence[float], most: Sequence[float]) -> None:
         """Have each of these rows come to so much."""
@@ -102,14 +104,15 @@ class Sifted:
     def reach(self, sums: Sequence[Sum], reached: Sequence[int]) -> bool:
         """Hold rows to their sums, and say whether any answer does; some of these columns do."""
         rows, numbers = [row for row, _ in sums], [number for _, number in sums]
-        self.free()
+        self.begin()
         if reached:
-            # From there it is far to an answer that holds many rows: begin anew.
             self._add(self._np.setdiff1d(reached, self._kept))
-            self._solver.clearSolver()
         else:
             self.hold(rows, [-inf] * len(rows), numbers)
-            if self.most(rows) < sum(numbers):
+            if any(
+                -bound < sum(numbers) - SLACK
+                for _, bound in self.run(-self._programme.takes_of(*rows))
+            ):
                 return False
         self.hold(rows, numbers, numbers)
         return True
@@ -180,11 +183,8 @@ class Sifted:
         )
 
     def uncut(self) -> None:
-        """Remove the rows that were added."""
-        first, count = len(self._programme.ends), self._solver.getNumRow()
-        if first < count:
-            self._solver.deleteRows(count - first, self._np.arange(first, count, dtype="int32"))
-            self._lay_out(*self._programme.arrays)
+        """Forget the rows that were added, once it begins anew."""
+        self._lay_out(*self._programme.arrays)
 
     def entries(self, column: int) -> tuple[Any, Any]:
         """Return the rows of a column, and its factors there."""
