@@ -250,12 +250,9 @@ class HandOut:
 
         A ticket that the world does not list, as one opened since, waits for the next run.
         """
-        signed = {
-            request.key: each
-            for each in self._demand
-            if each.queue == queue
-            for request in each.requests
-        }
+        own = [each for each in self._demand if each.queue == queue]
+        signed = {request.key: each for each in own for request in each.requests}
+        asked = {each.id: tuple(required_of(each.ask)) for each in own}
         terms = replace(
             terms_of(self._fleet, queue),
             budgets=tuple(self._budgets),
@@ -264,11 +261,10 @@ class HandOut:
         current = [expire(ticket, self._world.time) for ticket in tickets]
         # To limits and classes counts what a ticket asks for by the rules, too.
         taking = [
-            replace(each, tags=each.counting)
-            if each.machine
-            else replace(each, tags=tuple(required_of(signed[f"{queue}/{each.id}"].ask)))
+            each if each.tags == tags else replace(each, tags=tags)
             for each in current
             if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
+            for tags in [each.counting if each.machine else asked[signed[f"{queue}/{each.id}"].id]]
         ]
         desks = desks_of(self._fleet, self._world.queues)
         free = _ready(self._pool_plans, self._supplies, queue, desks)
