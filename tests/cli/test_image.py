@@ -89,10 +89,10 @@ def test_one_version_is_shown_alone(baked: Trial) -> None:
 
 
 def test_an_image_without_versions_says_so(baked: Trial) -> None:
-    assert baked.do("image", "show", "golden") == (
-        0,
-        "image golden: baked elsewhere\nno version yet\n",
-    )
+    code, said = baked.do("image", "show", "golden")
+
+    assert (code, said.count("\n")) == (0, 2)
+    assert tells(said, "image golden")
 
 
 @pytest.mark.parametrize(
