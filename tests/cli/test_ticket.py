@@ -355,10 +355,10 @@ def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.do("ticket", "close", number, "--user", "ada")
 
-    assert counter.do("ticket", "wait", number, "--user", "ada") == (
-        1,
-        f"ticket {number} is closed\n",
-    )
+    code, said = counter.do("ticket", "wait", number, "--user", "ada")
+
+    assert code == 1
+    assert tells(said, f"ticket {number}", "closed")
 
 
 def test_waiting_ends_after_the_time_that_was_said(
