@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -225,7 +226,8 @@ def test_a_merge_request_says_what_it_would_have_cost(machines: Machines) -> Non
     assert (found["against"], found["worlds"]) == ("origin/main", 2)
     assert found["before"]["most"] < found["after"]["most"]
     said = (machines.folder / "simulation.md").read_text(encoding="utf-8").splitlines()[0]
-    assert "this change would have cost" in said
+    money = [f"{Decimal(found[side]['money']):.2f}" for side in ("before", "after")]
+    assert tells(said, *money, "EUR")
     assert said.replace("→", "") in ran.stdout.replace("→", "")
 
 
