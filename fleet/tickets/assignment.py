@@ -232,7 +232,8 @@ def assign(
     counted: Counter[tuple[Limit, str]] = Counter()
     for ticket in held:
         counted.update(_keys(ticket, suits(ticket)))
-    free = _FreeMachines(ready, terms.prefer_reuse)
+    machines = [*ready]
+    free = _FreeMachines(machines, terms.prefer_reuse)
     assignment = Assignment()
     turns = in_order(waiting, held, terms, now)
     for is_left in (False, True):
@@ -240,7 +241,9 @@ def assign(
             suitable = suits(ticket)
             wait = _stop(ticket, suitable, terms, counted)
             kept = frozenset[str]() if is_left else suitable.after
-            machine, dear = (None, None) if wait else free.take(ticket, suitable, spending, kept)
+            machine, dear = None, None
+            if not wait and len(assignment.leases) < len(machines):
+                machine, dear = free.take(ticket, suitable, spending, kept)
             if machine is None:
                 assignment.waits[ticket.id] = wait or dear or NO_MACHINE
                 continue
