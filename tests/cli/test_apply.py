@@ -284,12 +284,12 @@ def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial, warm:
 
     assert [stack["result"] for stack in json.loads(written)["stacks"]] == ["applied", "applied"]
     *_, first, second, last = shown.split("\r\x1b[K")
-    assert first == (
-        "big: create trial-big-0001\r\n[##########..........] 1 of 2 steps; builders 0/1"
-    )
-    assert second == (
-        "builders: create trial-builders-0001\r\n[####################] 2 of 2 steps; recording"
-    )
+    step, bar = first.split("\r\n")
+    assert step == "big: create trial-big-0001"
+    assert tells(bar, "[##########..........]", "1 of 2", "builders 0/1")
+    step, bar = second.split("\r\n")
+    assert step == "builders: create trial-builders-0001"
+    assert tells(bar, "[####################]", "2 of 2")
     assert not last, "the bar stays after the end"
 
 
