@@ -237,6 +237,7 @@ def assign(
     assignment = Assignment()
     turns = in_order(waiting, held, terms, now)
     for is_left in (False, True):
+        again = []
         for ticket in turns:
             suitable = suits(ticket)
             wait = _stop(ticket, suitable, terms, counted)
@@ -246,12 +247,14 @@ def assign(
                 machine, dear = free.take(ticket, suitable, spending, kept)
             if machine is None:
                 assignment.waits[ticket.id] = wait or dear or NO_MACHINE
+                if kept:
+                    again.append(ticket)
                 continue
             assignment.waits.pop(ticket.id, None)
             assignment.leases.append(Lease(ticket.id, machine.name))
             spending.take(ticket, machine.kind)
             counted.update(_keys(ticket, suitable))
-        turns = [t for t in turns if t.id in assignment.waits and suits(t).after]
+        turns = again
     return assignment
 
 
@@ -270,9 +273,7 @@ def in_order(
         waited = int((now - ticket.opened_at).total_seconds()) // terms.ageing
         standing[ticket.id] = rank[ticket.id] - turns[ticket.owner] + waited
         turns[ticket.owner] += 1
-    # Sorting is stable: equal standings keep the order of age.
-    by_age = sorted(oldest_first, key=lambda t: (t.opened_at, t.id))
-    return sorted(by_age, key=lambda ticket: -standing[ticket.id])
+    return sorted(oldest_first, key=lambda t: (-standing[t.id], t.opened_at, t.id))
 
 
 def _keys(ticket: Ticket, suitable: Suitable) -> list[tuple[Limit, str]]:

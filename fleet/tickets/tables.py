@@ -116,7 +116,7 @@ class DatabaseTickets:
         """Return what is remembered of machines, of every queue."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
         with self._tables() as connection:
-            return tuple(map(_tenancy, connection.execute(query).all()))
+            return _tenancies(connection.execute(query).all())
 
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
@@ -204,7 +204,7 @@ class DatabaseTickets:
         numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
         waiting = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.WAITING)
         tickets = {t.id: t for t in _tickets(connection.execute(waiting.where(numbers)))}
-        known = {machine: _tenancy(row) for machine, row in rows.items()}
+        known = {each.machine: each for each in _tenancies(rows.values())}
         holders = _holders(connection)
         occupied: dict[int, Tenancy] = {}
         refused: dict[int, str] = {}
@@ -247,7 +247,7 @@ class DatabaseTickets:
             with self._tables() as connection:
                 row = connection.execute(_ALL.where(TENANCIES.c.machine == machine)).first()
                 holder = connection.execute(sa.select(TICKETS).where(*has)).first()
-                known = _tenancy(row) if row else Tenancy(machine, now)
+                known = _tenancies([row])[0] if row else Tenancy(machine, now)
                 after = step(known, _tickets([holder])[0] if holder else None)
                 if _write(connection, row, after):
                     return
@@ -361,7 +361,7 @@ def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
     same = TENANCIES.c.machine == machine
     row = connection.execute(_ALL.where(same)).first()
     if row:
-        since = touch(_tenancy(row), now).since.isoformat()
+        since = touch(_tenancies([row])[0], now).since.isoformat()
         connection.execute(sa.update(TENANCIES).where(same).values(since=since))
 
 
@@ -468,6 +468,10 @@ def _tags(written: str) -> tuple[str, ...]:
 
 
 @rows_of(TENANCIES)
+def _tenancies(rows: Iterable[sa.Row[tuple[object, ...]]]) -> tuple[Tenancy, ...]:
+    return tuple(map(_tenancy, rows))
+
+
 def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
     return Tenancy(
         machine=row.machine,
