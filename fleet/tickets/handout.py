@@ -165,7 +165,7 @@ def why_all_wait(
 
 def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
     """Return tickets with the tags that rules give them, as limits and pools look at them."""
-    known = [replace(each, tags=each.counting) for each in tickets]
+    known = [each._replace(tags=each.counting) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
         return known
     judge = Judge(fleet, {}, now.date())
@@ -173,7 +173,7 @@ def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ti
     for each in known:
         origins = () if each.machine else judge.ask_of(to_request(each), NOTHING).origins
         added = {origin.tag for origin in origins if origin.path}
-        found.append(replace(each, tags=tuple(sorted({*each.tags, *added}))))
+        found.append(each._replace(tags=tuple(sorted({*each.tags, *added}))))
     return found
 
 
@@ -261,7 +261,7 @@ class HandOut:
         current = [expire(ticket, self._world.time) for ticket in tickets]
         # To limits and classes counts what a ticket asks for by the rules, too.
         taking = [
-            each if each.tags == tags else replace(each, tags=tags)
+            each if each.tags == tags else each._replace(tags=tags)
             for each in current
             if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
             for tags in [each.counting if each.machine else asked[signed[f"{queue}/{each.id}"].id]]

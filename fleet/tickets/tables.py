@@ -7,7 +7,7 @@ ticket gets a machine only while it waits, whatever other processes do meanwhile
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -58,7 +58,7 @@ class DatabaseTickets:
                 self._refuse(connection, ticket, most, most_of_submitter, most_of_address)
                 number = self._insert(connection, ticket)
             if number is not None:
-                return replace(ticket, id=number)
+                return ticket._replace(id=number)
         raise TicketRefused("too many tickets are being opened at once; retry")
 
     def find(self, number: int) -> Ticket | None:
@@ -384,14 +384,12 @@ def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]
     return [column.is_not_distinct_from(read[column]) for column in table.columns]
 
 
-def _fields_of(value: Tenancy | Ticket) -> dict[str, Any]:
-    """Return the fields as they are: asdict copies each, which takes a tenth of a pass."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+_TENANCY = [field.name for field in fields(Tenancy)]
 
 
 def _tenancy_row(tenancy: Tenancy) -> dict[str, str | int]:
     return {
-        **_fields_of(tenancy),
+        **{name: getattr(tenancy, name) for name in _TENANCY},
         "since": tenancy.since.isoformat(),
         "first_used": tenancy.first_used.isoformat() if tenancy.first_used else "",
         "draining": int(tenancy.draining),
@@ -402,7 +400,7 @@ def _tenancy_row(tenancy: Tenancy) -> dict[str, str | int]:
 
 def _row(ticket: Ticket) -> dict[str, str | int]:
     return {
-        **{name: value for name, value in _fields_of(ticket).items() if name != "id"},
+        **{name: value for name, value in ticket._asdict().items() if name != "id"},
         "state": ticket.state.value,
         "tags": json.dumps(ticket.tags),
         "opened_at": ticket.opened_at.isoformat(),
