@@ -13,8 +13,7 @@ from bench.report import Report
 from bench.tags import REQUESTS, SIGNATURES, best_of
 from bench.workload import SCOPES, offers_of, requests_of, signatures_of
 from contrib.debusine.sql import Terms
-from contrib.debusine.statements import PoolOffer, count_waiting
-from fleet.tagrules.debusine import TASK_TYPES
+from contrib.debusine.statements import TASK_TYPES, PoolOffer, count_waiting
 from fleet.tagrules.offers import Ask
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pydantic import Field
 
@@ -50,6 +50,7 @@ from fleet.model.tickets import Given, Leased, Ticket
 from fleet.model.values import Moment, Tags, Value
 
 T = TypeVar("T")
+Told_co = TypeVar("Told_co", covariant=True)
 
 
 class Clock(Protocol):
@@ -356,11 +357,15 @@ class SupportsConcurrency(Protocol):
         """Begin again what is asked for: nothing of before runs any more."""
 
 
-class ImageBuilder(Protocol):
+class ImageBuilder(Protocol, Generic[Told_co]):
     """A way to bake images."""
 
-    def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> Manifest:
+    def build(
+        self, order: BuildOrder, tell: Callable[[BuildStep], None]
+    ) -> tuple[Manifest, Told_co]:
         """Bake a version, whole in its folder at the end; `tell` hears what is being done.
+
+        Returns its manifest, and what its way to bake tells beyond that.
 
         Raises BuildFailed, or Locked where that image is being built already; then, and where it
         is interrupted, nothing is left but a log: no folder, no mount, no process, no machine.

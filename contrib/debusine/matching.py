@@ -25,15 +25,18 @@ from contrib.debusine.sql import (
     Sql,
     Terms,
     compile_condition,
+    is_storable,
     source_of_requests,
     source_of_workers,
 )
 from contrib.debusine.statements import worker_provides, worker_requires
-from fleet.tagrules.debusine import LONGEST_TAG, TYPE_PREFIX, is_storable
+from fleet.tagrules.debusine import TYPE_PREFIX
 from fleet.tagrules.offers import Ask, Offer
 from fleet.tagrules.sources import CLASS
 from fleet.tagrules.vocabulary import read_minimums, read_numbers
 
+_LONGEST_TAG = 255
+"""Characters of Debusine's column for tags of requests."""
 _NEVER = Q(pk__in=[])
 _REQUESTS = ("scheduler_tags_required", "scheduler_tags_provided")
 _WORKERS = ("dynamic_metadata", "static_metadata", "worker_type")
@@ -174,4 +177,4 @@ def _contains(column: str, tags: frozenset[str]) -> Q:
 
 def _fits_column(tag: str) -> bool:
     # Django casts to the length of the column, and PostgreSQL would cut what is longer.
-    return is_storable(tag) and len(tag) <= LONGEST_TAG
+    return is_storable(tag) and len(tag) <= _LONGEST_TAG

@@ -10,7 +10,6 @@ from typing import assert_never
 
 from contrib.debusine.expression import Amounts, And, Condition, Reached, Subset, Tags
 from fleet.schema.model import Fleet
-from fleet.tagrules.debusine import is_storable
 from fleet.tagrules.vocabulary import Numbers, Vocabulary, tag_name
 
 _NUMBER = r"[0-9]{1,12}(\.[0-9]{1,6})?$"
@@ -109,6 +108,11 @@ def compile_condition(condition: Condition, source: Source) -> Sql:
             return weave(" AND ".join(["true", *("{}" for _ in made)]), *made)
         case _:
             assert_never(condition)
+
+
+def is_storable(text: str) -> bool:
+    """Say whether PostgreSQL can store a text: no NUL, no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def texts(tags: frozenset[str] | tuple[str, ...]) -> Sql:

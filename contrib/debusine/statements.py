@@ -22,14 +22,18 @@ from contrib.debusine.sql import (
     Sql,
     Terms,
     compile_condition,
+    is_storable,
     source_of_requests,
     source_of_workers,
     texts,
     weave,
 )
-from fleet.tagrules.debusine import TASK_TYPES, TYPE_PREFIX, TaskLists, is_storable
+from fleet.tagrules.debusine import TYPE_PREFIX, TaskLists
 from fleet.tagrules.offers import Ask, Offer
 from fleet.tagrules.sources import CLASS
+
+TASK_TYPES = ("Worker", "Server", "Signing")
+"""The types of tasks that workers run."""
 
 _WAITING = Sql(
     "r.status = 'pending' AND r.worker_id IS NULL AND r.task_type = ANY(%s::varchar[])",

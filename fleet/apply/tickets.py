@@ -188,7 +188,9 @@ def _with_workers(world: World, sources: Sources) -> World:
             known = () if isinstance(reading.workers, Unknown) else reading.workers or ()
             ended = {worker.name: worker.ended for worker in known if worker.ended}
             workers = tuple(
-                worker.model_copy(update={"ended": worker.ended or ended.get(worker.name)})
+                worker.model_copy(update={"ended": ended[worker.name]})
+                if worker.name in ended and not worker.ended
+                else worker
                 for worker in sources.desks[queue].workers(world.time)
             )
             queues[queue] = reading.model_copy(update={"workers": workers})

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     def bake() -> tuple[Manifest, Baked | None]:
         if args.on is not None:
-            return request_builder(fleet, args, images, mirror).build(order, tell), None
+            return request_builder(fleet, args, images, mirror).build(order, tell)
         builder = DiskBuilder(
             images=images,
             cache=image_cache(),
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             raw=args.raw,
             check=args.check_reproducible,
         )
-        return builder.bake(order, tell)
+        return builder.build(order, tell)
 
     digests = (recipe_digest(recipe), role_digest())
     with Signals().heard():
@@ -135,7 +135,7 @@ def _build_at(
     with Signals().heard():
         manifest, publication = remember_build(
             *(order, digests, store, SystemClock()),
-            lambda: builder.bake(order, _Teller(order, console)),
+            lambda: builder.build(order, _Teller(order, console)),
         )
         remember_publication(store, manifest, args.at, publication)
     folder = str(places.images / order.image / order.version)

@@ -3,20 +3,20 @@
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fleet.clouds.ready import Slots
 from fleet.engines.projects import Account
 from fleet.errors import SecretMissing
 from fleet.model.facts import Listing, Unknown
-from fleet.model.images import BuildOrder, BuildStep, Manifest, Publication
-from fleet.ports import Clock, PriceReader, Provider, Publisher
+from fleet.model.images import Publication
+from fleet.ports import Clock, ImageBuilder, PriceReader, Provider, Publisher
 from fleet.schema.model import Fleet, secrets_in
 from fleet.schema.units import EnvSecret
 from fleet.state.places import Places
@@ -113,8 +113,8 @@ class Cloud(ABC, Generic[P]):
         """Return what uploads images; None where the provider takes none."""
         return None
 
-    def builder(self) -> "MachineBuilder | None":
-        """Return what bakes images on a machine of the provider."""
+    def builder(self) -> ImageBuilder[Publication] | None:
+        """Return what bakes images on a machine of the provider, which has them then."""
         return None
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:  # noqa: ARG002 - for kinds that make some
@@ -124,15 +124,6 @@ class Cloud(ABC, Generic[P]):
     def unchecked(self) -> Iterable[tuple[str, str]]:
         """Yield what `fleet doctor` cannot check, with how a person does."""
         return ()
-
-
-class MachineBuilder(Protocol):
-    """Bakes images on machines of a provider."""
-
-    def bake(
-        self, order: BuildOrder, tell: Callable[[BuildStep], None]
-    ) -> tuple[Manifest, Publication]:
-        """Bake a version, which the provider has then."""
 
 
 class _Unreadable:

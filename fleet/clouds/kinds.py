@@ -6,14 +6,15 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from fleet.clouds.aws.cloud import Aws
-from fleet.clouds.cloud import AnyCloud, MachineBuilder, Site
+from fleet.clouds.cloud import AnyCloud, Site
 from fleet.clouds.hcloud.cloud import Hcloud
 from fleet.clouds.hooks.cloud import OwnCommands
 from fleet.clouds.local.cloud import Local
 from fleet.clouds.ready import Slots
 from fleet.clouds.sim.cloud import Sim
 from fleet.errors import FleetError, PublicationRefused
-from fleet.ports import Clock, Publisher
+from fleet.model.images import Publication
+from fleet.ports import Clock, ImageBuilder, Publisher
 from fleet.schema.model import Fleet
 from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
@@ -57,7 +58,7 @@ def publisher_of(fleet: Fleet, place: str, file: str, clock: Clock) -> Publisher
         return error
 
 
-def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> MachineBuilder:
+def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> ImageBuilder[Publication]:
     """Return what bakes on a machine of a provider."""
     cloud = clouds_of(fleet, file, clock).get(name)
     builder = cloud.builder() if cloud else None

@@ -258,18 +258,36 @@ class Helpers:
             self._idle.pop().end()
 
 
-class EngineApart:
-    """An engine whose operations are done by helpers; it is asked by threads that take turns."""
+class _InTurns:
+    """An engine that is asked by threads that take turns; its record needs no turn."""
 
-    def __init__(self, engine: Engine, helpers: Helpers, turns: Turns) -> None:
+    def __init__(self, engine: Engine, turns: Turns) -> None:
         self.name: Literal["embedded", "pulumi"] = engine.name
         self._engine = engine
-        self._helpers = helpers
         self._turns = turns
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
         """Return the stack as recorded; None when it never existed."""
         return self._engine.read(ref)
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker that is gone out of the record."""
+        self._engine.forget(ref, worker)
+
+    def _telling(self, progress: Progress) -> Progress:
+        def tell(step: Step) -> None:
+            with self._turns.mine():
+                progress(step)
+
+        return tell
+
+
+class EngineApart(_InTurns):
+    """An engine whose operations are done by helpers."""
+
+    def __init__(self, engine: Engine, helpers: Helpers, turns: Turns) -> None:
+        super().__init__(engine, turns)
+        self._helpers = helpers
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
         """Return what `up` would do, sorted by name, without `same`."""
@@ -302,10 +320,6 @@ class EngineApart:
                 for word in words:
                     self._ask(helper, ref, word, _unheard)
 
-    def forget(self, ref: StackRef, worker: str) -> None:
-        """Take a worker that is gone out of the record."""
-        self._engine.forget(ref, worker)
-
     def _do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
         with self._helpers.one() as helper:
             return self._ask(helper, call.ref, call, progress)
@@ -313,12 +327,8 @@ class EngineApart:
     def _ask(
         self, helper: Helper, ref: StackRef, asked: Call | Word, progress: Progress
     ) -> tuple[Step, ...]:
-        def tell(step: Step) -> None:
-            with self._turns.mine():
-                progress(step)
-
         with self._turns.aside():
-            return helper.do(ref.name, asked, tell)
+            return helper.do(ref.name, asked, self._telling(progress))
 
 
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
@@ -426,17 +436,8 @@ def each_done(
             raise
 
 
-class EngineAside:
-    """An engine that waits for a person's own commands; it is asked by threads that take turns."""
-
-    def __init__(self, engine: Engine, turns: Turns) -> None:
-        self.name: Literal["embedded", "pulumi"] = engine.name
-        self._engine = engine
-        self._turns = turns
-
-    def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; None when it never existed."""
-        return self._engine.read(ref)
+class EngineAside(_InTurns):
+    """An engine that waits for a person's own commands."""
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
         """Return what `up` would do, sorted by name, without `same`."""
@@ -451,22 +452,13 @@ class EngineAside:
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
         """Apply the changes; a creation that fails does not stop the others."""
-
-        def tell(step: Step) -> None:
-            with self._turns.mine():
-                progress(step)
-
         with self._turns.aside():
-            return self._engine.up(ref, workers, tell, user_data)
+            return self._engine.up(ref, workers, self._telling(progress), user_data)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
         """Hold a change; it is previewed again when it is made."""
         yield previewed(self, ref, workers)
-
-    def forget(self, ref: StackRef, worker: str) -> None:
-        """Take a worker that is gone out of the record."""
-        self._engine.forget(ref, worker)
 
 
 class CleanerAside:

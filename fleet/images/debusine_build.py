@@ -381,7 +381,7 @@ class RequestBuilder:
     wait: Callable[[float], None] = time.sleep
     every: float = 10
 
-    def build(self, order: BuildOrder, tell: Tell) -> Manifest:
+    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
         """Have a version built, and take it into its folder."""
         mirror = self.mirror or order.recipe.mirror
         if reason := why_not(order.recipe, mirror):
@@ -400,7 +400,8 @@ class RequestBuilder:
                     image = run.take(request, artifacts)
                 with draft.phase("packages"):
                     packages = run.packages(image)
-                return draft.finish(manifest_of(order, "debusine", packages, draft.seconds))
+                manifest = manifest_of(order, "debusine", packages, draft.seconds)
+                return draft.finish(manifest), None
             except OSError as error:
                 raise BuildFailed(str(error)) from error
             except httpx.HTTPError as error:

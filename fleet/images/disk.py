@@ -91,11 +91,7 @@ class DiskBuilder:
     program: tuple[str, ...] = (sys.executable, "-m", "fleet.images.bake")
     """What bakes, given an Order."""
 
-    def build(self, order: BuildOrder, tell: Tell) -> Manifest:
-        """Bake a version into its folder."""
-        return self.bake(order, tell)[0]
-
-    def bake(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
+    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
         """Bake a version into its folder, and say more than its manifest does."""
         if why := self._why_not(order.recipe.architecture):
             raise BuildFailed(why)

@@ -85,10 +85,6 @@ ATTENTION = {
 }
 """What is said of a machine, and the section of the page on it."""
 _IMAGE, _STILL_THERE, _NOT_CONNECTED = "image-not-booted", "still-there", "not-connected"
-ATTENTION_SECTIONS = (
-    *(section for _, section in ATTENTION.values()),
-    *(_IMAGE, _STILL_THERE, _NOT_CONNECTED),
-)
 
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:

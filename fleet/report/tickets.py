@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from fleet.model.tickets import Ticket, TicketState
@@ -58,7 +57,7 @@ def tickets_to_json(tickets: Iterable[Ticket], waits: Mapping[int, str]) -> str:
 
 
 def _to_json(ticket: Ticket, waits: str) -> dict[str, Any]:
-    values = asdict(ticket)
+    values = ticket._asdict()
     times = ("opened_at", "heard_at", "ready_at", "ended_at")
     values |= {key: values[key].isoformat() for key in times if values[key]}
     return values | {"because": ticket.because or waits}

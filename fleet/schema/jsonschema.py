@@ -99,6 +99,14 @@ class _Generator(GenerateJsonSchema):
                     break
         return found
 
+    def handle_ref_overrides(self, json_schema: JsonSchemaValue) -> JsonSchemaValue:
+        """Keep what a key says beside its model's schema, also where both say the same.
+
+        pydantic removes it only where that schema was made before the key's, which depends on
+        what else the process has validated.
+        """
+        return json_schema
+
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
         """Leave out titles, which would repeat the key."""
         return False

@@ -20,11 +20,6 @@ from fleet.tagrules.sources import CLASS
 from fleet.tagrules.vocabulary import Numbers
 
 TYPE_PREFIX = "worker:type:"
-TASK_TYPES = ("Worker", "Server", "Signing")
-"""The types of tasks that workers run."""
-
-LONGEST_TAG = 255
-"""Characters of Debusine's column for tags of requests."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +67,6 @@ class WorkerRow:
             allowed=None if allowed is None else tuple(_tags(both, "tasks_allowlist")),
             denied=tuple(_tags(both, "tasks_denylist")),
         )
-
-
-def is_storable(text: str) -> bool:
-    """Say whether PostgreSQL can store a text: no NUL, no lone surrogate."""
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _tags(metadata: Mapping[str, Any], key: str) -> list[str]:

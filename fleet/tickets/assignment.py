@@ -232,23 +232,29 @@ def assign(
     counted: Counter[tuple[Limit, str]] = Counter()
     for ticket in held:
         counted.update(_keys(ticket, suits(ticket)))
-    free = _FreeMachines(ready, terms.prefer_reuse)
+    machines = [*ready]
+    free = _FreeMachines(machines, terms.prefer_reuse)
     assignment = Assignment()
     turns = in_order(waiting, held, terms, now)
     for is_left in (False, True):
+        again = []
         for ticket in turns:
             suitable = suits(ticket)
             wait = _stop(ticket, suitable, terms, counted)
             kept = frozenset[str]() if is_left else suitable.after
-            machine, dear = (None, None) if wait else free.take(ticket, suitable, spending, kept)
+            machine, dear = None, None
+            if not wait and len(assignment.leases) < len(machines):
+                machine, dear = free.take(ticket, suitable, spending, kept)
             if machine is None:
                 assignment.waits[ticket.id] = wait or dear or NO_MACHINE
+                if kept:
+                    again.append(ticket)
                 continue
             assignment.waits.pop(ticket.id, None)
             assignment.leases.append(Lease(ticket.id, machine.name))
             spending.take(ticket, machine.kind)
             counted.update(_keys(ticket, suitable))
-        turns = [t for t in turns if t.id in assignment.waits and suits(t).after]
+        turns = again
     return assignment
 
 
@@ -267,9 +273,7 @@ def in_order(
         waited = int((now - ticket.opened_at).total_seconds()) // terms.ageing
         standing[ticket.id] = rank[ticket.id] - turns[ticket.owner] + waited
         turns[ticket.owner] += 1
-    # Sorting is stable: equal standings keep the order of age.
-    by_age = sorted(oldest_first, key=lambda t: (t.opened_at, t.id))
-    return sorted(by_age, key=lambda ticket: -standing[ticket.id])
+    return sorted(oldest_first, key=lambda t: (-standing[t.id], t.opened_at, t.id))
 
 
 def _keys(ticket: Ticket, suitable: Suitable) -> list[tuple[Limit, str]]:

@@ -165,7 +165,7 @@ def why_all_wait(
 
 def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
     """Return tickets with the tags that rules give them, as limits and pools look at them."""
-    known = [replace(each, tags=each.counting) for each in tickets]
+    known = [each._replace(tags=each.counting) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
         return known
     judge = Judge(fleet, {}, now.date())
@@ -173,7 +173,7 @@ def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ti
     for each in known:
         origins = () if each.machine else judge.ask_of(to_request(each), NOTHING).origins
         added = {origin.tag for origin in origins if origin.path}
-        found.append(replace(each, tags=tuple(sorted({*each.tags, *added}))))
+        found.append(each._replace(tags=tuple(sorted({*each.tags, *added}))))
     return found
 
 
@@ -250,12 +250,9 @@ class HandOut:
 
         A ticket that the world does not list, as one opened since, waits for the next run.
         """
-        signed = {
-            request.key: each
-            for each in self._demand
-            if each.queue == queue
-            for request in each.requests
-        }
+        own = [each for each in self._demand if each.queue == queue]
+        signed = {request.key: each for each in own for request in each.requests}
+        asked = {each.id: tuple(required_of(each.ask)) for each in own}
         terms = replace(
             terms_of(self._fleet, queue),
             budgets=tuple(self._budgets),
@@ -264,11 +261,10 @@ class HandOut:
         current = [expire(ticket, self._world.time) for ticket in tickets]
         # To limits and classes counts what a ticket asks for by the rules, too.
         taking = [
-            replace(each, tags=each.counting)
-            if each.machine
-            else replace(each, tags=tuple(required_of(signed[f"{queue}/{each.id}"].ask)))
+            each if each.tags == tags else each._replace(tags=tags)
             for each in current
             if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
+            for tags in [each.counting if each.machine else asked[signed[f"{queue}/{each.id}"].id]]
         ]
         desks = desks_of(self._fleet, self._world.queues)
         free = _ready(self._pool_plans, self._supplies, queue, desks)

@@ -5,9 +5,9 @@ ticket gets a machine only while it waits, whatever other processes do meanwhile
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -58,7 +58,7 @@ class DatabaseTickets:
                 self._refuse(connection, ticket, most, most_of_submitter, most_of_address)
                 number = self._insert(connection, ticket)
             if number is not None:
-                return replace(ticket, id=number)
+                return ticket._replace(id=number)
         raise TicketRefused("too many tickets are being opened at once; retry")
 
     def find(self, number: int) -> Ticket | None:
@@ -116,7 +116,7 @@ class DatabaseTickets:
         """Return what is remembered of machines, of every queue."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
         with self._tables() as connection:
-            return tuple(map(_tenancy, connection.execute(query).all()))
+            return _tenancies(connection.execute(query).all())
 
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
@@ -128,7 +128,7 @@ class DatabaseTickets:
         for _ in range(_TRIES):
             with self._tables() as connection:
                 row = connection.execute(self._numbered(number)).first()
-                before = _ticket(row) if row else None
+                before = _tickets([row])[0] if row else None
                 if row is None or before is None or (after := step(before)) == before:
                     return before
                 update = sa.update(TICKETS).where(*_unchanged(TICKETS, row)).values(_row(after))
@@ -203,8 +203,8 @@ class DatabaseTickets:
         """Return what is remembered of each machine once its ticket has it, and who is refused."""
         numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
         waiting = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.WAITING)
-        tickets = {t.id: t for t in map(_ticket, connection.execute(waiting.where(numbers)))}
-        known = {machine: _tenancy(row) for machine, row in rows.items()}
+        tickets = {t.id: t for t in _tickets(connection.execute(waiting.where(numbers)))}
+        known = {each.machine: each for each in _tenancies(rows.values())}
         holders = _holders(connection)
         occupied: dict[int, Tenancy] = {}
         refused: dict[int, str] = {}
@@ -247,8 +247,8 @@ class DatabaseTickets:
             with self._tables() as connection:
                 row = connection.execute(_ALL.where(TENANCIES.c.machine == machine)).first()
                 holder = connection.execute(sa.select(TICKETS).where(*has)).first()
-                known = _tenancy(row) if row else Tenancy(machine, now)
-                after = step(known, _ticket(holder) if holder else None)
+                known = _tenancies([row])[0] if row else Tenancy(machine, now)
+                after = step(known, _tickets([holder])[0] if holder else None)
                 if _write(connection, row, after):
                     return
         raise TicketRefused(f"machine {machine}: concurrent update; retry")
@@ -288,7 +288,7 @@ class DatabaseTickets:
 
     def _read(self, query: sa.Select[Any]) -> tuple[Ticket, ...]:
         with self._tables() as connection:
-            return tuple(map(_ticket, connection.execute(query).all()))
+            return _tickets(connection.execute(query).all())
 
     def _refuse(
         self,
@@ -361,7 +361,7 @@ def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
     same = TENANCIES.c.machine == machine
     row = connection.execute(_ALL.where(same)).first()
     if row:
-        since = touch(_tenancy(row), now).since.isoformat()
+        since = touch(_tenancies([row])[0], now).since.isoformat()
         connection.execute(sa.update(TENANCIES).where(same).values(since=since))
 
 
@@ -384,9 +384,12 @@ def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]
     return [column.is_not_distinct_from(read[column]) for column in table.columns]
 
 
+_TENANCY = [field.name for field in fields(Tenancy)]
+
+
 def _tenancy_row(tenancy: Tenancy) -> dict[str, str | int]:
     return {
-        **asdict(tenancy),
+        **{name: getattr(tenancy, name) for name in _TENANCY},
         "since": tenancy.since.isoformat(),
         "first_used": tenancy.first_used.isoformat() if tenancy.first_used else "",
         "draining": int(tenancy.draining),
@@ -397,7 +400,7 @@ def _tenancy_row(tenancy: Tenancy) -> dict[str, str | int]:
 
 def _row(ticket: Ticket) -> dict[str, str | int]:
     return {
-        **{name: value for name, value in asdict(ticket).items() if name != "id"},
+        **{name: value for name, value in ticket._asdict().items() if name != "id"},
         "state": ticket.state.value,
         "tags": json.dumps(ticket.tags),
         "opened_at": ticket.opened_at.isoformat(),
@@ -412,6 +415,10 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
 
 
 @rows_of(TICKETS)
+def _tickets(rows: Iterable[Sequence[Any]]) -> tuple[Ticket, ...]:
+    return tuple(map(_ticket, rows))
+
+
 def _ticket(row: Sequence[Any]) -> Ticket:
     # By place, not by name: a pass reads thousands, and a name is looked up in each.
     number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
@@ -459,6 +466,10 @@ def _tags(written: str) -> tuple[str, ...]:
 
 
 @rows_of(TENANCIES)
+def _tenancies(rows: Iterable[sa.Row[tuple[object, ...]]]) -> tuple[Tenancy, ...]:
+    return tuple(map(_tenancy, rows))
+
+
 def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
     return Tenancy(
         machine=row.machine,

@@ -88,7 +88,8 @@ def test_a_base_is_made_and_the_world_knows_it() -> None:
     assert isinstance(base, Base)
     assert list(base.ids) == [NETWORK]
     assert troubles == ()
-    assert desk.said == ["base of hetzner: create debian-ci-hetzner-network"]
+    (said,) = desk.said
+    assert tells(said, "hetzner", "create", "debian-ci-hetzner-network")
 
 
 def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
@@ -237,7 +238,8 @@ def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
 
     world, (trouble,) = desk.lay(a_sharing_fleet(**ASKED))
 
-    assert (trouble.pool, trouble.result) == ("(base of hetzner)", "failed")
+    assert trouble.result == "failed"
+    assert tells(trouble.pool, "hetzner")
     base = world.bases["hetzner"]
     assert isinstance(base, Base)
     assert base.ids == {}

@@ -120,10 +120,8 @@ def test_a_saved_plan_that_was_spoilt_changes_nothing(
 def test_a_saved_plan_that_is_not_there_is_said(trial: Trial) -> None:
     code, said = trial.do("apply", "nowhere.json")
 
-    assert (code, said) == (
-        1,
-        "fleet: error: nowhere.json: cannot be read: there is no such file or directory\n",
-    )
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.startswith("fleet: error: nowhere.json: ")
 
 
 def test_a_saved_plan_is_not_applied_again_and_again(trial: Trial) -> None:

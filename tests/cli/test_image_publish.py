@@ -200,8 +200,6 @@ def test_a_file_that_is_not_what_was_built_is_not_published(built: Trial) -> Non
 def test_cleaning_publishes_nothing(built: Trial) -> None:
     code, said = built.do("image", "publish", "trixie", "--clean")
 
-    assert (code, said) == (
-        0,
-        f"{(built.folder / 'published').as_uri()}: nothing was left there\n",
-    )
+    assert (code, said.count("\n")) == (0, 1)
+    assert said.startswith(f"{(built.folder / 'published').as_uri()}: ")
     assert published(built) == {}

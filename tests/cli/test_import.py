@@ -146,7 +146,7 @@ def test_what_cannot_be_read_is_a_finding_with_its_place(
 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith(finding)
-    assert refused.stderr.endswith("fleet: error: pools: nothing written, see above\n")
+    assert refused.stderr.splitlines()[-1].startswith("fleet: error: pools: ")
     assert not (project / "fleet.yaml").exists()
     assert time.monotonic() - began < 5
 
@@ -160,7 +160,7 @@ def test_a_file_that_is_too_large_is_refused(
     refused = run_fleet("import", system, "pools")
 
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == "fleet: error: pools: larger than 1 MB\n"
+    assert tells(refused.stderr, "fleet: error: pools: ", "1 MB")
 
 
 def test_a_debusine_server_is_asked_by_its_admin_command(

@@ -61,10 +61,8 @@ def timeless(plan: dict[str, Any]) -> dict[str, Any]:
 def test_a_world_that_cannot_be_written_is_said(trial: Trial, run_fleet: RunFleet) -> None:
     failed = run_fleet("observe", "--out", "/dev/full")
 
-    assert (failed.returncode, failed.stderr) == (
-        1,
-        "fleet: error: /dev/full: cannot be written: the disk is full\n",
-    )
+    assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
+    assert failed.stderr.startswith("fleet: error: /dev/full: ")
     assert trial.machines() == []
 
 

@@ -1,5 +1,7 @@
 """`fleet plan --base` of a change that renames a pool which has machines."""
 
+import json
+
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -14,7 +16,12 @@ def test_a_pool_that_is_only_renamed_makes_no_difference(
     trial.write(fleet_yaml(pools={"makers": BUILDERS.replace("{", "{previously: builders, ", 1)}))
 
     planned = run_fleet("plan", "--base", "base.yaml")
+    change = json.loads(run_fleet("plan", "--base", "base.yaml", "--json").stdout)["change"]
 
     assert (planned.returncode, planned.stderr) == (0, "")
-    assert "  when nothing waits: no difference (0.00 EUR/h)\n" in planned.stdout
+    assert [change["verdict"][what] for what in ("create", "drain", "delete")] == [0, 0, 0]
+    assert (change["rest_after"], change["cost_after"]) == (
+        change["rest_before"],
+        change["cost_before"],
+    )
     assert "  pool makers\n    * name builders -> makers\n" in planned.stdout

@@ -44,8 +44,8 @@ def test_a_schema_can_be_written_to_a_file(run_fleet: RunFleet, project: Path) -
 def test_an_unwritable_path_is_told(run_fleet: RunFleet) -> None:
     ran = run_fleet("schema", "--out", "/dev/full")
 
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == "fleet: error: /dev/full: cannot be written: the disk is full\n"
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert ran.stderr.startswith("fleet: error: /dev/full: ")
 
 
 def test_editors_find_the_schema_of_the_example() -> None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.cli.test_machine import ONE, TWO, WARM
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -49,10 +50,12 @@ def test_what_was_busy_once_stays(grown: Trial) -> None:
     grown.cloud.assign(THREE, "3")
     grown.cloud.assign(THREE, None)
 
-    said = grown.told("undo", "--since", "30m")
+    shown = json.loads(grown.told("undo", "--since", "30m", "--json"))
 
-    assert "1 request" in said
-    assert "nothing to delete" in said
+    (kept,) = [each for each in shown["workers"] if each["worker"] == THREE]
+    assert shown["actions"] == []
+    assert kept["reason"] == "requested"
+    assert tells(kept["because"], "1 request")
 
 
 def test_one_run_is_undone_by_its_beginning(trial: Trial) -> None:
@@ -69,5 +72,9 @@ def test_one_run_is_undone_by_its_beginning(trial: Trial) -> None:
 
 
 def test_a_run_that_there_is_none_of_is_told_with_the_latest(grown: Trial) -> None:
+    latest = json.loads(grown.told("state", "show", "--json"))["runs"][0]["started"]
+
     for run in ("2020-01-01T00:00", "nonsense", "2"):
-        assert "nothing was changed" in grown.told("undo", "--run", run, code=1)
+        assert tells(grown.told("undo", "--run", run, code=1), run, latest)
+
+    assert grown.machines() == [ONE, TWO, THREE]

@@ -32,21 +32,18 @@ def test_errors_are_told_all_at_once(run_fleet: RunFleet, project: Path) -> None
     ran = run_fleet("validate")
 
     assert (ran.returncode, ran.stderr) == (1, "")
-    assert ran.stdout == (
-        "fleet.yaml:2:1: error[unknown-key] unknown key 'cadance'\n"
-        "  |\n"
-        "2 | cadance: 10m\n"
-        "  | ^^^^^^^\n"
-        "  = hint: did you mean 'cadence'?\n"
-        "\n"
-        "fleet.yaml:4:22: error[wrong-type] expected a list, found 'builder-01'\n"
-        "  |\n"
-        "4 |   builders: {static: builder-01}\n"
-        "  |                      ^^^^^^^^^^\n"
-        "  = hint: write [builder-01]\n"
-        "\n"
-        "fleet.yaml: invalid (2 errors)\n"
-    )
+    first, second, last = (part.splitlines() for part in ran.stdout.split("\n\n"))
+    assert tells(first[0], "fleet.yaml:2:1: error[unknown-key]", "'cadance'")
+    assert first[1:4] == ["  |", "2 | cadance: 10m", "  | ^^^^^^^"]
+    assert tells(first[4], "  = hint: ", "'cadence'")
+    assert tells(second[0], "fleet.yaml:4:22: error[wrong-type]", "'builder-01'")
+    assert second[1:4] == [
+        "  |",
+        "4 |   builders: {static: builder-01}",
+        "  |                      ^^^^^^^^^^",
+    ]
+    assert tells(second[4], "  = hint: ", "[builder-01]")
+    assert tells(last[0], "fleet.yaml: invalid", "2")
 
 
 def test_warnings_change_no_exit_code(run_fleet: RunFleet, project: Path) -> None:
@@ -109,10 +106,8 @@ def test_a_report_that_cannot_be_written_is_an_error(run_fleet: RunFleet, projec
 
     ran = run_fleet("validate", "--gitlab-code-quality", "none/gl.json")
 
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == (
-        "fleet: error: none/gl.json: cannot be written: there is no such file or directory\n"
-    )
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert ran.stderr.startswith("fleet: error: none/gl.json: ")
 
 
 def test_included_files_are_named_as_a_person_would(run_fleet: RunFleet, project: Path) -> None:

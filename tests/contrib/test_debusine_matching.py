@@ -70,9 +70,9 @@ def test_tags_that_were_taken_apart_before_are_refused() -> None:
     from contrib.debusine.matching import requests_for, workers_for
 
     for given in (Ask(frozenset(["a"])), Offer(frozenset(["a"])), "a"):
-        with pytest.raises(TypeError, match="give the tags as the database has them"):
+        with pytest.raises(TypeError, match=type(given).__name__):
             workers_for(given)  # type: ignore[arg-type] # what is tried
-        with pytest.raises(TypeError, match="give the tags as the database has them"):
+        with pytest.raises(TypeError, match=type(given).__name__):
             requests_for(given)  # type: ignore[arg-type] # what is tried
 
 

@@ -46,11 +46,9 @@ def test_a_month_is_split_by_pool_scope_and_team() -> None:
 
     assert by_name(found.pools) == {"builders": Decimal("3.75"), "arm": Decimal("0.125")}
     assert by_name(found.scopes) == {"debian": Decimal("3.75"), BOOT_AND_IDLE: Decimal("0.125")}
-    assert by_name(found.teams) == {
-        "work without a team": Decimal("2.25"),
-        "java": Decimal("1.5"),
-        BOOT_AND_IDLE: Decimal("0.125"),
-    }
+    teams = by_name(found.teams)
+    assert (teams.pop("java"), teams.pop(BOOT_AND_IDLE)) == (Decimal("1.5"), Decimal("0.125"))
+    assert [*teams.values()] == [Decimal("2.25")]
     assert (found.total.month, found.total.seconds) == (Decimal("3.875"), 3 * 3600)
 
 

@@ -15,13 +15,13 @@ class FakeImageBuilder:
         self._images = images
         self.fails = ""
 
-    def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> Manifest:
+    def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> tuple[Manifest, None]:
         with folder.drafting(self._images, order, tell) as draft:
             tell(BuildStep(phase="base", seconds=0))
             if self.fails:
                 raise BuildFailed(self.fails)
             (draft.folder / folder.QCOW2).write_bytes(b"a disk")
-            return folder.finish_build(draft.folder, _manifest(order))[1]
+            return folder.finish_build(draft.folder, _manifest(order))[1], None
 
 
 def _manifest(order: BuildOrder) -> Manifest:

@@ -1,7 +1,6 @@
 """A written fake of the port `TicketDesk`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from fleet.model.facts import QueueReading, Worker
@@ -22,7 +21,7 @@ class FakeTicketDesk:
     def open(self, ticket: Ticket) -> int:
         """Open a ticket and return its id."""
         number = len(self.all) + 1
-        self.all[number] = replace(ticket, id=number)
+        self.all[number] = ticket._replace(id=number)
         return number
 
     def change(self, number: int, step: Callable[[Ticket], Ticket], now: datetime) -> None:
@@ -78,7 +77,7 @@ class FakeTicketDesk:
         """Write down what holds back each ticket that waits."""
         for ticket in self.tickets():
             if ticket.state is TicketState.WAITING:
-                self.all[ticket.id] = replace(ticket, note=notes.get(ticket.id, ""))
+                self.all[ticket.id] = ticket._replace(note=notes.get(ticket.id, ""))
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""

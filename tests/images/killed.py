@@ -44,7 +44,7 @@ def build(endpoint: str, token: str, images: str, version: str) -> None:
     order = BuildOrder(
         image="trixie", version=version, recipe=recipe, built_at=NOW, built_by="ana"
     )
-    InstanceBuilder(Path(images), site, Hetzner(token, base_url=endpoint, pause=_never)).bake(
+    InstanceBuilder(Path(images), site, Hetzner(token, base_url=endpoint, pause=_never)).build(
         order, _die_of_step
     )
 

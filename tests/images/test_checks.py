@@ -88,8 +88,7 @@ def test_the_folders_of_the_worker_are_open_to_read_alone(
 
     (problem,) = problems(image)
 
-    assert problem.startswith(f"{path} has mode {mode:04o} (")
-    assert problem.endswith("): make it 0755")
+    assert tells(problem, path, f"{mode:04o}", "0755")
 
 
 def test_the_folders_of_the_worker_have_to_be_there(image: ImageTree) -> None:

@@ -145,7 +145,7 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
             image="trixie", version="20261121T203000Z", recipe=recipe, built_at=NOW, built_by="ana"
         )
 
-        manifest, publication = builder.bake(order, steps.append)
+        manifest, publication = builder.build(order, steps.append)
 
         kinds = ("servers", "ssh_keys")
         assert [list(api.state.resources[kind]) for kind in kinds] == [[], []]

@@ -64,7 +64,7 @@ class Site:
             mirror=mirror,
             wait=wait or self.waits.append,
         )
-        return builder.build(order, self.steps.append)
+        return builder.build(order, self.steps.append)[0]
 
     def left(self) -> list[str]:
         """Return what lies where the versions of the image lie."""

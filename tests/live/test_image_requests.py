@@ -235,7 +235,7 @@ def test_a_real_server_takes_the_request_and_gives_the_disk(
         mirror="http://deb.example.org/debian",
         wait=work,
     )
-    manifest = builder.build(ORDER, steps.append)
+    manifest, _ = builder.build(ORDER, steps.append)
 
     (build,) = list_builds(tmp_path, "trixie")
     verify(build.folder, manifest)

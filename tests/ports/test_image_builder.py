@@ -44,7 +44,7 @@ ORDER = BuildOrder(
 class Way:
     """A way to bake, and how it is made to fail."""
 
-    builder: ImageBuilder
+    builder: ImageBuilder[object]
     images: Path
     fail: Callable[[str], None]
 
@@ -128,7 +128,7 @@ def heard(way: Way) -> list[BuildStep]:
 
 
 def test_a_version_is_whole_in_its_folder(way: Way) -> None:
-    manifest = way.builder.build(ORDER, lambda _: None)
+    manifest, _ = way.builder.build(ORDER, lambda _: None)
 
     place, found = folder.find_build(way.images, "trixie", VERSION)
     folder.verify(place, found)
@@ -170,4 +170,4 @@ def test_after_a_failure_the_next_build_works(way: Way) -> None:
     again = ORDER.model_copy(update={"version": "20261121T204000Z"})
     way.fail("")
 
-    assert way.builder.build(again, lambda _: None).version == again.version
+    assert way.builder.build(again, lambda _: None)[0].version == again.version

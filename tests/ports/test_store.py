@@ -1,6 +1,5 @@
 """What every Store promises, run over the fake, SQLite and PostgreSQL."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -247,7 +246,7 @@ def test_a_missing_driver_is_said_with_what_to_install() -> None:
     ],
 )
 def test_a_url_that_is_no_store_is_told_what_one_looks_like(url: str) -> None:
-    with pytest.raises(StoreFailed, match=re.escape("write sqlite, sqlite:///PATH")) as failed:
+    with pytest.raises(StoreFailed, match=r"\bsqlite, sqlite:///PATH\b") as failed:
         DatabaseStore(url, "debian")
 
     assert "canary" not in str(failed.value)

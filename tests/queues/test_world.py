@@ -147,7 +147,7 @@ def test_a_fault_in_what_is_unknown_is_named_alone() -> None:
 
 
 def test_a_time_without_its_zone_is_refused() -> None:
-    assert "$.time: value error, a time needs its zone" in _why_not(time="2026-11-21T08:00:00")
+    assert tells(_why_not(time="2026-11-21T08:00:00"), "$.time")
 
 
 def test_only_the_first_faults_are_listed() -> None:

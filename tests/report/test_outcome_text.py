@@ -27,10 +27,8 @@ def test_a_refused_outcome_points_at_the_way_out(golden: Golden) -> None:
     golden("outcome-refused.txt", outcome_to_text(outcome, plan, colour=False))
 
 
-def test_a_quiet_outcome_is_one_line() -> None:
-    assert outcome_to_text(an_outcome(), a_plan(), colour=False) == (
-        "Applied: nothing changed (fleet debian-ci)\n"
-    )
+def test_a_quiet_outcome_is_one_line(golden: Golden) -> None:
+    golden("outcome-quiet.txt", outcome_to_text(an_outcome(), a_plan(), colour=False))
 
 
 def test_what_was_throttled_goes_on_next_time() -> None:
@@ -44,7 +42,8 @@ def test_many_names_are_counted() -> None:
 
     text = outcome_to_text(an_outcome(a_stack_outcome(created=names)), a_plan(), colour=False)
 
-    assert "    + created 40: w0, w1, w2, w3, w4 and 35 more\n" in text
+    assert tells(text, "    + ", "40", "w0, w1, w2, w3, w4", "35")
+    assert "w5" not in text
 
 
 def test_a_long_error_is_cut_with_its_count() -> None:
@@ -53,7 +52,7 @@ def test_a_long_error_is_cut_with_its_count() -> None:
     text = outcome_to_text(an_outcome(failed), a_plan(), colour=False)
 
     assert text.count("| no\n") == 20
-    assert "    | … and 280 more lines\n" in text
+    assert tells(text, "    | … ", "280")
 
 
 def test_an_error_cannot_move_the_cursor() -> None:

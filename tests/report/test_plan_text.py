@@ -65,14 +65,11 @@ def test_two_hundred_alike_are_three_and_a_count() -> None:
 
     text = plan_to_text(a_plan(actions=creates), colour=False)
 
-    assert (
-        "  builders\n"
-        "    + create  debian-ci-builders-0001  ccx33  +0.12 EUR/h  for 101\n"
-        "    + create  debian-ci-builders-0002  ccx33  +0.12 EUR/h  for 101\n"
-        "    + create  debian-ci-builders-0003  ccx33  +0.12 EUR/h  for 101\n"
-        "    + … and 197 more to create, +23.64 EUR/h\n"
-        "        1 request waits and no idle worker fits it [requests-wait]\n"
-    ) in text
+    shown = [line for line in text.splitlines() if line.startswith("    + ")]
+    for number, line in enumerate(shown[:3], 1):
+        assert line.startswith(f"    + create  debian-ci-builders-000{number}  ccx33  +0.12 EUR/h")
+    assert [tells(line, "197", "+23.64 EUR/h") for line in shown[3:]] == [True]
+    assert text.count("[requests-wait]") == 1
 
 
 def test_alike_for_different_figures_each_say_their_own() -> None:
@@ -83,15 +80,12 @@ def test_alike_for_different_figures_each_say_their_own() -> None:
 
     text = plan_to_text(a_plan(actions=drains), colour=False)
 
-    assert (
-        "    ~ drain  debian-ci-builders-0002\n"
-        "        idle for 2 h [idle-too-long]\n"
-        "    ~ drain  debian-ci-builders-0003\n"
-        "        idle for 3 h [idle-too-long]\n"
-        "    ~ drain  debian-ci-builders-0004\n"
-        "        idle for 4 h [idle-too-long]\n"
-        "    ~ … and 4 more to drain [idle-too-long]\n"
-    ) in text
+    (said,) = re.findall(r"(?m)^    ~ (?:.|\n)*\[idle-too-long\]$", text)
+    lines = said.splitlines()
+    for number in (2, 3, 4):
+        assert lines.pop(0) == f"    ~ drain  debian-ci-builders-000{number}"
+        assert lines.pop(0) == f"        idle for {number} h [idle-too-long]"
+    assert [tells(line, "    ~ ", "4", "[idle-too-long]") for line in lines] == [True]
 
 
 def test_a_request_is_named_once() -> None:

@@ -86,7 +86,7 @@ class MachineRig:
         order = BuildOrder(
             image="trixie", version=self.version, recipe=recipe, built_at=NOW, built_by="ana"
         )
-        self.manifest, self.publication = self.builder.bake(order, self.steps.append)
+        self.manifest, self.publication = self.builder.build(order, self.steps.append)
 
     def left(self) -> list[str]:
         """Return the servers, keys and folders that there are."""

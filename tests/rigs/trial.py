@@ -140,6 +140,12 @@ class Trial:
         outcome = json.loads(said[said.index("{") :])
         return {stack["pool"]: stack for stack in outcome["stacks"]}
 
+    def settles(self) -> bool:
+        """Apply, which must succeed, and say whether it had nothing to change."""
+        said = self.told("apply", "--json")
+        outcome = json.loads(said[said.index("{") :])
+        return {stack["result"] for stack in outcome["stacks"]} <= {"unchanged"}
+
     def plan(self) -> dict[str, Any]:
         """Plan and return the plan."""
         _, said = self.do("plan", "--json")

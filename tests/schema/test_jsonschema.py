@@ -5,10 +5,17 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import Field
 
 from fleet.schema.jsonschema import json_schema
 from fleet.schema.model import Fleet
-from fleet.schema.units import DURATION_PATTERN, PERCENT_PATTERN, SIZE_PATTERN, written
+from fleet.schema.units import (
+    DURATION_PATTERN,
+    PERCENT_PATTERN,
+    SIZE_PATTERN,
+    Section,
+    written,
+)
 
 
 def schema() -> dict[str, Any]:
@@ -39,6 +46,21 @@ def test_a_default_is_shown_the_way_it_is_written() -> None:
 
     assert (properties["expected"]["default"], properties["deadline"]["default"]) == ("90s", "10m")
     assert schema()["properties"]["cadence"]["default"] == "10m"
+
+
+def test_a_key_keeps_a_description_that_its_model_has_too() -> None:
+    class Part(Section):
+        """How it is."""
+
+        size: int = 1
+
+    class Whole(Section):
+        part: Part = Field(description="How it is.")
+
+    found = json_schema("whole", Whole, title="Whole", direction="read")
+
+    described = {"$ref": "#/$defs/Part", "description": "How it is."}
+    assert found["properties"]["part"] == described
 
 
 def test_each_default_can_be_written() -> None:

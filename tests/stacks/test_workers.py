@@ -129,5 +129,5 @@ def test_the_project_is_one_that_the_plain_command_runs(project: str) -> None:
 
 
 def test_an_unknown_project_is_named_with_the_known_ones(project: str) -> None:
-    with pytest.raises(FleetError, match=f"no stack project 'nope'; there are: .*{project}"):
+    with pytest.raises(FleetError, match=f"'nope'.*\\b{project}\\b"):
         load_project("nope")

@@ -1,7 +1,6 @@
 """What counts to the limits of a queue of tickets: its own machines and its own tickets."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan
@@ -67,7 +66,7 @@ def test_a_machine_that_a_queue_gave_out_counts_to_no_other_queue_s_limit() -> N
 
 
 def test_what_waits_for_one_queue_counts_to_no_other_queue_s_limit() -> None:
-    plan = planned([WAITS], [replace(WAITS, id=3)])
+    plan = planned([WAITS], [WAITS._replace(id=3)])
 
     assert made(plan) == 2
     assert [(each.given, each.waiting) for each in plan.limits] == [(1, 0), (1, 0)]

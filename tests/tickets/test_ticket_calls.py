@@ -1,7 +1,6 @@
 """The calls of Resalloc's clients: what each is answered, and what becomes of the ticket."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from xmlrpc.client import Fault
 
@@ -179,7 +178,7 @@ def test_a_ticket_of_the_command_line_keeps_its_lease_beside_an_old_client(
 ) -> None:
     number = service.client.take("extra_powerful")
     now = service.clock.now()
-    service.book.change(number, lambda each: replace(each, client="", lease=60), now)
+    service.book.change(number, lambda each: each._replace(client="", lease=60), now)
 
     assert service.client.collect(number) == NOTHING
     ticket = service.book.find(number)

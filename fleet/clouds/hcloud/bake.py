@@ -69,12 +69,8 @@ class InstanceBuilder:
     api: Hetzner
     role: Role = run_role
 
-    def build(self, order: BuildOrder, tell: Tell) -> Manifest:
-        """Bake a version; its folder holds everything but a disk."""
-        return self.bake(order, tell)[0]
-
-    def bake(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
-        """Bake a version, and say which snapshot it is."""
+    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
+        """Bake a version and say which snapshot it is; its folder holds everything but a disk."""
         if lacking := why_not():
             raise BuildFailed(lacking)
         lock = self.images / order.image / ".build-hcloud.lock"

@@ -4,11 +4,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
-from fleet.clouds.cloud import Cloud, MachineBuilder
+from fleet.clouds.cloud import Cloud
 from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
 from fleet.clouds.hcloud.prices import HcloudPrices
 from fleet.model.facts import Unknown
-from fleet.ports import PriceReader, Publisher
+from fleet.model.images import Publication
+from fleet.ports import ImageBuilder, PriceReader, Publisher
 from fleet.schema.model import HcloudProvider
 
 _TRIES = 2
@@ -44,7 +45,7 @@ class Hcloud(Cloud[HcloudProvider]):
         site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
         return HcloudPublisher(site, self._token)
 
-    def builder(self) -> MachineBuilder:
+    def builder(self) -> ImageBuilder[Publication]:
         """Return what bakes on a temporary server."""
         from fleet.clouds.hcloud.bake import InstanceBuilder
         from fleet.clouds.hcloud.images import HcloudSite, Hetzner
