@@ -247,6 +247,7 @@ def test_a_policy_that_one_test_changes_is_whole_for_the_next(
     assert ran.returncode == 0, ran.stdout
 
 
+@pytest.mark.slow
 def test_what_is_no_file_of_the_folder_is_a_finding_and_others_are_judged(
     policed: Path, run_fleet: RunFleet
 ) -> None:

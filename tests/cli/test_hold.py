@@ -123,6 +123,7 @@ def begin_failed(trial: Trial) -> None:
     trial.wait_for()
 
 
+@pytest.mark.slow
 def test_one_of_the_machines_that_fail_to_boot_is_held_with_its_console(failed: Trial) -> None:
     (planned,) = failed.plan()["holds"]
     assert planned["worker"] == ONE

@@ -61,6 +61,7 @@ def test_the_plan_names_the_rule_that_the_tag_of_a_ticket_is_from(counter: Trial
     assert "1 request: work/1\n      extra_powerful by powerful[0]\n" in planned
 
 
+@pytest.mark.slow
 def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
     otherwise = "otherwise: {after: 30m, drop: true}, asked_by: [rules]"
     more = TAGS.replace("exclusive: true", f"exclusive: true, {otherwise}")

@@ -65,6 +65,7 @@ def creates(*names: str) -> tuple[Step, ...]:
     return tuple(Step(worker=name, operation="create") for name in names)
 
 
+@pytest.mark.slow
 def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: Apart) -> None:
     told: list[Step] = []
 
@@ -128,6 +129,7 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
     helpers.end()
 
 
+@pytest.mark.slow
 def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Path) -> None:
     once = f'mkdir {tmp_path}/first && exec {sys.executable} -m tests.rigs.engine_helper "$1"'
     helpers, turns = Helpers(("sh", "-c", once, "sh"), tmp_path), Turns()
@@ -222,6 +224,7 @@ def a_helper_that_does(worker: str, folder: Path) -> Iterator[subprocess.Popen[b
             helper.communicate()
 
 
+@pytest.mark.slow
 def test_a_helper_that_is_left_between_two_programs_ends_at_once(tmp_path: Path) -> None:
     with a_helper_that_does("thinking", tmp_path) as helper:
         assert helper.stdin
@@ -230,6 +233,7 @@ def test_a_helper_that_is_left_between_two_programs_ends_at_once(tmp_path: Path)
         assert helper.wait(timeout=20) == 1
 
 
+@pytest.mark.slow
 def test_a_helper_that_is_left_cancels_once_waits_and_begins_no_more(
     tmp_path: Path,
 ) -> None:

@@ -38,6 +38,7 @@ def test_an_admin_command_that_does_not_answer_is_named(
         DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
+@pytest.mark.slow
 def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
     tables: Tables, postgres_url: str
 ) -> None:

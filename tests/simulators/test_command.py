@@ -90,6 +90,7 @@ def test_resources_outlive_it_with_a_state_file(simulate: Callable[..., Running]
     assert [server["name"] for server in listed["servers"]] == ["one"]
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -101,6 +102,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert "Address already in use" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_state_file_of_something_else_is_named(tmp_path: Path) -> None:
     (tmp_path / "cloud.json").write_text("{}", encoding="utf-8")
 
