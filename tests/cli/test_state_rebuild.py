@@ -201,6 +201,7 @@ def test_what_fleet_yaml_no_longer_says_stays_and_is_explained(used: Trial) -> N
     assert used.machines() == [ONE, TWO]
 
 
+@pytest.mark.slow
 def test_machines_of_a_pool_that_is_gone_stay_and_are_explained(used: Trial) -> None:
     lose(used)
     used.write(fleet_yaml(pools={"big": BIG}))

@@ -26,6 +26,7 @@ def test_ticket_with_a_forbidden_tag_is_refused_with_its_line(counter: Trial) ->
     assert tickets_of(counter) == {}
 
 
+@pytest.mark.slow
 def test_the_build_of_a_ticket_gives_it_the_machine_that_a_rule_asks_for(counter: Trial) -> None:
     counter.write(ticket_yaml(more=RULED))
     build = ("--build", "ada/ping/fedora-43-x86_64/chromium")
