@@ -258,7 +258,17 @@ def found_in(
 ) -> "sa.CursorResult[*tuple[Any, ...]]":
     """Return what a query finds; nothing where a store of an older fleet lacks its table."""
     nothing = sa.select(sa.null()).where(sa.false())
-    return connection.execute(query if sa.inspect(connection).has_table(table.name) else nothing)
+    return connection.execute(query if is_there(connection, table) else nothing)
+
+
+_TABLE = sa.text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name")
+
+
+def is_there(connection: sa.Connection, table: sa.Table) -> bool:
+    """Say whether a database has a table; SQLAlchemy would ask SQLite for its columns."""
+    if connection.dialect.name == "sqlite":
+        return connection.execute(_TABLE, {"name": table.name}).scalar() is not None
+    return sa.inspect(connection).has_table(table.name)
 
 
 def value_of(connection: sa.Connection, key: str) -> str | None:
@@ -399,7 +409,7 @@ class Database:
 
     def _check(self, connection: sa.Connection) -> None:
         # Looking for a table takes longer than reading it.
-        if not self._is_there and not sa.inspect(connection).has_table(ABOUT.name):
+        if not self._is_there and not is_there(connection, ABOUT):
             raise StoreMissing(self._missing())
         about = dict(connection.execute(_ABOUT).all())
         if not about:
@@ -457,13 +467,15 @@ class Database:
         )
 
     def _connect(self) -> sa.Connection:
-        return connect_file(self.url) if self._file else _pooled_engine(self.url).connect()
+        if self._file:
+            return connect_file(self.url)
+        with needing("postgres", f"the store at {self.place}", StoreFailed):
+            return _pooled_engine(self.url).connect()
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         with self._telling():
-            with needing("postgres", f"the store at {self.place}", StoreFailed):
-                connection = self._connect()
+            connection = self._connect()
             with later_interrupts(), connection, connection.begin():
                 if self._fence and not is_current(connection, self._fence):
                     raise Locked(
