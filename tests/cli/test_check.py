@@ -142,6 +142,7 @@ def test_policies_of_another_folder_are_run_in_their_place(
     assert run_fleet("check", "--policies", "nowhere", "--world", "world.json").returncode == 2
 
 
+@pytest.mark.slow
 def test_the_difference_from_the_target_branch_is_there_for_policies(
     policed: Path, run_fleet: RunFleet
 ) -> None:

@@ -102,9 +102,10 @@ def test_it_goes_in_the_last_run_before_its_hour_ends(story: Story, minutes: int
     assert story.planned() == {FIRST: ("keep", "paid-for") if minutes == 39 else goes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said",
-    slow_but([{"billed": "1s"}], [{"when": "once"}, {"billed": "1s"}]),
+    [{"when": "once"}, {"billed": "1s"}],
     ids=["at once", "by the second"],
 )
 def test_where_nothing_is_won_by_that_it_goes_once_its_time_for_reuse_is_over(

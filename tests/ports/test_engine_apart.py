@@ -75,6 +75,7 @@ def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: 
     assert told == list(creates("a", "b"))
 
 
+@pytest.mark.slow
 def test_a_helper_holds_a_change_until_it_is_told_to_make_it(apart: Apart) -> None:
     told: list[Step] = []
 
@@ -93,6 +94,7 @@ def test_a_change_that_is_not_made_is_given_up_and_its_helper_is_free(apart: Apa
     assert apart.preview("a") == creates("a")
 
 
+@pytest.mark.slow
 def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:
     with pytest.raises(PlanRefused, match="refused: forbidden"):
         apart.preview("forbidden")
@@ -166,6 +168,7 @@ def test_two_helpers_work_at_once(apart: Apart) -> None:
     assert sorted(done, key=str) == [creates("first"), creates("second")]
 
 
+@pytest.mark.slow
 def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apart) -> None:
     def interrupt(step: Step) -> None:
         assert step.worker == "cancelled"

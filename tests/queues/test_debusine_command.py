@@ -101,6 +101,7 @@ def test_what_is_sent_is_what_this_version_says() -> None:
     assert hashlib.sha256(content).hexdigest() == SENT, "update registry.SENT"
 
 
+@pytest.mark.slow
 def test_it_can_be_sent_from_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "fleet.zip", "w") as packed:
         for path in (ROOT / "fleet").rglob("*.py"):

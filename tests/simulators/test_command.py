@@ -65,6 +65,7 @@ def run(folder: Path, *arguments: str) -> Completed:
     return run_process(*COMMAND, *arguments, cwd=folder, env=environment(folder))
 
 
+@pytest.mark.slow
 def test_it_prints_how_to_use_it_and_stops_with_ctrl_c(simulate: Callable[..., Running]) -> None:
     running = simulate()
 
