@@ -32,7 +32,7 @@ from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, Stor
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
-from fleet.state.database import connect_file, is_there
+from fleet.state.database import connect_file
 from fleet.state.files import make_private
 from fleet.state.places import sqlite_url
 
@@ -96,7 +96,7 @@ class Records:
         if not self.path.exists():
             return None
         with self._transaction() as connection:
-            if not is_there(connection, _STACKS):
+            if not sa.inspect(connection).has_table(_STACKS.name):
                 return None
             columns = [column for column in _STACKS.c if column.name != "name"]
             stacks = connection.execute(sa.select(*columns).where(_STACKS.c.name == name))

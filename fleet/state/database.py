@@ -258,17 +258,7 @@ def found_in(
 ) -> "sa.CursorResult[*tuple[Any, ...]]":
     """Return what a query finds; nothing where a store of an older fleet lacks its table."""
     nothing = sa.select(sa.null()).where(sa.false())
-    return connection.execute(query if is_there(connection, table) else nothing)
-
-
-_TABLE = sa.text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name")
-
-
-def is_there(connection: sa.Connection, table: sa.Table) -> bool:
-    """Say whether a database has a table; SQLAlchemy would ask SQLite for its columns."""
-    if connection.dialect.name == "sqlite":
-        return connection.execute(_TABLE, {"name": table.name}).scalar() is not None
-    return sa.inspect(connection).has_table(table.name)
+    return connection.execute(query if sa.inspect(connection).has_table(table.name) else nothing)
 
 
 def value_of(connection: sa.Connection, key: str) -> str | None:
@@ -409,7 +399,7 @@ class Database:
 
     def _check(self, connection: sa.Connection) -> None:
         # Looking for a table takes longer than reading it.
-        if not self._is_there and not is_there(connection, ABOUT):
+        if not self._is_there and not sa.inspect(connection).has_table(ABOUT.name):
             raise StoreMissing(self._missing())
         about = dict(connection.execute(_ABOUT).all())
         if not about:

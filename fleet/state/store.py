@@ -51,7 +51,6 @@ from fleet.state.database import (
     add_about,
     find_migration,
     found_in,
-    is_there,
     make_tables,
     next_fence,
     read_about,
@@ -536,7 +535,7 @@ class DatabaseStore(Database):
         """Forget a version and its manifest; one that is not recorded is fine."""
         with self._checked() as connection:
             for table in (IMAGES, MANIFESTS):
-                if is_there(connection, table):
+                if sa.inspect(connection).has_table(table.name):
                     connection.execute(sa.delete(table).where(*_of(table, image, version)))
 
     def save_manifest(self, manifest: Manifest) -> None:
@@ -698,7 +697,7 @@ class DatabaseStore(Database):
 
 def _rename_in_attempts(connection: sa.Connection, old: str, new: str) -> None:
     """Write every try down under a pool's new name."""
-    if is_there(connection, ATTEMPTS):
+    if sa.inspect(connection).has_table(ATTEMPTS.name):
         renamed = sa.update(ATTEMPTS).where(ATTEMPTS.c.pool == old).values(pool=new)
         connection.execute(renamed)
 
