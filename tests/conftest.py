@@ -21,7 +21,7 @@ from tests.rigs.warm import Warm
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a private folder in it
 GIGABYTE = 2**30
 
-for profile, max_examples in (("default", 5), ("slow", 30)):
+for profile, max_examples in (("default", 5), ("slow", 20)):
     settings.register_profile(
         profile,
         max_examples=max_examples,
@@ -59,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     time.tzset()
     # What a shell starts in the background ignores interrupts, and so would all that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What draws has a seed of its own: pytest-randomly need not seed three times a test.
+    config.option.randomly_reset_seed = False
     # Until all is collected, nearly everything that is made stays.
     gc.disable()
     # Stores wait for the disk a hundred times a test. Whole images stay out of memory.

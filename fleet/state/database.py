@@ -457,13 +457,15 @@ class Database:
         )
 
     def _connect(self) -> sa.Connection:
-        return connect_file(self.url) if self._file else _pooled_engine(self.url).connect()
+        if self._file:
+            return connect_file(self.url)
+        with needing("postgres", f"the store at {self.place}", StoreFailed):
+            return _pooled_engine(self.url).connect()
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         with self._telling():
-            with needing("postgres", f"the store at {self.place}", StoreFailed):
-                connection = self._connect()
+            connection = self._connect()
             with later_interrupts(), connection, connection.begin():
                 if self._fence and not is_current(connection, self._fence):
                     raise Locked(

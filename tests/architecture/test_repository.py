@@ -1,5 +1,6 @@
 """What may not stand in a tracked file, and what every lock must hold."""
 
+import ast
 import re
 import tomllib
 
@@ -68,3 +69,28 @@ def test_the_lock_of_gitlab_ci_local_holds_hashes_and_no_address_of_a_package() 
 
     assert '"resolved"' not in text
     assert text.count('"integrity"') > 100
+
+
+def test_a_session_that_collects_some_folders_has_its_tests_in_no_other() -> None:
+    tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    (where,) = (
+        ast.literal_eval(each.value)
+        for each in tree.body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "WHERE"
+    )
+    text_of = {
+        name: path.read_text(encoding="utf-8")
+        for name, path in tracked_files().items()
+        if re.fullmatch(r"tests/.*\.py", name)
+    }
+
+    elsewhere = [
+        (session, name)
+        for session, folders in where.items()
+        for name, text in text_of.items()
+        if re.search(rf"\bmark\.{session.replace('-', '_')}\b", text)
+        and not name.startswith(tuple(f"{folder}/" for folder in folders))
+    ]
+
+    assert where.keys() >= {"gitlab", "live", "pages"}
+    assert elsewhere == []

@@ -86,6 +86,7 @@ def test_until_quiet_goes_from_zero_to_what_is_needed_and_back(trial: Trial) -> 
     assert trial.machines() == []
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nothing_changes_is_a_line(trial: Trial) -> None:
     trial.write(fleet_yaml(desk="boot: 30s"))
     trial.wait_for("1")
@@ -171,6 +172,7 @@ def test_an_invalid_edit_is_told_once_and_the_fleet_is_cared_for_as_before(trial
     assert trial.machines() == ["trial-builders-0001"]
 
 
+@pytest.mark.slow
 def test_a_loop_whose_file_stays_invalid_does_not_become_quiet(trial: Trial) -> None:
     trial.wait_for("1")
 
@@ -181,6 +183,7 @@ def test_a_loop_whose_file_stays_invalid_does_not_become_quiet(trial: Trial) -> 
     assert said.endswith("3 runs (2 failed)\n")
 
 
+@pytest.mark.slow
 def test_another_fleets_name_is_not_taken_up(trial: Trial) -> None:
     _, said = kept(
         trial,

@@ -88,6 +88,7 @@ def test_a_directory_is_told(run_fleet: RunFleet, project: Path) -> None:
     assert not tells(ran.stdout, "fleet init")
 
 
+@pytest.mark.slow
 def test_a_huge_file_is_not_read_whole(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_bytes(b"fleet: x\n")
     of_little = _used_by_validate(project)

@@ -126,6 +126,7 @@ def test_what_a_bad_new_made_goes_and_another_is_made_once(name: str, shop: Shop
     assert shop.made() == 1 + len(left)
 
 
+@pytest.mark.slow
 def test_a_child_that_new_leaves_behind_holds_up_nobody(shop: Shop) -> None:
     shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; echo host")
     try:
@@ -137,6 +138,7 @@ def test_a_child_that_new_leaves_behind_holds_up_nobody(shop: Shop) -> None:
     assert (shop.made(), shop.up()) == (1, shop.listed())
 
 
+@pytest.mark.slow
 def test_a_new_that_hangs_takes_its_children_with_it(shop: Shop) -> None:
     shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; wait")
 
@@ -147,6 +149,7 @@ def test_a_new_that_hangs_takes_its_children_with_it(shop: Shop) -> None:
     assert code == 1
 
 
+@pytest.mark.slow
 def test_a_script_that_is_replaced_while_it_runs_ends_as_it_began(shop: Shop) -> None:
     shop.put("better", SCRIPTS["new"])
     shop.put("new", f"mv better new; {SCRIPTS['new']}")

@@ -135,6 +135,7 @@ def test_pools_move_one_after_the_other_and_back_while_both_run(sides: Sides) ->
     assert busy not in sides.deleted()
 
 
+@pytest.mark.slow
 def test_a_shadow_beside_it_sees_both_pools_and_deletes_none(sides: Sides) -> None:
     sides.resalloc.take("hv")
     sides.resalloc.run()

@@ -142,6 +142,7 @@ def test_policies_of_another_folder_are_run_in_their_place(
     assert run_fleet("check", "--policies", "nowhere", "--world", "world.json").returncode == 2
 
 
+@pytest.mark.slow
 def test_the_difference_from_the_target_branch_is_there_for_policies(
     policed: Path, run_fleet: RunFleet
 ) -> None:
@@ -247,6 +248,7 @@ def test_a_policy_that_one_test_changes_is_whole_for_the_next(
     assert ran.returncode == 0, ran.stdout
 
 
+@pytest.mark.slow
 def test_what_is_no_file_of_the_folder_is_a_finding_and_others_are_judged(
     policed: Path, run_fleet: RunFleet
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
     assert "  - expected start: " in explained.stdout
 
 
+@pytest.mark.slow
 def test_what_waits_for_taken_workers_has_an_estimate_by_assumed_durations(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_machine_that_a_full_pool_cannot_have_is_not_promised(
     assert tells(served, "  - ", "ccx33", "pool builders:")
 
 
+@pytest.mark.slow
 def test_the_status_pages_suggest_the_same_as_the_command(
     trial: Trial, run_fleet: RunFleet
 ) -> None:

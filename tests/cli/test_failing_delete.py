@@ -76,6 +76,7 @@ def test_a_delete_that_fails_is_tried_ever_later_and_needs_attention(slow: Slow)
     assert "no route" in said
 
 
+@pytest.mark.slow
 def test_what_is_deleted_at_last_is_forgotten(slow: Slow) -> None:
     for minutes in (5, 1):
         slow.later(minutes)

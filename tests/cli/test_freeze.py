@@ -45,6 +45,7 @@ def test_a_freeze_of_deletes_keeps_what_nothing_needs(idle: Trial) -> None:
     assert idle.machines() == []
 
 
+@pytest.mark.slow
 def test_a_freeze_ends_by_itself(idle: Trial) -> None:
     idle.told("freeze", *WHY)
     idle.age(hours=2)

@@ -123,6 +123,7 @@ def begin_failed(trial: Trial) -> None:
     trial.wait_for()
 
 
+@pytest.mark.slow
 def test_one_of_the_machines_that_fail_to_boot_is_held_with_its_console(failed: Trial) -> None:
     (planned,) = failed.plan()["holds"]
     assert planned["worker"] == ONE
@@ -135,6 +136,7 @@ def test_one_of_the_machines_that_fail_to_boot_is_held_with_its_console(failed: 
     assert (hold["machine"], hold["by"]) == (ONE, "fleet")
 
 
+@pytest.mark.slow
 def test_a_failed_machine_that_is_released_is_deleted(failed: Trial) -> None:
     failed.apply()
 

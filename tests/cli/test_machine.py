@@ -201,6 +201,7 @@ def test_a_deletion_without_a_store_is_refused(two: Trial) -> None:
     assert two.machines() == [ONE, TWO]
 
 
+@pytest.mark.slow
 def test_what_an_earlier_run_failed_to_delete_goes_with_what_is_named(project: Path) -> None:
     """The engine deletes it in any case, so that a plan without it would be refused."""
     trial = Trial(project)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.hook_machines import write_hooks
+from tests.rigs.repeats import slow_but
 from tests.rigs.trial import Trial
 
 FLEET = """\
@@ -29,7 +30,10 @@ pools:
 """
 
 
-@pytest.mark.parametrize("command", ["plan", "status", "doctor", "observe", "explain pool boxes"])
+READING = ("plan", "status", "doctor", "observe", "explain pool boxes")
+
+
+@pytest.mark.parametrize("command", slow_but(READING[:2], READING))
 def test_who_only_reads_looks_at_no_machine(project: Path, command: str) -> None:
     trial = Trial(project)
     trial.write(FLEET)

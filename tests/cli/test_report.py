@@ -142,6 +142,7 @@ def test_of_two_comments_the_oldest_is_kept(run_fleet: RunFleet, gitlab: FakeGit
     assert [each["id"] for each in gitlab.open[3]] == [marked["id"]]
 
 
+@pytest.mark.slow
 def test_a_report_too_long_for_a_comment_is_cut_and_says_so(
     trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_machine_on_demand_is_for_the_ticket_that_had_it_made(project: Path) -
     assert calls == ["new"]
 
 
+@pytest.mark.slow
 def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
     def script(client: OldClient, console: Heard) -> None:
         counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
@@ -275,6 +276,7 @@ def test_tokens_that_are_none_are_told_with_their_line(
     assert because in said
 
 
+@pytest.mark.slow
 def test_tokens_are_those_that_the_file_says_now_or_said_when_it_was_last_right(
     counter: Trial,
 ) -> None:

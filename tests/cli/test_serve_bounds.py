@@ -132,6 +132,7 @@ def test_health_counts_runs_in_a_row_that_failed() -> None:
     assert health.tell() == (True, told)
 
 
+@pytest.mark.slow
 def test_only_health_is_told_to_who_asks_by_get(project: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     served = Served(project, tmp_path / "home", 1024)

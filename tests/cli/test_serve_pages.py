@@ -70,6 +70,7 @@ def test_the_pages_of_the_last_run_are_shown_without_scripts_and_cookies(counter
     assert code == 0, console.said
 
 
+@pytest.mark.slow
 def test_what_has_not_changed_is_not_sent_again(counter: Trial) -> None:
     def look(client: OldClient, console: Heard) -> None:
         here = browser(console)

@@ -172,6 +172,7 @@ def test_a_machine_that_is_being_cleaned_holds_up_nobody(tmp_path: Path) -> None
     assert told[2]
 
 
+@pytest.mark.slow
 def test_who_asks_to_end_waits_for_what_was_begun(tmp_path: Path) -> None:
     slow = Slow(tmp_path, one=0)
     go = slow.hold("new", "one")

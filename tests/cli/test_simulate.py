@@ -11,6 +11,7 @@ import pytest
 from tests.builders.recording import a_job, record_fixed, write
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, git
+from tests.rigs.repeats import slow_but
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 START = datetime(2026, 11, 2, 6, tzinfo=UTC)
@@ -88,7 +89,9 @@ def test_a_page_shows_both_sides_as_plots(recorded: Trial) -> None:
     assert "<b>ann" not in page
 
 
-@pytest.mark.parametrize(("hours", "is_short"), [(23, True), (24, False)])
+@pytest.mark.parametrize(
+    ("hours", "is_short"), [(23, True), pytest.param(24, False, marks=pytest.mark.slow)]
+)
 def test_less_than_a_day_is_told_in_every_form(
     trial: Trial, hours: int, *, is_short: bool
 ) -> None:
@@ -199,7 +202,7 @@ def checkout(recorded: Trial) -> Trial:
     return recorded
 
 
-@pytest.mark.parametrize("ref", ["origin/main", "HEAD~1"])
+@pytest.mark.parametrize("ref", slow_but(["origin/main"], ["origin/main", "HEAD~1"]))
 def test_a_revision_is_read_with_what_it_includes(checkout: Trial, ref: str) -> None:
     found = simulated(checkout, "--against", ref)
 
@@ -207,6 +210,7 @@ def test_a_revision_is_read_with_what_it_includes(checkout: Trial, ref: str) -> 
     assert float(found["after"]["money"]) < float(found["before"]["money"])
 
 
+@pytest.mark.slow
 def test_a_file_of_its_name_does_not_stand_for_a_revision(checkout: Trial) -> None:
     (checkout.folder / "origin").mkdir()
     shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "origin/main")
@@ -227,6 +231,7 @@ def test_a_folder_that_looks_like_a_repository_is_none(checkout: Trial) -> None:
     assert (ended, tells(said, "main", "bareRepository")) == (1, True), said
 
 
+@pytest.mark.slow
 def test_a_simulation_without_points_is_reported(checkout: Trial) -> None:
     found = simulated(checkout, "--against", "origin/main")
     for side in (found["before"], found["after"]):
@@ -236,6 +241,7 @@ def test_a_simulation_without_points_is_reported(checkout: Trial) -> None:
     assert "13 requests" in checkout.told("report", "--simulation", "found.json")
 
 
+@pytest.mark.slow
 def test_fleet_yaml_of_a_folder_is_read_from_that_folder(checkout: Trial) -> None:
     above = checkout.folder.parent
     name = f"{checkout.folder.name}/fleet.yaml"

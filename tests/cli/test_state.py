@@ -178,6 +178,7 @@ def test_why_a_machine_that_is_gone_stays_names_the_way_out(
     assert "fleet machine forget trial-builders-0001" in explained.stdout
 
 
+@pytest.mark.slow
 def test_after_its_last_machine_was_forgotten_a_removed_pool_leaves_nothing(trial: Trial) -> None:
     trial.wait_for(big=["1"])
     trial.apply()

@@ -119,6 +119,7 @@ def test_a_lost_store_and_stacks_are_rebuilt_and_no_machine_changes(
     assert used.settles()
 
 
+@pytest.mark.slow
 def test_what_became_of_it_is_written_into_the_journal(used: Trial) -> None:
     lose(used)
 
@@ -163,6 +164,7 @@ def test_stacks_that_were_lost_alone_are_forgotten_and_rebuilt(used: Trial) -> N
     assert used.recorded() == [ONE, TWO]
 
 
+@pytest.mark.slow
 def test_machines_that_were_recorded_stay_in_their_stack(used: Trial) -> None:
     lose(used, "embedded.db")
     used.do("state", "init", "--forget-stack", "trial-builders")
@@ -187,6 +189,7 @@ def test_where_nothing_was_lost_there_is_nothing_to_rebuild(used: Trial) -> None
     assert (code, found["pools"], found["left"], found["unknown"]) == (0, {}, [], [])
 
 
+@pytest.mark.slow
 def test_what_fleet_yaml_no_longer_says_stays_and_is_explained(used: Trial) -> None:
     lose(used)
     used.write(fleet_yaml(pools={"builders": BUILDERS.replace("ccx33", "ccx63")}))
@@ -198,6 +201,7 @@ def test_what_fleet_yaml_no_longer_says_stays_and_is_explained(used: Trial) -> N
     assert used.machines() == [ONE, TWO]
 
 
+@pytest.mark.slow
 def test_machines_of_a_pool_that_is_gone_stay_and_are_explained(used: Trial) -> None:
     lose(used)
     used.write(fleet_yaml(pools={"big": BIG}))
@@ -256,6 +260,7 @@ def test_a_ledger_that_was_not_lost_is_not_charged_again(used: Trial) -> None:
     assert spent(used) == before
 
 
+@pytest.mark.slow
 def test_approvals_of_unknown_use_count_as_used_up(used: Trial) -> None:
     lose(used)
     approval = (

@@ -140,6 +140,7 @@ def test_one_user_cannot_take_all(counter: Trial) -> None:
     assert tells(because, "limits.per.submitter", "tag extra_powerful", "1", "ada")
 
 
+@pytest.mark.slow
 def test_what_a_user_holds_is_in_the_answer_of_the_next_ticket(counter: Trial) -> None:
     open_ticket(counter)
     counter.apply()
@@ -153,6 +154,7 @@ def test_what_a_user_holds_is_in_the_answer_of_the_next_ticket(counter: Trial) -
     )
 
 
+@pytest.mark.slow
 def test_explain_names_the_limit_and_what_would_lift_it(counter: Trial) -> None:
     counter.write(ticket_yaml("{kind: tickets, limits: {per: {owner: 1}}}"))
     first, second = (open_ticket(counter, user=user) for user in ("ada", "ada"))
@@ -217,6 +219,7 @@ def test_a_machine_is_not_deleted_while_its_ticket_is_open(counter: Trial) -> No
     assert counter.machines() == ["trial-powerful-0001"]
 
 
+@pytest.mark.slow
 def test_the_ticket_of_a_machine_that_is_gone_fails(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.apply()
@@ -336,6 +339,7 @@ def test_a_ticket_with_a_lease_expires_when_nobody_asks_for_it(counter: Trial) -
     assert "11m" in said
 
 
+@pytest.mark.slow
 def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
     tags = TAGS.replace("exclusive: true", "exclusive: true, otherwise: {after: 2h, drop: true}")
     counter.write(ticket_yaml(more=tags).replace("max: 4}}", "max: 0}}"))

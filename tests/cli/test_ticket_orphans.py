@@ -4,6 +4,8 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from fleet.model.facts import WorkerInputs
 from tests.builders.sentences import tells
 from tests.cli.test_ticket import open_ticket, ticket_yaml
@@ -12,6 +14,7 @@ from tests.rigs.trial import Trial
 STRAY = "trial-powerful-0007"
 
 
+@pytest.mark.slow
 def test_an_unknown_machine_goes_at_the_second_listing(project: Path) -> None:
     trial = Trial(project)
     trial.write(ticket_yaml())

@@ -9,6 +9,7 @@ import pytest
 import time_machine
 
 from fleet.cli.main import main
+from tests.rigs.repeats import slow_but
 
 FLEET = """\
 fleet: trial
@@ -92,7 +93,7 @@ def test_it_is_kept_for_its_sandbox_while_its_hour_is_paid_for(story: Story) -> 
     assert story.planned() == {FIRST: ("keep", "busy")}
 
 
-@pytest.mark.parametrize("minutes", [39, 51])
+@pytest.mark.parametrize("minutes", slow_but([51], [39, 51]))
 def test_it_goes_in_the_last_run_before_its_hour_ends(story: Story, minutes: int) -> None:
     story.given_back()
     story.later(minutes)
@@ -101,8 +102,11 @@ def test_it_goes_in_the_last_run_before_its_hour_ends(story: Story, minutes: int
     assert story.planned() == {FIRST: ("keep", "paid-for") if minutes == 39 else goes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "said", [{"when": "once"}, {"billed": "1s"}], ids=["at once", "by the second"]
+    "said",
+    [{"when": "once"}, {"billed": "1s"}],
+    ids=["at once", "by the second"],
 )
 def test_where_nothing_is_won_by_that_it_goes_once_its_time_for_reuse_is_over(
     story: Story, said: dict[str, str]
@@ -147,6 +151,7 @@ def declare(addition: str) -> None:
     path.write_text(text.replace("{kind: tickets}", f"{{kind: tickets, {addition}}}"), "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("addition", ["limits: {total: 0}"])
 def test_a_ticket_of_its_sandbox_that_is_not_served_keeps_nothing(
     story: Story, addition: str
@@ -182,6 +187,7 @@ def test_it_stays_for_its_paid_hour_beside_a_ticket_that_is_not_served(story: St
     assert story.planned() == {FIRST: ("delete", "ticket-returned")}
 
 
+@pytest.mark.slow
 def test_a_ticket_of_its_sandbox_gets_it_however_late(story: Story) -> None:
     story.given_back()
     story.later(51)

@@ -26,6 +26,7 @@ def test_ticket_with_a_forbidden_tag_is_refused_with_its_line(counter: Trial) ->
     assert tickets_of(counter) == {}
 
 
+@pytest.mark.slow
 def test_the_build_of_a_ticket_gives_it_the_machine_that_a_rule_asks_for(counter: Trial) -> None:
     counter.write(ticket_yaml(more=RULED))
     build = ("--build", "ada/ping/fedora-43-x86_64/chromium")
@@ -61,6 +62,7 @@ def test_the_plan_names_the_rule_that_the_tag_of_a_ticket_is_from(counter: Trial
     assert "1 request: work/1\n      extra_powerful by powerful[0]\n" in planned
 
 
+@pytest.mark.slow
 def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
     otherwise = "otherwise: {after: 30m, drop: true}, asked_by: [rules]"
     more = TAGS.replace("exclusive: true", f"exclusive: true, {otherwise}")

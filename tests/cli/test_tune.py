@@ -155,11 +155,13 @@ def test_a_resumed_search_says_the_same(recorded: Trial, found: dict[str, Any]) 
     assert again == kept
 
 
+@pytest.mark.slow
 def test_a_bounded_search_says_so(bounded: dict[str, Any]) -> None:
     assert (bounded["simulations"], bounded["is_bounded"], bounded["changes"]) == (1, True, [])
     assert bounded["patch"] == ""
 
 
+@pytest.mark.slow
 def test_a_search_with_time_enough_says_the_same(recorded: Trial, found: dict[str, Any]) -> None:
     kept = recorded.folder / "kept.json"
     (recorded.folder / "within.json").write_bytes(kept.read_bytes())

@@ -30,6 +30,7 @@ def begin_grown(trial: Trial) -> None:
     trial.wait_for()
 
 
+@pytest.mark.slow
 def test_it_is_shown_first(grown: Trial) -> None:
     before = grown.files()
 

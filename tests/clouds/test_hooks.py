@@ -161,6 +161,7 @@ def test_a_creation_that_took_too_long_may_yet_make_something(tmp_path: Path) ->
         cloud.create(ONE)
 
 
+@pytest.mark.slow
 def test_a_delete_that_took_too_long_says_what_ran_and_how_to_let_it_run_longer(
     tmp_path: Path,
 ) -> None:
@@ -382,6 +383,7 @@ def test_what_is_listed_twice_makes_all_unknown(tmp_path: Path, key: str, value:
     assert tells(said, "list", key, value, "once")
 
 
+@pytest.mark.slow
 def test_a_list_that_hangs_makes_all_unknown(tmp_path: Path) -> None:
     write_hooks(tmp_path, list="exec sleep 99")
 

@@ -1,5 +1,7 @@
 """The answer for everything that waits: groups of requests that fare the same."""
 
+import pytest
+
 from fleet.explain.request import BY_CREATE, BY_UNSEEN, each_request, explain_every
 from fleet.guard import guard
 from fleet.model.facts import World
@@ -15,6 +17,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
+@pytest.mark.slow
 def test_a_thousand_requests_are_a_few_groups() -> None:
     world = a_sim_world(
         queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(1000)), workers=None)}

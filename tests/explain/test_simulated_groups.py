@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def jobs_of(worlds: Iterable[World]) -> list[Job]:
     return [event for event in events(worlds) if isinstance(event, Job)]
 
 
+@pytest.mark.slow
 @given(asked=ASKED)
 def test_the_jobs_of_a_group_are_those_of_a_list(asked: list[tuple[int, int, str]]) -> None:
     """Law: each job is found once, began and ended as it did, and came when it did, about."""

@@ -48,7 +48,7 @@ def write(document: Any, change: Change) -> None:  # noqa: ANN401 - any YAML
         del document[last]
 
 
-@pytest.mark.parametrize("folder", slow_but(FOLDERS[:4], FOLDERS), ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", slow_but(FOLDERS[:2], FOLDERS), ids=lambda folder: folder.name)
 def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
     folder: Path, tmp_path: Path
 ) -> None:

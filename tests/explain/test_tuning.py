@@ -112,6 +112,7 @@ def test_workers_are_as_many_as_a_burst_needs() -> None:
     assert _min_of(found.proposed) == 0
 
 
+@pytest.mark.slow
 def test_machines_go_early_where_nothing_comes_after() -> None:
     """One build of ten minutes every two hours: a machine that is kept is never used again."""
     fleet = a_tuned_fleet(max=3, spare=1, retire={"idle_after": "1h"})

@@ -111,6 +111,7 @@ def test_a_run_of_the_future_does_not_count_as_alive(trial: Trial, run_at: RunAt
     assert trial.do("status", "--heartbeat")[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", slow_but([1], [1, 400]))
 def test_a_clock_that_leaps_undoes_nothing_and_the_right_one_does(
     trial: Trial, run_at: RunAt, days: int
@@ -164,6 +165,7 @@ def test_the_report_of_a_month_adds_up_whatever_the_clock_says(
     assert again["money"] == right["money"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", slow_but([1], [1, -1]), ids=["ahead", "behind"])
 def test_a_clock_that_differs_from_the_server_s_changes_nothing(
     project: Path, postgres_url: str, run_at: RunAt, ahead: int

@@ -102,7 +102,7 @@ def hostile(tmp_path: Path, server: socket.socket) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("arguments", slow_but(COMMANDS[:2], COMMANDS), ids=" ".join)
+@pytest.mark.parametrize("arguments", slow_but(COMMANDS[1:2], COMMANDS), ids=" ".join)
 def test_a_hostile_fleet_yaml_has_nothing_run_or_asked(
     hostile: Path, server: socket.socket, arguments: tuple[str, ...]
 ) -> None:
@@ -119,7 +119,10 @@ def test_a_hostile_fleet_yaml_has_nothing_run_or_asked(
         server.accept()
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "/dev/zero", "pipe"])
+TARGETS = ("/etc/passwd", "/dev/zero", "pipe")
+
+
+@pytest.mark.parametrize("target", slow_but(TARGETS[:1], TARGETS))
 def test_what_leads_out_of_the_folder_is_not_included(hostile: Path, target: str) -> None:
     (hostile / "fleet.d" / "more.yaml").symlink_to(hostile / target)
 

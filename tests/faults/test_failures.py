@@ -20,6 +20,7 @@ def because(trial: Trial, pool: str = "builders") -> str:
     return next(str(each["because"]) for each in trial.plan()["pools"] if each["pool"] == pool)
 
 
+@pytest.mark.slow
 def test_what_is_out_of_stock_is_not_asked_for_until_its_time_is_over(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: out-of-stock}"))
     trial.wait_for("1")
@@ -48,6 +49,7 @@ def test_what_is_out_of_stock_in_one_pool_is_made_in_the_next_that_fits(trial: T
     assert trial.machines() == ["trial-big-0001"]
 
 
+@pytest.mark.slow
 def test_when_the_spot_market_is_empty_the_machine_is_bought_on_demand(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": EITHER}, desk=SPOT))
     trial.wait_for("1", "2")

@@ -223,6 +223,7 @@ def test_the_lock_of_a_killed_apply_can_be_taken_away_by_hand(
 # streams
 
 
+@pytest.mark.slow
 def test_an_apply_whose_watcher_leaves_goes_on(trial: Trial, warm: Warm) -> None:
     read, write = os.pipe()
     os.close(read)

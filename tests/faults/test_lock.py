@@ -54,6 +54,7 @@ def begun(project: Path, url: str) -> Trial:
     return trial
 
 
+@pytest.mark.slow
 def test_an_apply_goes_on_at_once_after_one_of_another_container_was_killed(
     begun: Trial, url: str, fork_fleet: RunFleet
 ) -> None:

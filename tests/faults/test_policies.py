@@ -122,6 +122,7 @@ def test_a_policy_that_does_so_where_it_is_imported_is_a_finding(tmp_path: Path)
     assert len(ran) == len(ONE_EACH) + 4
 
 
+@pytest.mark.slow
 def test_what_a_policy_swallows_is_a_finding_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "sly.py").write_text(
         "import os\ndef test_sly():\n    try:\n        os.mkdir('made')\n"
@@ -168,6 +169,7 @@ def test_policies_see_no_variable_of_the_job(
     assert own <= {"HOME", "LANG", "PATH", "LC_CTYPE"}
 
 
+@pytest.mark.slow
 def test_a_policy_tells_what_it_likes_of_itself_and_nothing_of_others(tmp_path: Path) -> None:
     forged = {"test": {"name": "test_forged", "outcome": "passed"}}
     lines = ["not json", json.dumps(forged), json.dumps({"test": 7}), json.dumps({"begins": {}})]
@@ -201,10 +203,15 @@ def test_hostile_words_of_a_policy_are_written_out() -> None:
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        ("sys.modules['pytest'] = None; runner.main()", "[policies]"),
         ("os.kill(os.getpid(), 9)", "-9"),
-        ("print('{}'); sys.exit('no room left')", "no room left"),
-        ("sys.stdout.write('{\\n{')", "status 0"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("sys.modules['pytest'] = None; runner.main()", "[policies]"),
+                ("print('{}'); sys.exit('no room left')", "no room left"),
+                ("sys.stdout.write('{\\n{')", "status 0"),
+            )
+        ),
     ],
 )
 def test_a_process_that_cannot_run_policies_says_why(

@@ -89,6 +89,7 @@ def test_what_a_pool_has_spent_and_tried_outlives_its_name(trial: Trial) -> None
     assert [(each["pool"], each["worker"]) for each in world["attempts"]] == [("heavy", FIRST)]
 
 
+@pytest.mark.slow
 def test_a_renamed_pool_that_is_removed_is_forgotten_with_its_stack(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"other": OLD.replace("min: 1", "min: 0")}, more=LENIENT))

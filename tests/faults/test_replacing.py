@@ -1,11 +1,14 @@
 """Machines are replaced and let go of through the program, run after run."""
 
+import pytest
+
 from tests.rigs.trial import Trial, fleet_yaml
 
 POOL = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 1}}"
 OLD, NEW = "trial-builders-0001", "trial-builders-0002"
 
 
+@pytest.mark.slow
 def test_another_machine_type_replaces_a_machine_the_new_one_first(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": POOL}))
     trial.apply()
@@ -37,6 +40,7 @@ def test_a_machine_for_a_withdrawn_request_is_deleted_and_not_made_again(
     assert trial.plan()["actions"] == []
 
 
+@pytest.mark.slow
 def test_a_removed_pool_lets_its_worker_end_its_work_and_disappears(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": POOL}))
     trial.apply()

@@ -145,6 +145,7 @@ def test_rules_that_are_late_are_unknown_at_each_place(silent: _Silent) -> None:
     assert all(isinstance(each, Unknown) for each in rules.values())
 
 
+@pytest.mark.slow
 def test_a_source_that_is_late_does_not_hold_the_process_up() -> None:
     late = (
         "import threading\n"

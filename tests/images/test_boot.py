@@ -17,6 +17,7 @@ from tests.builders.sentences import tells
 from tests.fakes.qemu import install_qemu, pid_of
 from tests.rigs.image_disks import needs_firmware, needs_programs
 from tests.rigs.process import ROOT, clean_environment
+from tests.rigs.repeats import slow_but
 from tests.rigs.worker_client import TAGS
 
 pytestmark = [needs_programs, needs_firmware]
@@ -179,7 +180,10 @@ boot_image(trial, print, print)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.mark.parametrize("how", slow_but(SIGNALS[:1], SIGNALS))
 def test_the_machine_ends_with_who_booted_it(tmp_path: Path, how: signal.Signals) -> None:
     folder = tmp_path / "bin"
     environment = clean_environment(tmp_path, install_qemu(folder))

@@ -208,6 +208,7 @@ def test_what_a_build_could_not_delete_goes_with_the_next(rig: MachineRig) -> No
     assert rig.hetzner.left() == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_build_left_goes_with_the_next(
     rig: MachineRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_what_a_program_mounts_is_seen_by_itself_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody without ids")
 def test_a_user_without_subordinate_ids_gets_the_command_that_adds_some() -> None:
     if lacking := missing(("newuidmap",)):

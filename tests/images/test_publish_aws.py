@@ -16,6 +16,7 @@ from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount
 from tests.rigs.process import ROOT
 from tests.rigs.publishing import VERSION, Watcher, a_build, some_disk
+from tests.rigs.repeats import slow_but
 
 PAGE = ROOT / "docs/how-to/publish-an-image.md"
 WITH_IT = {"ec2:RegisterImage": {"ec2:CreateTags"}, "ebs:StartSnapshot": {"ec2:CreateTags"}}
@@ -112,7 +113,7 @@ def test_a_run_after_one_that_broke_off_sends_the_rest_only(
     assert list(folder.parent.glob(".publish-snap*")) == []
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", slow_but([429], [429, 500, 503]))
 def test_a_call_that_is_refused_for_now_is_made_again(
     there: Registrar, folder: Path, status: int
 ) -> None:

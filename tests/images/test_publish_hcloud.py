@@ -226,6 +226,7 @@ def test_a_temporary_server_is_no_machine_of_a_pool(rig: RescueRig, folder: Path
     assert listing.machines == ()
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_is_removed_by_the_next(
     rig: RescueRig, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

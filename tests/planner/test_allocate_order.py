@@ -22,6 +22,7 @@ from tests.builders.choosing import (
     served,
     solved,
 )
+from tests.rigs.repeats import slow_but
 
 
 def arriving(group: Group, first: int, step: int = 1) -> Group:
@@ -89,7 +90,8 @@ WHOLE, LARGE = 10**6, 0
 """How many pairs of group and place are searched whole."""
 
 
-@pytest.mark.parametrize("seed", [0, 3, 12, 13, 17])  # rounding alone fails at each of these
+# Rounding alone fails at each of these.
+@pytest.mark.parametrize("seed", slow_but([0, 3], [0, 3, 12, 13, 17]))
 def test_no_rank_gets_less_than_if_all_was_searched(seed: int) -> None:
     problem = a_middling_problem(seed)
 

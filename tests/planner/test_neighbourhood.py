@@ -59,6 +59,7 @@ def test_a_large_component_costs_no_more_than_in_parts_and_one_part_of_a_machine
     assert 454 < proof.relaxed <= proof.bound <= proof.cost
 
 
+@pytest.mark.slow
 def test_what_rounding_costs_is_named_as_the_cause_of_the_gap() -> None:
     groups = [a_group(nth, 0.6 + nth / 10_000) for nth in range(257)]
 

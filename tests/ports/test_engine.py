@@ -27,6 +27,7 @@ from tests.ports.engines import (
     skip_without_cli,
 )
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
+from tests.rigs.repeats import slow_but
 
 FIRST_TEXT, SECOND_TEXT = (
     write_user_data("https://debusine.example.org", f"the-token-of-{number}" * 4)
@@ -41,7 +42,11 @@ PULUMI, AWS = (pytest.param(name, marks=SIMULATED) for name in ("pulumi", "aws")
 HCLOUD = pytest.param("hcloud", marks=pytest.mark.engine)
 
 
-@pytest.fixture(params=["fake", "embedded", "local", "hooks", "aside", PULUMI, HCLOUD, AWS])
+# `aside` has own commands too.
+ENGINES = ["fake", "embedded", "aside", "local", "hooks"]
+
+
+@pytest.fixture(params=[*slow_but(ENGINES[:3], ENGINES), PULUMI, HCLOUD, AWS])
 def rig(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Rig]:

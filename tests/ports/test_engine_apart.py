@@ -65,6 +65,7 @@ def creates(*names: str) -> tuple[Step, ...]:
     return tuple(Step(worker=name, operation="create") for name in names)
 
 
+@pytest.mark.slow
 def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: Apart) -> None:
     told: list[Step] = []
 
@@ -74,6 +75,7 @@ def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: 
     assert told == list(creates("a", "b"))
 
 
+@pytest.mark.slow
 def test_a_helper_holds_a_change_until_it_is_told_to_make_it(apart: Apart) -> None:
     told: list[Step] = []
 
@@ -92,6 +94,7 @@ def test_a_change_that_is_not_made_is_given_up_and_its_helper_is_free(apart: Apa
     assert apart.preview("a") == creates("a")
 
 
+@pytest.mark.slow
 def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:
     with pytest.raises(PlanRefused, match="refused: forbidden"):
         apart.preview("forbidden")
@@ -128,6 +131,7 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
     helpers.end()
 
 
+@pytest.mark.slow
 def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Path) -> None:
     once = f'mkdir {tmp_path}/first && exec {sys.executable} -m tests.rigs.engine_helper "$1"'
     helpers, turns = Helpers(("sh", "-c", once, "sh"), tmp_path), Turns()
@@ -164,6 +168,7 @@ def test_two_helpers_work_at_once(apart: Apart) -> None:
     assert sorted(done, key=str) == [creates("first"), creates("second")]
 
 
+@pytest.mark.slow
 def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apart) -> None:
     def interrupt(step: Step) -> None:
         assert step.worker == "cancelled"
@@ -222,6 +227,7 @@ def a_helper_that_does(worker: str, folder: Path) -> Iterator[subprocess.Popen[b
             helper.communicate()
 
 
+@pytest.mark.slow
 def test_a_helper_that_is_left_between_two_programs_ends_at_once(tmp_path: Path) -> None:
     with a_helper_that_does("thinking", tmp_path) as helper:
         assert helper.stdin
@@ -230,6 +236,7 @@ def test_a_helper_that_is_left_between_two_programs_ends_at_once(tmp_path: Path)
         assert helper.wait(timeout=20) == 1
 
 
+@pytest.mark.slow
 def test_a_helper_that_is_left_cancels_once_waits_and_begins_no_more(
     tmp_path: Path,
 ) -> None:

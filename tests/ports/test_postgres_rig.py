@@ -12,6 +12,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_it_runs_where_only_root_may_look_into_the_folders_of_tests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -45,6 +45,7 @@ def test_where_it_cannot_be_fetched_it_is_built_and_kept(
     assert (found.returncode, found.stdout) == (0, built.stdout)
 
 
+@pytest.mark.slow
 def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str, str]) -> None:
     done = run_tool(TOOL, environment)
 

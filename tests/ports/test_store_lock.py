@@ -53,7 +53,7 @@ def test_who_was_refused_the_lock_takes_nothing_away(store: Store, opener: Opene
                 pass
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return where a store was made."""
     if request.param == "postgresql":

@@ -58,6 +58,7 @@ def test_the_first_world_of_one_moment_stays(store: Store) -> None:
     assert kept(store) == [b"first"]
 
 
+@pytest.mark.slow
 def test_what_is_older_than_is_kept_goes(store: Store) -> None:
     keep(store, *range(0, 700, 10), days=1)
     keep(store, 10_000, days=1)
@@ -100,6 +101,7 @@ def a_store(folder: Path) -> DatabaseStore:
     return store
 
 
+@pytest.mark.slow
 def test_each_after_the_first_takes_little(tmp_path: Path) -> None:
     store, names = a_store(tmp_path), [f"package-{n * 7919 % 10_007}" for n in range(400)]
     worlds = [" ".join(names[nth : nth + 300]) for nth in range(60)]
@@ -140,6 +142,7 @@ def test_a_damaged_moment_is_named(tmp_path: Path, text: str) -> None:
         kept(store)
 
 
+@pytest.mark.slow
 def test_some_of_a_long_time_are_spread_evenly(store: Store) -> None:
     keep(store, *range(0, 6 * 1440, 240))
 

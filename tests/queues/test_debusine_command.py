@@ -38,6 +38,7 @@ def test_an_admin_command_that_does_not_answer_is_named(
         DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
+@pytest.mark.slow
 def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
     tables: Tables, postgres_url: str
 ) -> None:
@@ -100,6 +101,7 @@ def test_what_is_sent_is_what_this_version_says() -> None:
     assert hashlib.sha256(content).hexdigest() == SENT, "update registry.SENT"
 
 
+@pytest.mark.slow
 def test_it_can_be_sent_from_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "fleet.zip", "w") as packed:
         for path in (ROOT / "fleet").rglob("*.py"):

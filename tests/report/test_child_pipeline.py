@@ -11,11 +11,13 @@ from fleet.images.publish import LEFT_AFTER
 from fleet.report.images import to_child_pipeline
 from tests.builders import NOW
 from tests.rigs.process import ROOT, clean_environment, run_process
+from tests.rigs.repeats import slow_but
 
 NOT_NOW = DueImage(image="held", steps=("build", "test"), waits="it failed once")
 NOTHING = DueImage(image="fresh")
 BUILD = DueImage(image="trixie", steps=("build", "test", "publish"))
 PUBLISH = DueImage(image="sid", steps=("publish",), version="20261121T060000Z")
+WAITING = (BUILD, PUBLISH, NOT_NOW)
 
 
 JOB = {"image": "bakery@sha256:00", "tags": ["bakery"], "before_script": ["make setup-images"]}
@@ -62,7 +64,7 @@ def test_where_nothing_is_due_a_job_says_so() -> None:
     assert [command.split()[0] for command in jobs[job]["script"]] == ["echo"]
 
 
-@pytest.mark.parametrize("images", [(BUILD, PUBLISH, NOT_NOW), ()], ids=["due", "nothing"])
+@pytest.mark.parametrize("images", slow_but([WAITING], [WAITING, ()]), ids=["due", "nothing"])
 def test_it_is_valid_against_gitlab_s_schema(images: tuple[DueImage, ...], tmp_path: Path) -> None:
     path = tmp_path / "images.yml"
     path.write_text(pipeline(*images), encoding="utf-8")

@@ -399,6 +399,7 @@ def test_status_json_is_json(files: dict[str, str]) -> None:
     assert json.loads(files["status.json"])["format"] == "fleet-status-1"
 
 
+@pytest.mark.slow
 def test_templates_are_loaded_only_when_a_site_is_made() -> None:
     asked = "import sys, fleet.report.site; print('jinja2' in sys.modules)"
 

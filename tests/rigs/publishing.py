@@ -165,8 +165,11 @@ def aws_place(_: pytest.FixtureRequest, stack: ExitStack, __: Path) -> Place:
 
 
 PLACES = (
-    *(fake_place, directory_place, moto_place),
-    # What is of these two alone: tests/images/test_publish_hcloud.py and test_publish_aws.py.
-    *(pytest.param(place, marks=pytest.mark.slow) for place in (hcloud_place, aws_place)),
+    *(fake_place, directory_place),
+    # What is of the last two alone: tests/images/test_publish_hcloud.py and test_publish_aws.py.
+    *(
+        pytest.param(each, marks=pytest.mark.slow)
+        for each in (moto_place, hcloud_place, aws_place)
+    ),
     pytest.param(s3_place, marks=pytest.mark.engine),
 )

@@ -288,6 +288,7 @@ def thousands(count: int) -> str:
     return "[&thousand [" + ", ".join("x" * 999) + "]" + ", *thousand" * (count - 1) + "]"
 
 
+@pytest.mark.slow
 def test_all_files_together_hold_only_so_many_values() -> None:
     many = thousands(150)
 

@@ -115,6 +115,7 @@ def test_a_wrong_template_is_one_finding(templates: str, extends: str, finding: 
     assert len(errors) == 1 or "missing-key" in str(errors)
 
 
+@pytest.mark.slow
 def test_templates_may_not_extend_each_other_for_ever() -> None:
     chain = "".join(f"  t{number}: {{extends: [t{number + 1}]}}\n" for number in range(5000))
 

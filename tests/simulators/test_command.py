@@ -65,6 +65,7 @@ def run(folder: Path, *arguments: str) -> Completed:
     return run_process(*COMMAND, *arguments, cwd=folder, env=environment(folder))
 
 
+@pytest.mark.slow
 def test_it_prints_how_to_use_it_and_stops_with_ctrl_c(simulate: Callable[..., Running]) -> None:
     running = simulate()
 
@@ -90,6 +91,7 @@ def test_resources_outlive_it_with_a_state_file(simulate: Callable[..., Running]
     assert [server["name"] for server in listed["servers"]] == ["one"]
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -101,6 +103,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert "Address already in use" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_state_file_of_something_else_is_named(tmp_path: Path) -> None:
     (tmp_path / "cloud.json").write_text("{}", encoding="utf-8")
 

@@ -2,9 +2,12 @@
 
 from datetime import datetime, timedelta
 
+import pytest
+
 from tests.walks.walking import Walk
 
 
+@pytest.mark.slow
 def test_the_program_sees_the_time_that_has_passed(walk: Walk) -> None:
     walk.run("fleet state init")
     before = datetime.fromisoformat(walk.json("fleet observe")["time"])
