@@ -654,11 +654,14 @@ class Answer:
 
         A queue gives it to whoever comes first; who came later gets the new machine.
         """
+        places = self._model.places
+        if not any(requests and not places[at].makes for _, at, requests in self._each()):
+            return
         new = [
             (each, nth, place)
             for nth, at in enumerate(self.served)
             for place, requests in at.items()
-            if self._model.places[place].makes
+            if places[place].makes
             for each in requests
         ]
         heapify(new)
