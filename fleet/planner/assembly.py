@@ -149,14 +149,15 @@ def warn_of_durations(
         if budgets or looked_at:
             count = sum(request.seconds is None for request in signed.requests)
             silent[signed.queue] += count if budgets else 0
-            patient.update(dict.fromkeys(looked_at, count))
+            if count:
+                patient.update(dict.fromkeys(looked_at, count))
     for queue, count in sorted((+silent).items()):  # without those of which all is known
         message = (
             f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
             "reserves budget to the end of this period and the next; set `durations` by task"
         )
         yield Warning_(rule="unknown-duration", message=message)
-    for name, count in sorted((+patient).items()):
+    for name, count in sorted(patient.items()):
         message = (
             f"target_wait of pool {name} has no effect on {write_count(count, 'request')} "
             "without a known duration: each gets its own machine; set `durations` by task"
