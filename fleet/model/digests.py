@@ -110,7 +110,8 @@ _TABLES = {"inputs": {"labels", "settings"}}
 def _action(action: Action) -> bytes:
     if not isinstance(action, Create):
         return _json(action)
-    tables = [sorted(each.items()) for each in (action.inputs.labels, action.inputs.settings)]
+    inputs = action.inputs
+    tables = [sorted(inputs.labels.items()), sorted(inputs.settings.items())]
     return _json(action, exclude=_TABLES) + to_json(tables)
 
 

@@ -469,6 +469,7 @@ def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
     inventory, actions, price = pool_plan.inventory, pool_plan.actions, pool_plan.price
     costs = {unit.name: pool_plan.cost_of(unit) for unit in inventory.units if unit.machine}
     before = sum(filter(None, costs.values()), Decimal(0))
+    kinds = Counter([a.action for a in actions])
     removed = {a.worker for a in actions if a.action == "delete"}
     saved = sum(filter(None, map(costs.get, removed)), Decimal(0))
     added = sum((a.cost for a in actions if isinstance(a, Create)), Decimal(0))
@@ -483,8 +484,8 @@ def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
         because=_why_so_many(pool_plan, waiting, used),
         **counted,
         other=len(inventory.units) - sum(counted.values()),
-        create=sum(a.action == "create" for a in actions),
-        drain=sum(a.action == "drain" for a in actions),
+        create=kinds["create"],
+        drain=kinds["drain"],
         delete=len(removed),
         served=pool_plan.served,
         max=pool_plan.pool.workers.max if pool_plan.pool else 0,

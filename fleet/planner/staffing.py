@@ -215,10 +215,10 @@ def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) 
             load.append(each)
         return loads
     free = [(0, worker) for worker in range(workers)]
-    for each in served if workers else ():
+    for each, seconds in zip(served, _lengths(served, place), strict=True) if workers else ():
         taken, worker = free[0]
         loads[worker].append(each)
-        heapreplace(free, (taken + max(1, _seconds(each[1], place)), worker))
+        heapreplace(free, (taken + max(1, seconds), worker))
     return loads
 
 
@@ -229,14 +229,15 @@ def _why(
     keys = tuple([request.key for _, request in load])
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
-    until_idle = billed(place.key, sum([_seconds(request, place) for _, request in load]))
+    until_idle = billed(place.key, sum(_lengths(load, place)))
     assumed = [request.seconds for _, request in load].count(None)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 
-def _seconds(request: Ordered, place: Place) -> int:
-    seconds = request.seconds_on(*place.kinds)
-    return USUAL if seconds is None else seconds
+def _lengths(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int]:
+    """Return how many seconds each request is expected to run at a place."""
+    known = [request.seconds_on(*place.kinds) for _, request in requests]
+    return [USUAL if seconds is None else seconds for seconds in known]
 
 
 def find_unserved(
