@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from itertools import repeat
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -26,7 +27,8 @@ from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refusal
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 
-Order = tuple[int, str, str, int, str, int]
+Order = tuple[int, float, str, int, str, int]
+"""Priority, lowest for the highest; seconds since when it waits; queue; id; which of its group."""
 _MOST_DIGITS = 20
 """A longer id is no number of any queue; Python refuses to convert very long ones."""
 
@@ -232,7 +234,7 @@ def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
 
 def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> list[Ordered]:
     """Return a request, each of a group by itself, with its place in the queue's order."""
-    since = request.pending_since.isoformat() if request.pending_since else "~"
+    since = request.pending_since.timestamp() if request.pending_since else inf
     is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
     number = int(request.id) if is_number else 0
     key, first = f"{queue}/{request.id}", request.pending_since
