@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from math import inf
-from operator import attrgetter
 from typing import NamedTuple
 
 from fleet.model.facts import Demand, Market, Request, Unknown, World
@@ -136,9 +135,9 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     payer_of = _payers(fleet)
     drops = _Drops(fleet, world.time)
     durations = Durations(fleet, world)
-    groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
+    groups: defaultdict[_Kind, list[list[Ordered]]] = defaultdict(list)
     ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
-    known: dict[object, list[Ordered]] = {}  # an ask is slow to hash, and most share one
+    known: dict[object, list[list[Ordered]]] = {}  # an ask is slow to hash, and most share one
     shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
@@ -160,7 +159,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
                 group = known[alike] = groups[kind]
                 if isinstance(fleet.queues.get(queue), TicketQueue):
                     ruled[kind] |= {Ruled(o.tag, o.path) for o in asking.origins if o.path}
-            group.extend(ordered(queue, request, expected))
+            group.append(ordered(queue, request, expected))
     able = {queue: _Able(supplies, queue) for queue in world.queues}
     signed = [
         _sign(kind, requests, able[kind.queue].to_serve(kind), ruled.get(kind, ()))
@@ -328,7 +327,7 @@ def _asks(kind: _Kind) -> tuple[Ask, ...]:
 
 
 def _sign(
-    kind: _Kind, requests: list[Ordered], choices: _Choices, ruled: Iterable[Ruled]
+    kind: _Kind, requests: list[list[Ordered]], choices: _Choices, ruled: Iterable[Ruled]
 ) -> Signed:
     queue, shape, priority, payer, dropped, timing = kind
     ask = shape.ask
@@ -339,13 +338,15 @@ def _sign(
     if shape.refused or shape.differences:
         said.append([each.because for each in shape.refused])
         said.append([each.because for each in shape.differences])
+    # What a queue tells as one stays together, in the order that it has.
+    in_order = sorted(requests, key=lambda each: each[0].order)
     return Signed(
         id=digest(said)[:12],
         queue=queue,
         ask=ask,
         priority=priority,
         payer=payer,
-        requests=tuple(sorted(requests, key=attrgetter("order"))),
+        requests=tuple(chain.from_iterable(in_order)),
         refused=shape.refused,
         differences=shape.differences,
         held=shape.held,
