@@ -9,7 +9,6 @@ from datetime import timedelta
 from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe
 from fleet.apply.timer import SystemClock
-from fleet.apply.wire import wire
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, old_prices, unknown_machine_type
 from fleet.errors import FileUnreadable, StoreFailed, StoreMissing, WrongUsage
@@ -97,6 +96,9 @@ def decide(args: argparse.Namespace, console: Console, *, needs_world: bool = Tr
         if args.world:
             world = load_world(args, config.fleet, console)
         else:
+            # Slow to load, and a recording needs no queue, cloud or store.
+            from fleet.apply.wire import wire
+
             sources = wire(config.fleet, args.file)
             world, store = look(config, sources, console), sources.store
     except (FileUnreadable, WrongUsage) as error:

@@ -165,15 +165,14 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
 
 def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
     """Withhold everything in pools whose mode is observe."""
-    for verdict, own in pools_with(plan, actions):
-        if verdict.mode == "observe":
-            because = (
-                f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} shown, not "
-                "applied"
-            )
-            path = ("pools", verdict.pool, "mode")
-            said = GuardResult(guard="mode", result="throttled", because=because, path=path)
-            yield _held(said, verdict, own)
+    observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
+    for verdict, own in pools_with(plan, [each for each in actions if each.pool in observed]):
+        because = (
+            f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} shown, not applied"
+        )
+        path = ("pools", verdict.pool, "mode")
+        said = GuardResult(guard="mode", result="throttled", because=because, path=path)
+        yield _held(said, verdict, own)
 
 
 def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:

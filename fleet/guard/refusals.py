@@ -219,6 +219,8 @@ class _Case:
 
 def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
     """Refuse to make what a queue that makes machines by itself too may make as well."""
+    if not plan.rivals:
+        return
     creates = [a for a in actions if isinstance(a, Create)]
     found = by_pool([a for a in creates if _rivals_of(plan, a)])
     for verdict in plan.pools:
@@ -262,9 +264,7 @@ def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
 
     What `min` and `spare` ask for, and what an earlier run began, is made for no request.
     """
-    if not plan.rivals or not isinstance(action, Create):
-        return ()
-    return action.queues & plan.rivals.keys()
+    return action.queues & plan.rivals.keys() if isinstance(action, Create) else ()
 
 
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -293,11 +293,12 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
 def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Case]:
     """Yield the pools that lose machines without demand being the cause."""
     drained = {v.worker for v in plan.workers if v.state == "draining"}
-    drained |= {a.worker for a in actions if _is_orphan(a) and isinstance(a, Delete)}
+    leaving = [a for a in actions if not isinstance(a, Create)]
+    drained |= {a.worker for a in leaving if _is_orphan(a) and isinstance(a, Delete)}
     few = sum(v.reason is Reason.ORPHAN for v in plan.workers) <= fleet.guards.refuse.delete.count
-    judged = [a for a in actions if _is_removal(a) and not (few and _is_orphan(a))]
+    judged = [a for a in leaving if _is_removal(a) and not (few and _is_orphan(a))]
     ours = by_pool([a for a in judged if a.worker not in drained])
-    made = by_pool([a for a in actions if isinstance(a, Create) and not _is_begun(a)])
+    made = by_pool([a for a in actions if isinstance(a, Create)])
     unseen = _releases_by_pool(plan)
     gone = [_of_nothing(name) for name in unseen.keys() - {verdict.pool for verdict in plan.pools}]
     for verdict in sorted((*plan.pools, *gone), key=lambda verdict: verdict.pool):
@@ -310,7 +311,7 @@ def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
         if left > 0:
             # Workers that may merely be unseen are not made again.
             is_lost = _is_lost([*going, *lost])
-            again = made[verdict.pool] if is_lost else ()
+            again = [a for a in made[verdict.pool] if is_lost and not _is_begun(a)]
             because = _because([*going, *lost], unwanted=verdict.unwanted)
             yield _Case(verdict, count, left, [*going, *lost], because, again, unseen=len(lost))
 

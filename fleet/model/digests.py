@@ -49,7 +49,7 @@ def seal(plan: Plan) -> Plan:
         map(_action, plan.actions),
         map(_json, plan.workers),
     ):
-        said.update(b"".join(b"\n" + line for line in lines))
+        said.update(b"\n".join([b"", *lines]))
     sealed = plan.digests.model_copy(update={"plan": said.hexdigest()})
     return plan.model_copy(update={"digests": sealed})
 
@@ -92,8 +92,7 @@ def world_digest(world: World) -> str:
     said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare), absent))
     for header, records in _records(world):
         said.update(b"\n" + to_json(header))
-        for line in sorted(map(_record, records)):
-            said.update(b"\n" + line)
+        said.update(b"\n".join([b"", *sorted(map(_record, records))]))
     return said.hexdigest()
 
 
@@ -110,7 +109,8 @@ _TABLES = {"inputs": {"labels", "settings"}}
 def _action(action: Action) -> bytes:
     if not isinstance(action, Create):
         return _json(action)
-    tables = [sorted(each.items()) for each in (action.inputs.labels, action.inputs.settings)]
+    inputs = action.inputs
+    tables = [sorted(inputs.labels.items()), sorted(inputs.settings.items())]
     return _json(action, exclude=_TABLES) + to_json(tables)
 
 

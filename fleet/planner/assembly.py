@@ -145,14 +145,15 @@ def warn_of_durations(
         if budgets or looked_at:
             count = sum(request.seconds is None for request in signed.requests)
             silent[signed.queue] += count if budgets else 0
-            patient.update(dict.fromkeys(looked_at, count))
+            if count:
+                patient.update(dict.fromkeys(looked_at, count))
     for queue, count in sorted((+silent).items()):  # without those of which all is known
         message = (
             f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
             "reserves budget to the end of this period and the next; set `durations` by task"
         )
         yield Warning_(rule="unknown-duration", message=message)
-    for name, count in sorted((+patient).items()):
+    for name, count in sorted(patient.items()):
         message = (
             f"target_wait of pool {name} has no effect on {write_count(count, 'request')} "
             "without a known duration: each gets its own machine; set `durations` by task"
@@ -464,6 +465,7 @@ def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
     inventory, actions, price = pool_plan.inventory, pool_plan.actions, pool_plan.price
     costs = {unit.name: pool_plan.cost_of(unit) for unit in inventory.units if unit.machine}
     before = sum(filter(None, costs.values()), Decimal(0))
+    kinds = Counter([a.action for a in actions])
     removed = {a.worker for a in actions if a.action == "delete"}
     saved = sum(filter(None, map(costs.get, removed)), Decimal(0))
     added = sum((a.cost for a in actions if isinstance(a, Create)), Decimal(0))
@@ -478,8 +480,8 @@ def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
         because=_why_so_many(pool_plan, waiting, used),
         **counted,
         other=len(inventory.units) - sum(counted.values()),
-        create=sum(a.action == "create" for a in actions),
-        drain=sum(a.action == "drain" for a in actions),
+        create=kinds["create"],
+        drain=kinds["drain"],
         delete=len(removed),
         served=pool_plan.served,
         max=pool_plan.pool.workers.max if pool_plan.pool else 0,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from itertools import repeat
-from operator import attrgetter
+from itertools import chain, repeat
+from math import inf
 from typing import NamedTuple
 
 from fleet.model.facts import Demand, Market, Request, Unknown, World
@@ -26,7 +26,8 @@ from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refusal
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 
-Order = tuple[int, str, str, int, str, int]
+Order = tuple[int, float, str, int, str, int]
+"""Priority, lowest for the highest; seconds since when it waits; queue; id; which of its group."""
 _MOST_DIGITS = 20
 """A longer id is no number of any queue; Python refuses to convert very long ones."""
 
@@ -134,9 +135,9 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     payer_of = _payers(fleet)
     drops = _Drops(fleet, world.time)
     durations = Durations(fleet, world)
-    groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
+    groups: defaultdict[_Kind, list[list[Ordered]]] = defaultdict(list)
     ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
-    known: dict[object, list[Ordered]] = {}  # an ask is slow to hash, and most share one
+    known: dict[object, list[list[Ordered]]] = {}  # an ask is slow to hash, and most share one
     shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
@@ -158,7 +159,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
                 group = known[alike] = groups[kind]
                 if isinstance(fleet.queues.get(queue), TicketQueue):
                     ruled[kind] |= {Ruled(o.tag, o.path) for o in asking.origins if o.path}
-            group.extend(ordered(queue, request, expected))
+            group.append(ordered(queue, request, expected))
     able = {queue: _Able(supplies, queue) for queue in world.queues}
     signed = [
         _sign(kind, requests, able[kind.queue].to_serve(kind), ruled.get(kind, ()))
@@ -232,7 +233,7 @@ def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
 
 def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> list[Ordered]:
     """Return a request, each of a group by itself, with its place in the queue's order."""
-    since = request.pending_since.isoformat() if request.pending_since else "~"
+    since = request.pending_since.timestamp() if request.pending_since else inf
     is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
     number = int(request.id) if is_number else 0
     key, first = f"{queue}/{request.id}", request.pending_since
@@ -326,7 +327,7 @@ def _asks(kind: _Kind) -> tuple[Ask, ...]:
 
 
 def _sign(
-    kind: _Kind, requests: list[Ordered], choices: _Choices, ruled: Iterable[Ruled]
+    kind: _Kind, requests: list[list[Ordered]], choices: _Choices, ruled: Iterable[Ruled]
 ) -> Signed:
     queue, shape, priority, payer, dropped, timing = kind
     ask = shape.ask
@@ -337,13 +338,15 @@ def _sign(
     if shape.refused or shape.differences:
         said.append([each.because for each in shape.refused])
         said.append([each.because for each in shape.differences])
+    # What a queue tells as one stays together, in the order that it has.
+    in_order = sorted(requests, key=lambda each: each[0].order)
     return Signed(
         id=digest(said)[:12],
         queue=queue,
         ask=ask,
         priority=priority,
         payer=payer,
-        requests=tuple(sorted(requests, key=attrgetter("order"))),
+        requests=tuple(chain.from_iterable(in_order)),
         refused=shape.refused,
         differences=shape.differences,
         held=shape.held,

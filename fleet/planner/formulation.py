@@ -8,13 +8,14 @@ not tell them apart.
 
 from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from math import ceil, floor, inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
@@ -459,10 +460,21 @@ def _merge(component: Component, *, by_rank: bool) -> list[Block]:
         together[likeness].append(group)
     blocks = []
     for (fits, rows, turns, _), groups in together.items():
-        requests = sorted([(g.rank, r, g.id) for g in groups for r in g.requests])
+        requests = _in_order(groups)
         each = {place: (share, money) for place, share, money in fits}
         blocks.append(Block(groups[0].rank, requests, each, dict(rows), turns))
     return sorted(blocks, key=lambda block: block.requests[0])
+
+
+def _in_order(groups: Iterable[Group]) -> list[Waiting]:
+    """Return all requests in the order of service, in which those of one group are already."""
+    found: list[Waiting] = []
+    rank_of = attrgetter("rank")
+    for rank, alike in groupby(sorted(groups, key=rank_of), rank_of):
+        of_rank = [*alike]
+        requests = [(rank, request, group.id) for group in of_rank for request in group.requests]
+        found += sorted(requests) if of_rank[1:] else requests
+    return found
 
 
 def _behind(component: Component) -> dict[str, Behind]:
@@ -674,11 +686,14 @@ class Answer:
 
         A queue gives it to whoever comes first; who came later gets the new machine.
         """
+        places = self._model.places
+        if not any(requests and not places[at].makes for _, at, requests in self._each()):
+            return
         new = [
             (each, nth, place)
             for nth, at in enumerate(self.served)
             for place, requests in at.items()
-            if self._model.places[place].makes
+            if places[place].makes
             for each in requests
         ]
         heapify(new)

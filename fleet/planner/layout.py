@@ -161,7 +161,7 @@ def _groups(
     for place in places.values():
         if place.makes:
             ways[place.pool].append(place.key)
-    pools = {place.key: _pool_at(pool_plans, place) for place in places.values()}
+    waits = {place.key: _wait_at(pool_plans, place) for place in places.values()}
     # A budget weighs the longest of a group, so that groups are of about one length.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
@@ -186,7 +186,7 @@ def _groups(
     at = [tuple(places[key] for key in keys) for keys in choices]
     for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
         requests.sort()
-        fits = _Fits(pools, requests, world.time, lengths, dict(preferred[1]))
+        fits = _Fits(waits, requests, world.time, lengths, dict(preferred[1]))
         yield Group(
             id=requests[0].key,
             rank=rank,
@@ -259,9 +259,17 @@ def _rounded_up(seconds: int) -> int:
     return power * 3 // 4 if power * 3 // 4 >= seconds else power
 
 
-def _pool_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> Pool | None:
+_Wait = tuple[int, int]
+"""The target_wait of a pool, and how long its machines are expected to boot."""
+
+
+def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait | None:
+    """Return how long requests may wait at a place; None where it has no target_wait."""
     pool_plan = pool_plans.get(place.pool)
-    return pool_plan.pool if pool_plan else None
+    pool = pool_plan.pool if pool_plan else None
+    if pool is None or pool.target_wait is None:
+        return None
+    return pool.target_wait, pool.boot.expected
 
 
 def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:
@@ -300,13 +308,13 @@ class _Fits:
 
     def __init__(
         self,
-        pools: Mapping[str, Pool | None],
+        waits: Mapping[str, _Wait | None],
         requests: Sequence[Ordered],
         now: datetime,
         lengths: Mapping[int, int],
         priorities: Mapping[str, int],
     ) -> None:
-        self._pools = pools
+        self._waits = waits
         self._requests = requests
         self._now = now
         self._lengths = lengths
@@ -318,7 +326,7 @@ class _Fits:
         kinds = place.kinds if self._requests[0].timing else ()
         if kinds not in self._on:
             self._on[kinds] = _Load(self._requests, self._now, self._lengths, place)
-        fit = self._on[kinds].at(place, self._pools[place.key])
+        fit = self._on[kinds].at(place, self._waits[place.key])
         priority = self._priorities.get(place.pool, 0) if place.makes else 0
         return fit._replace(priority=priority) if priority else fit
 
@@ -349,13 +357,13 @@ class _Load:
         if len(self._lengths) > _LENGTHS:
             self._lengths = Counter({self._sum // len(requests): len(requests)})
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
-        self._shares: dict[tuple[int, int], float] = {}
+        self._shares: dict[_Wait, float] = {}
         self._in_time: dict[int, tuple[list[int], list[int]]] = {}
 
-    def at(self, place: Place, pool: Pool | None) -> Fit:
-        """Return what one takes of a place."""
-        share = self._share(pool) if pool else 1.0
-        if not place.makes or pool is None:
+    def at(self, place: Place, wait: _Wait | None) -> Fit:
+        """Return what one takes of a place: a whole machine where it has no target_wait."""
+        share = self._share(wait) if wait else 1.0
+        if not place.makes:
             return Fit(share, Decimal(0), self._seconds, self._longest)
         return Fit(share, self._money(place, share), self._seconds, self._longest)
 
@@ -372,14 +380,11 @@ class _Load:
             self._bills[tariff, setup] = sum(bills, Decimal(0)) / len(self._requests)
         return self._bills[tariff, setup] - place.setup
 
-    def _share(self, pool: Pool) -> float:
+    def _share(self, wait: _Wait) -> float:
         """Return the share of a machine: 1 where it serves one request within target_wait."""
-        if pool.target_wait is None:
-            return 1.0
-        key = (pool.target_wait, pool.boot.expected)
-        if key not in self._shares:
-            self._shares[key] = self._average(*key)
-        return self._shares[key]
+        if wait not in self._shares:
+            self._shares[wait] = self._average(*wait)
+        return self._shares[wait]
 
     def _average(self, wait: int, boot: int) -> float:
         """Return what a request takes on average: a whole machine if it is long or waits long."""

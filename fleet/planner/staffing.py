@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache
 from heapq import heapreplace
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
@@ -214,10 +215,10 @@ def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) 
             load.append(each)
         return loads
     free = [(0, worker) for worker in range(workers)]
-    for each in served if workers else ():
+    for each, seconds in zip(served, _lengths(served, place), strict=True) if workers else ():
         taken, worker = free[0]
         loads[worker].append(each)
-        heapreplace(free, (taken + max(1, _seconds(each[1], place)), worker))
+        heapreplace(free, (taken + max(1, seconds), worker))
     return loads
 
 
@@ -225,17 +226,18 @@ def _why(
     place: Place, load: _Load, turn: int, billed: Callable[[str, int], Decimal | None]
 ) -> Why:
     """Return why a machine is made for these requests, and what it is billed until it goes."""
-    keys = tuple(request.key for _, request in load)
+    keys = tuple([request.key for _, request in load])
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
-    until_idle = billed(place.key, sum(_seconds(request, place) for _, request in load))
-    assumed = sum(request.seconds is None for _, request in load)
+    until_idle = billed(place.key, sum(_lengths(load, place)))
+    assumed = [request.seconds for _, request in load].count(None)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 
-def _seconds(request: Ordered, place: Place) -> int:
-    seconds = request.seconds_on(*place.kinds)
-    return USUAL if seconds is None else seconds
+def _lengths(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int]:
+    """Return how many seconds each request is expected to run at a place."""
+    known = [request.seconds_on(*place.kinds) for _, request in requests]
+    return [USUAL if seconds is None else seconds for seconds in known]
 
 
 def find_unserved(
@@ -258,6 +260,7 @@ def find_unserved(
         for name in sorted(fleet.pools)
     }
 
+    @cache
     def near(queue: str) -> Nearness:
         served = {
             name: offer for name, offer in offers.items() if serves_queue(fleet.pools[name], queue)
@@ -270,35 +273,29 @@ def find_unserved(
     used = used_of(service.budgets)
     causes = _Causes(pool_plans, service.unserved.values(), used)
     for signed in demand:
+        has_end = signed.timing is not None and signed.timing.deadline is not None
         groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
+        keys = [request.key for request in signed.requests]
+        stopped = map(service.unserved.get, keys)
+        seconds_of = [request.seconds if has_end else None for request in signed.requests]
         # Those who come one after the other are mostly stopped by the same.
-        for (stops, seconds), alike in groupby(
-            signed.requests, partial(_stopped, signed, service)
-        ):
+        alike = groupby(zip(stopped, seconds_of, keys, strict=True), itemgetter(0, 1))
+        for (stops, seconds), each in alike:
             if stops is not None:
-                number = causes.number_of(stops)
-                groups[number, seconds] += [request.key for request in alike]
-        for (number, seconds), keys in groups.items():
+                groups[causes.number_of(stops), seconds] += [key for _, _, key in each]
+        for (number, seconds), waiting in groups.items():
             late = tuple(_late(fleet, pool_plans, signed, seconds))
             because, path, blocked = _with_late(causes.of(signed, number), late)
             if not blocked:
                 because, path = _why_held(fleet, signed) or nearest(signed.queue, signed.ask)
             yield Unserved(
                 signature=signed.id,
-                requests=tuple(keys),
-                count=len(keys),
+                requests=tuple(waiting),
+                count=len(waiting),
                 because=because,
                 path=path,
                 blocked=blocked,
             )
-
-
-def _stopped(
-    signed: Signed, service: Service, request: Ordered
-) -> tuple[tuple[Stop, ...] | None, int | None]:
-    """Return what stops a request, and how long it runs where it has a deadline."""
-    has_end = signed.timing is not None and signed.timing.deadline is not None
-    return service.unserved.get(request.key), request.seconds if has_end else None
 
 
 def _late(

@@ -47,10 +47,9 @@ _LEAVES = frozenset({str, int, bool, NoneType})
 def _sorted(value: object) -> object:
     """Return it with the keys of all its tables in order."""
     if isinstance(value, dict):
-        each = map(value.__getitem__, keys := sorted(value))
         return {
-            key: own if type(own) in _LEAVES else _sorted(own)
-            for key, own in zip(keys, each, strict=True)
+            key: own if type(own := value[key]) in _LEAVES else _sorted(own)
+            for key in sorted(value)
         }
     if isinstance(value, list) and value and not isinstance(value[0], str):
         return [*map(_sorted, value)]

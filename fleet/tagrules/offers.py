@@ -155,6 +155,9 @@ def _offer(fleet: Fleet, weighed: Weighed, requires: Iterable[str]) -> Offer:
     )
 
 
+_NOTHING = Decimal(0)
+
+
 class Nearness:
     """Counts how far each offer is from matching a request, with tags as bits of an integer."""
 
@@ -173,9 +176,10 @@ class Nearness:
         required, provided = self._mask(ask.required), self._mask(ask.provided)
         for key, provides, requires, exclusive in self._masks:
             missing = (required & ~provides).bit_count() + unknown
-            unwanted = (requires & ~provided).bit_count() + (exclusive & ~required).bit_count()
+            unwanted = (requires & ~provided).bit_count() if requires else 0
+            unwanted += (exclusive & ~required).bit_count() if exclusive else 0
             small = len(unmet(ask.minimums, self.offers[key].numbers)) if ask.minimums else 0
-            lack = _lack(ask.minimums, self.offers[key].numbers) if small else Decimal(0)
+            lack = _lack(ask.minimums, self.offers[key].numbers) if small else _NOTHING
             yield missing + unwanted + small, lack, key
 
     def _mask(self, tags: Iterable[str]) -> int:

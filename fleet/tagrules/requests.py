@@ -145,7 +145,7 @@ class Judge:
 
     def _key(self, request: "Request", rules: "Sequence[RuleMatch]") -> object:
         """Return everything of a request that this fleet.yaml looks at."""
-        key: list[object] = [request.required, tuple(rule.index for rule in rules)]
+        key: list[object] = [request.required, tuple([rule.index for rule in rules])]
         if self.with_provided:
             key.append(request.provided)
         if self._permissions and request.asked:

@@ -62,6 +62,13 @@ def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
     assert "re2" in loaded_by(tmp_path, "validate")
 
 
+def test_planning_a_recording_loads_no_database() -> None:
+    loaded = loaded_by(ROOT, "plan", "--world", "world.json")
+
+    assert "pydantic" in loaded
+    assert loaded & HEAVY <= {"highspy"}
+
+
 @pytest.mark.slow
 def test_the_simulated_providers_plugin_loads_nothing_that_decides(tmp_path: Path) -> None:
     module = "fleet.clouds.sim.plugin"

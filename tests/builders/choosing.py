@@ -24,7 +24,7 @@ def free_workers(key: str, room: float) -> Place:
 
 def a_group(name: str, count: int, *places: str, share: float = 1.0, rank: int = 0) -> Group:
     requests = tuple(
-        Ordered(order=(0, "", "q", nth, name, nth), key=f"{name}{nth}", seconds=600)
+        Ordered(order=(0, 0, "q", nth, name, nth), key=f"{name}{nth}", seconds=600)
         for nth in range(1, count + 1)
     )
     return Group(name, (rank,), requests, {place: Fit(share) for place in places})
@@ -97,7 +97,7 @@ def _some_group(dice: Random, name: str, places: list[Place], most: int) -> Grou
         for place in dice.sample(places, dice.randint(2, 8))
     }
     requests = tuple(
-        Ordered(order=(0, "", "q", nth, name, nth), key=f"{name}-{nth}", seconds=60)
+        Ordered(order=(0, 0, "q", nth, name, nth), key=f"{name}-{nth}", seconds=60)
         for nth in range(dice.randint(1, 2 * most))
     )
     return Group(name, rank, requests, fits)

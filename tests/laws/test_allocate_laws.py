@@ -62,7 +62,7 @@ def _billed_by_step(key: str, tariff: Tariff, *, seconds: int) -> Place:
 def _group(draw: st.DrawFn, name: str, keys: Sequence[str]) -> Group:
     fits = draw(st.lists(st.sampled_from(keys), unique=True, max_size=3))
     requests = tuple(
-        Ordered(order=(0, "", "q", nth, name, nth), key=f"{name}-{nth}", seconds=60)
+        Ordered(order=(0, 0, "q", nth, name, nth), key=f"{name}-{nth}", seconds=60)
         for nth in range(draw(st.integers(1, 3)))
     )
     return Group(
@@ -201,7 +201,7 @@ def test_no_way_to_spread_requests_costs_less_than_the_proven_bound(
         Group(
             id=f"g{nth}",
             rank=(0,),
-            requests=(Ordered(order=(0, "", "q", nth, "", nth), key=f"r{nth}", seconds=length),),
+            requests=(Ordered(order=(0, 0, "q", nth, "", nth), key=f"r{nth}", seconds=length),),
             fits={place.key: Fit(0.25, Decimal(length) / 3600)},
         )
         for nth, length in enumerate(length for executor in crews for length in executor)

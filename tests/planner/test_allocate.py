@@ -175,7 +175,7 @@ def test_a_limit_that_cannot_be_reached_joins_nothing() -> None:
 def test_of_one_rank_the_older_are_served_where_nothing_else_tells() -> None:
     young, old = a_group("young", 9, CHEAP, DEAR), a_group("old", 2, CHEAP)
     requests = tuple(
-        r._replace(order=(0, "", "q", -nth, r.key, 1)) for nth, r in enumerate(old.requests, 1)
+        r._replace(order=(0, 0, "q", -nth, r.key, 1)) for nth, r in enumerate(old.requests, 1)
     )
     old = replace(old, requests=requests)
 

@@ -26,7 +26,7 @@ SIZE = 800
 def a_group(number: int, fits: dict[str, Fit], rank: int = 0) -> Group:
     """Return a group of one request; the lower its number, the earlier it came."""
     name = f"g{number:04}"
-    request = Ordered(order=(0, "", "q", number, name, 1), key=name, seconds=600)
+    request = Ordered(order=(0, 0, "q", number, name, 1), key=name, seconds=600)
     return Group(name, (rank,), (request,), fits)
 
 

@@ -30,7 +30,7 @@ def arriving(group: Group, first: int, step: int = 1) -> Group:
     return replace(
         group,
         requests=tuple(
-            request._replace(order=(0, "", "q", first + step * nth, request.key, 1))
+            request._replace(order=(0, 0, "q", first + step * nth, request.key, 1))
             for nth, request in enumerate(group.requests)
         ),
     )

@@ -22,7 +22,7 @@ PLACES = FREE | MADE
 def a_group(nth: int, share: float | None = None) -> Group:
     name, count = f"g{nth:02}", 1 + nth % 5
     requests = tuple(
-        Ordered(order=(0, "", "q", turn, name, turn), key=f"{name}-{turn}", seconds=600)
+        Ordered(order=(0, 0, "q", turn, name, turn), key=f"{name}-{turn}", seconds=600)
         for turn in range(count)
     )
     share = share or 0.25 + nth % 7 / 10
@@ -76,7 +76,7 @@ def test_what_is_cheaper_on_average_is_left_where_it_is_dearer_for_who_is_served
         near: Place(near, "a", makes=True, setup=Decimal(1)),
         far: Place(far, "b", makes=True, setup=Decimal(2)),
     }
-    requests = [Ordered((0, "", "q", n, f"g{n}", n), key=f"g{n}", seconds=600) for n in range(2)]
+    requests = [Ordered((0, 0, "q", n, f"g{n}", n), key=f"g{n}", seconds=600) for n in range(2)]
     groups = [
         Group("g0", (0,), (requests[0],), {near: Fit(1.0, Decimal(1)), far: Fit(0.5, Decimal(1))}),
         Group("g1", (0,), (requests[1],), {near: Fit(1.0, Decimal(3)), far: Fit(1.0, Decimal(1))}),
@@ -106,7 +106,7 @@ def test_a_request_left_out_by_rounding_goes_where_it_costs_least() -> None:
         near: Place(near, "a", makes=True, setup=Decimal(10)),
         far: Place(far, "b", makes=True, setup=Decimal(1)),
     }
-    requests = tuple(Ordered((0, "", "q", n, "g", n), key=f"g{n}", seconds=600) for n in range(3))
+    requests = tuple(Ordered((0, 0, "q", n, "g", n), key=f"g{n}", seconds=600) for n in range(3))
     fits = {near: Fit(0.5, Decimal(0)), far: Fit(1.0, Decimal(5))}
     (component,) = components([Group("g", (0,), requests, fits)], places, ())
 

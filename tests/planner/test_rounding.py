@@ -11,7 +11,7 @@ from tests.builders.choosing import CHEAP, FREE, a_place, free_workers
 
 
 def a_group(name: str, rank: int, came: int, *places: str) -> Group:
-    request = Ordered(order=(0, "", "q", came, name, came), key=name, seconds=600)
+    request = Ordered(order=(0, 0, "q", came, name, came), key=name, seconds=600)
     return Group(name, (rank,), (request,), {place: Fit() for place in places})
 
 

@@ -29,29 +29,34 @@ _SCOPES = 'SELECT s.name FROM db_scope s ORDER BY s.name COLLATE "C"'
 # What is not looked at is a constant, and so divides no group. The smallest pair of age and id is
 # that of the oldest; a double tells microseconds apart. What stands in task data itself comes
 # before what the server made of it.
+# PostgreSQL plans what has a WITH by itself. It then does not guess as many groups as there are
+# task data, and each of its processes counts what it reads, in place of giving it all to one.
 _GROUPS = """\
-{classes}
-SELECT r.task_name, r.scheduler_tags_required, r.priority_base + r.priority_adjustment,
-       {provided},
-       {klass},
-       CASE WHEN %(scope)s THEN s.name END,
-       CASE WHEN %(submitter)s THEN r.created_by_id END,
-       {data},
+SELECT task, required, priority, provided, class, scope, submitter, data, deadline,
+       count(*), min(ARRAY[since, id])
+  FROM (
+WITH classes AS MATERIALIZED (
+    SELECT * FROM unnest(%(workspaces)s::bigint[], %(tags)s::text[], %(numbers)s::int[])
+                  c(workspace_id, tag, class))
+SELECT r.task_name AS task, r.scheduler_tags_required AS required,
+       r.priority_base + r.priority_adjustment AS priority,
+       {provided} AS provided,
+       {klass} AS class,
+       CASE WHEN %(scope)s THEN s.name END AS scope,
+       CASE WHEN %(submitter)s THEN r.created_by_id END AS submitter,
+       {data} AS data,
        CASE WHEN r.task_name = %(timed)s
              AND jsonb_typeof(r.task_data #> '{{timeout,global}}') = 'number'
-            THEN least((r.task_data #>> '{{timeout,global}}')::numeric, %(longest)s)::int END,
-       count(*),
-       min(ARRAY[(date_part('epoch', r.created_at) * 1000000)::bigint, r.id])
+            THEN least((r.task_data #>> '{{timeout,global}}')::numeric, %(longest)s)::int
+       END AS deadline,
+       (date_part('epoch', r.created_at) * 1000000)::bigint AS since, r.id AS id
   FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
                         JOIN db_scope s ON s.id = v.scope_id
   {join}
  WHERE r.status = 'pending' AND r.worker_id IS NULL AND r.task_type = 'Worker'
    AND s.name = ANY(%(scopes)s::text[])
+  ) waiting
  GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9"""
-_CLASSES = """\
-WITH classes AS MATERIALIZED (
-    SELECT * FROM unnest(%(workspaces)s::bigint[], %(tags)s::text[], %(numbers)s::int[])
-                  c(workspace_id, tag, class))"""
 # The tag is sought once for each request: in the condition of a join it would be for each pair,
 # as the planner sees it, and all that comes after would be planned for as if it cost nothing.
 _JOIN = """\
@@ -109,8 +114,10 @@ def read_groups(
     found: dict[Hashable, Request] = {}
     for row in rows:
         request = _request(row, paths, brought, oldest)
-        decided = None if row[4] is None else packages.decider.of_request(request)
-        plain = _without_name(request, looks)
+        # Of a package without a class nothing was read that its name is made of.
+        is_classed = row[4] is not None
+        decided = packages.decider.of_request(request) if is_classed else None
+        plain = _without_name(request, looks) if is_classed else request
         kept = plain if decided is None else request
         # What is not kept of task data, and how tags are ordered, may have divided them.
         alike = (decided, _alike(plain))
@@ -142,7 +149,6 @@ def _statement(
     data, places = data_at(paths, unless={*paths} - {*looks.paths})
     values |= places
     parts = {
-        "classes": _CLASSES if is_classed else "",
         "join": _JOIN if is_classed else "",
         "klass": "c.class" if is_classed else "NULL::int",
         "provided": _bits_of(len(brought)),
