@@ -11,7 +11,7 @@ from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import World
 from fleet.model.plan import Digests, Plan
 from fleet.model.price_lists import with_price_lists
-from fleet.planner.allocation import allocate
+from fleet.planner.allocation import Proof, allocate
 from fleet.planner.assembly import Decided, assemble
 from fleet.planner.budgets import judge_budgets
 from fleet.planner.demand import sign_demand
@@ -39,11 +39,16 @@ def reconcile(
 
 
 def reconcile_unsealed(
-    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory] | None = None,
+    *,
+    explained: bool = True,
 ) -> Plan:
     """Return the same without digests, for a simulation, which saves no plan.
 
-    The fleet has the price lists of the world already.
+    Unless it is `explained`, it does not have what only people read: why requests wait, warnings,
+    what is proven of the cost. The fleet has the price lists of the world already.
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)
@@ -63,5 +68,6 @@ def reconcile_unsealed(
     budgets = judge_budgets(layout.accounts, allocation.machines, headroom.kept, allocation.counts)
     service.budgets = budgets
     limits = tuple(judge_limits(layout.uses, allocation.counts))
-    decided = Decided(demand, service, budgets, limits, allocation.proof)
-    return assemble(fleet, world, pool_plans, decided)
+    proof = allocation.proof if explained else Proof()
+    decided = Decided(demand, service, budgets, limits, proof)
+    return assemble(fleet, world, pool_plans, decided, explained=explained)

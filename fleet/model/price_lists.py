@@ -14,6 +14,7 @@ from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.prices import Listed, MachineType, Table, source_of, table
 from fleet.model.values import Value
 from fleet.schema.model import Fleet, Pool, Provider
+from fleet.schema.remembered import remembered
 
 
 class PriceSource(Value):
@@ -28,10 +29,19 @@ class PriceSource(Value):
 
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:
     """Return the fleet with what its providers say of their prices; it may have that already."""
-    for name, declared in fleet.providers.items():
-        if prices := _own(declared, world, name):
-            fleet = with_price_list(fleet, name, prices)
-    return fleet
+    lists = {name: _own(declared, world, name) for name, declared in fleet.providers.items()}
+    if not any(lists.values()):
+        return fleet
+
+    def find() -> Fleet:
+        found = fleet
+        for name, prices in lists.items():
+            if prices:
+                found = with_price_list(found, name, prices)
+        return found
+
+    # The same fleet for the same lists, so that what is remembered of it lasts too.
+    return remembered(fleet, "price lists", (*lists.values(),), find)
 
 
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:

@@ -31,6 +31,7 @@ to which rows were added that hold of whole numbers.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import ceil, floor
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
@@ -204,7 +205,13 @@ class Allocation:
     machines: dict[str, int] = field(default_factory=dict)
     unserved: dict[str, tuple[Stop, ...]] = field(default_factory=dict)
     """Request to what stops it in each place that fits; no place fits where it is empty."""
-    proof: Proof = field(default_factory=Proof)
+    proofs: list[Callable[[], Proof]] = field(default_factory=list)
+    """What proves something about each component when it is asked to."""
+
+    @cached_property
+    def proof(self) -> Proof:
+        """Return what is proven about all components; a simulation does not ask."""
+        return sum((prove() for prove in self.proofs), Proof())
 
 
 def allocate(
@@ -243,16 +250,16 @@ def _solve(component: Component, allocation: Allocation, exact: int) -> None:
     """Solve one component: everybody if possible, else rank by rank."""
     model = Model(component, by_rank=False, exact=exact)
     if not model.is_exact:
-        model, answer, proof = _solve_large(component, model)
+        model, answer, found = _solve_large(component, model)
+        allocation.proofs.append(lambda: found)
     else:
         solution = model.programme.solve(model.everybody())
         if solution is None:
             model = Model(component, by_rank=True, exact=exact)
             solution = _in_turn(model)
         answer = Answer(model, model.in_whole_requests(solution.values) if solution else ())
-        proof = _prove(model, solution, answer.cost())
+        allocation.proofs.append(partial(_prove, model, solution, answer.cost()))
     _write(model, answer, allocation)
-    allocation.proof += proof
 
 
 def _serve_in_order(component: Component, allocation: Allocation, exact: int) -> None:
@@ -260,7 +267,7 @@ def _serve_in_order(component: Component, allocation: Allocation, exact: int) ->
     model = Model(component, by_rank=True, exact=exact)
     answer = Answer(model, ())
     _write(model, answer, allocation)
-    allocation.proof += Proof(answer.cost(), unsolved=True)
+    allocation.proofs.append(lambda: Proof(answer.cost(), unsolved=True))
 
 
 def _in_turn(model: Model) -> Solution | None:

@@ -50,7 +50,7 @@ from fleet.planner.competing import (
     warn_of_queues,
 )
 from fleet.planner.demand import Signed, required_of
-from fleet.planner.inventory import demand_trouble, estimate_of, stack_name
+from fleet.planner.inventory import demand_trouble, desks_of, estimate_of, stack_name
 from fleet.planner.lifecycle.held import is_all_frozen, orders_of
 from fleet.planner.limits import is_booting
 from fleet.planner.notices import find_notices
@@ -313,17 +313,25 @@ class Decided:
 
 
 def assemble(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], decided: Decided
+    fleet: Fleet,
+    world: World,
+    pool_plans: Mapping[str, PoolPlan],
+    decided: Decided,
+    *,
+    explained: bool = True,
 ) -> Plan:
-    """Return the plan that the plans of pools amount to, without digests."""
-    unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
-    waiting, used = _waiting_for(unserved), used_of(decided.budgets)
-    images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
+    """Return the plan that the plans of pools amount to, without digests.
+
+    Unless it is `explained`, without what guards do not look at and only people read.
+    """
+    unserved: tuple[Unserved, ...] = ()
+    because = dict.fromkeys(pool_plans, "")
+    if explained:
+        unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
+        waiting, used = _waiting_for(unserved), used_of(decided.budgets)
+        because = {n: _why_so_many(each, waiting[n], used) for n, each in pool_plans.items()}
     pools = (
-        *(
-            _judge_pool(pool_plan, waiting[pool_plan.name], used)
-            for pool_plan in pool_plans.values()
-        ),
+        *(_judge_pool(pool_plan, because[name]) for name, pool_plan in pool_plans.items()),
         *static_pools(fleet, world),
     )
     actions = _in_order(
@@ -334,6 +342,8 @@ def assemble(
     approvals = judge_approvals(fleet, world, known)
     moving = find_promotions(fleet, world, pool_plans)
     rules = tuple(judge_rules(fleet, world))
+    # Where fleet itself assigns, they say who gets which machine.
+    has_signatures = explained or desks_of(fleet, world.queues)
     is_still = is_all_frozen(fleet, world)
     plan = Plan(
         fleet=fleet.fleet,
@@ -347,29 +357,36 @@ def assemble(
         waiting_versions=moving.waiting,
         workers=tuple(_all_workers(fleet, world, pool_plans)),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
-        signatures=_signatures(fleet, decided, pool_plans, rules),
+        signatures=_signatures(fleet, decided, pool_plans, rules) if has_signatures else (),
         approvals=approvals,
         orders=orders_of(fleet, world),
-        notices=tuple(find_notices(fleet, world, approvals)),
-        unserved=unserved,
         budgets=decided.budgets,
-        limits=decided.limits,
-        optimum=_optimum(decided),
         unknown=tuple(find_unknown(fleet, world, pool_plans)),
-        rules=rules,
-        prices=tuple(find_price_sources(fleet, world)),
-        warnings=(
-            *find_contradictions(fleet, world, images),
-            *warn_of_approvals(approvals),
-            *_warn(fleet, world, decided),
-        ),
         rivals={q: r.rivals for q, r in sorted(world.queues.items()) if r.rivals},
-        unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
-        estimates=tuple(_estimates(fleet, world)),
-        attention=tuple(find_attention(world, pool_plans)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config="", world=""),
+    )
+    if not explained:
+        return plan
+    images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
+    plan = plan.model_copy(
+        update={
+            "notices": tuple(find_notices(fleet, world, approvals)),
+            "unserved": unserved,
+            "limits": decided.limits,
+            "optimum": _optimum(decided),
+            "rules": rules,
+            "prices": tuple(find_price_sources(fleet, world)),
+            "warnings": (
+                *find_contradictions(fleet, world, images),
+                *warn_of_approvals(approvals),
+                *_warn(fleet, world, decided),
+            ),
+            "unread": tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
+            "estimates": tuple(_estimates(fleet, world)),
+            "attention": tuple(find_attention(world, pool_plans)),
+        }
     )
     return plan.model_copy(update={"optimum": plan.optimum_of(actions)})
 
@@ -461,7 +478,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             )
 
 
-def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
+def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
     inventory, actions, price = pool_plan.inventory, pool_plan.actions, pool_plan.price
     costs = {unit.name: pool_plan.cost_of(unit) for unit in inventory.units if unit.machine}
     before = sum(filter(None, costs.values()), Decimal(0))
@@ -477,7 +494,7 @@ def _judge_pool(pool_plan: PoolPlan, waiting: int, used: Used) -> PoolVerdict:
     return PoolVerdict(
         pool=pool_plan.name,
         mode=pool_plan.pool.mode if pool_plan.pool else "removed",
-        because=_why_so_many(pool_plan, waiting, used),
+        because=because,
         **counted,
         other=len(inventory.units) - sum(counted.values()),
         create=kinds["create"],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.planner.inventory import PoolInventory, attempts_of
@@ -125,7 +126,7 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
     tries = attempts_of(fleet, world)
-    for attempt in sorted(tries, key=lambda each: (each.at, each.worker), reverse=True):
+    for attempt in sorted(tries, key=attrgetter("at", "worker"), reverse=True):
         if attempt.at > world.time:
             continue
         known = settled.get((attempt.worker, attempt.at), attempt)
@@ -142,6 +143,9 @@ def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
     One from before everything that is remembered would long have been deleted if it had not
     registered.
     """
+    silent = inventory.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+    if not silent:
+        return frozenset()
     tries = memory.by_pool.get(inventory.pool, ())
     latest = {attempt.worker: attempt.result for attempt in reversed(tries)}
     oldest = {attempt.type: attempt.at for attempt in tries}
@@ -151,7 +155,6 @@ def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
             return latest[machine.name] == "registered"
         return machine.type in oldest and machine.created_at < oldest[machine.type]
 
-    silent = inventory.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
     return frozenset(
         unit.name
         for unit in silent

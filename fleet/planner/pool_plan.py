@@ -143,7 +143,7 @@ class PoolPlan:
     @property
     def price(self) -> Decimal | None:
         """Return what one more machine costs per hour; None when that is not known."""
-        ways = [self.option] if self.option else self.options
+        ways = [option] if (option := self.option) else self.options
         return min((way.price for way in ways if way.price is not None), default=None)
 
     @property

@@ -46,6 +46,8 @@ whole number; what a round has to raise the cost, relatively, for another one.""
 _OFF = 1e-7
 """What answers of equal cost may be apart, relatively and absolutely."""
 _TOLERANCE = 1e-4
+_idle: list["highspy.Highs"] = []
+"""Solvers that know nothing any more: to make one takes as long as to solve what is small."""
 Bounds = dict[int, tuple[float, float]]
 """Column to the least and the most that it may be."""
 
@@ -134,6 +136,12 @@ class Programme:
         None when there is none, or none was found within `NODES`.
         """
         solver = self.load(sums)
+        found = self._solve(solver, sums)
+        solver.clear()
+        _idle.append(solver)
+        return found
+
+    def _solve(self, solver: "highspy.Highs", sums: Sequence[Sum]) -> Solution | None:
         if self.before:
             before = self.dense(self.before)
             self._price(solver, before)
@@ -392,7 +400,7 @@ class Programme:
         )
         held = [row for row, _ in sums]
         least[held] = most[held] = [number for _, number in sums]
-        solver = highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
+        solver = _idle.pop() if _idle else highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
         for name, value in _OPTIONS.items():
             solver.setOptionValue(name, value)
         model = highspy.HighsLp()

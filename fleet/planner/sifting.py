@@ -46,10 +46,10 @@ class Relaxed:
 
 
 class Sifted:
-    """A programme in parts; where one run ended is where the next one begins, or anew."""
+    """A programme in parts."""
 
     def __init__(self, programme: "Programme") -> None:
-        """Begin with the columns that are alone."""
+        """Lay out its entries; each question is to `begin` anew, or to go on where one ended."""
         import numpy as np
 
         self._np, self._programme = np, programme
@@ -60,12 +60,11 @@ class Sifted:
         self._turns = np.arange(count) * _GOLDEN % 1
         self._uppers = np.array(programme.uppers, dtype=float)
         self._lay_out(*programme.arrays)
-        self.begin()
 
     def begin(self) -> None:
-        """Hold rows and columns to nothing but their own bounds, and know few columns again.
+        """Hold rows and columns to nothing but their own bounds, and know few columns.
 
-        From one answer it is farther to another than from none.
+        From one answer it is often farther to another than from none.
         """
         np, count = self._np, len(self._uppers)
         self._least, self._most, self._costs = np.zeros(count), self._uppers, np.zeros(count)

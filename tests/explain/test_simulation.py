@@ -31,6 +31,7 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.recording import a_job, record, record_fixed
+from tests.rigs.golden_plans import FOLDERS, load_fleet, load_world, plan_of
 
 MINUTE = timedelta(minutes=1)
 EVERY = 10 * MINUTE
@@ -180,6 +181,21 @@ def test_spot_machines_are_taken_back_as_often_as_in_the_history(seed: int) -> N
     assert made
     assert taken
     assert farm.waits > 0  # what they ran waits again
+
+
+UNEXPLAINED = {"attention", "digests", "estimates", "limits", "notices", "optimum", "prices"}
+UNEXPLAINED |= {"rules", "signatures", "unread", "unserved", "warnings"}
+
+
+def test_a_simulation_decides_what_every_golden_plan_decides() -> None:
+    assert FOLDERS
+    for folder in FOLDERS:
+        fleet, world = load_fleet(folder), load_world(folder)
+        seen = plan_of(folder).model_dump(exclude=UNEXPLAINED)
+        decided = ours(fleet, world, take_inventory(fleet, world)).model_dump(exclude=UNEXPLAINED)
+        for pool in (*seen["pools"], *decided["pools"]):
+            pool.pop("because")
+        assert decided == seen, folder.name
 
 
 def test_events_come_in_order_of_time() -> None:

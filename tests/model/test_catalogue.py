@@ -1,5 +1,6 @@
 """What the shipped tables of machine types hold, and how they are read."""
 
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -115,6 +116,15 @@ def test_prices_that_count_change_no_configuration() -> None:
     assert config_digest(fleet) == config_digest(a_fleet())
     assert fleet.as_written() == a_fleet().as_written()
     assert with_price_lists(fleet, world) == fleet
+
+
+def test_a_fleet_with_the_same_price_lists_is_the_same_fleet() -> None:
+    fleet, later = a_fleet(), NOW + timedelta(minutes=10)
+    listed = with_price_lists(fleet, a_world(prices={"hetzner": LIST}))
+    newer = LIST.model_copy(update={"quotes": {}})
+
+    assert with_price_lists(fleet, a_world(time=later, prices={"hetzner": LIST})) is listed
+    assert with_price_lists(fleet, a_world(prices={"hetzner": newer})) != listed
 
 
 def test_a_world_without_price_lists_is_digested_as_before_there_were_any() -> None:

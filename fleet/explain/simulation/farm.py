@@ -471,13 +471,12 @@ class Farm:
 
     def _idle(self, box: Box) -> None:
         """Give a worker the first request in its queues that fits, or have it wait."""
-        self._see(box)
-        if not box.is_free:
-            return
-        job = self._first_for(box.alike)
+        job = self._first_for(box.alike) if box.is_free else None
         if job is not None:
             self._begin(box, job)
-        else:
+            return
+        self._see(box)
+        if box.is_free:
             self._free[box.alike][box.name] = box
 
     def _begin(self, box: Box, job: Job) -> None:

@@ -26,8 +26,9 @@ Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
 
 
 def ours(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
-    """Decide as `fleet plan` does; nobody saves the plan, so it needs no digests."""
-    return guard(fleet, reconcile_unsealed(with_price_lists(fleet, world), world, inventories))
+    """Decide as `fleet plan` does; nobody saves or reads the plan."""
+    told = with_price_lists(fleet, world)
+    return guard(fleet, reconcile_unsealed(told, world, inventories, explained=False))
 
 
 class View(NamedTuple):
@@ -96,7 +97,7 @@ class _Scaled:
             for _ in range(min(want.create, room)):
                 make_one(pool_plan, _WHY)
             self._release(world, pool_plan, want.keep)
-        return assemble(told, world, pool_plans, Decided((), Service()))
+        return assemble(told, world, pool_plans, Decided((), Service()), explained=False)
 
     def _release(self, world: World, pool_plan: PoolPlan, keep: int) -> None:
         """Let what is idle for long go, as if the pool had this minimum."""

@@ -21,6 +21,8 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
     if pool_plan.pool is None or not pool_plan.may_shrink:
         return
     idle = [u for u in pool_plan.unused if u.state is State.IDLE and not _is_held(pool_plan, u)]
+    if not idle:
+        return
     patience = pool_plan.pool.retire.idle_after
     surplus = len(idle)
     if not pool_plan.on_demand:
@@ -73,6 +75,9 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
     """
     if pool_plan.pool is None or not pool_plan.may_shrink:
         return
+    unused = [unit for unit in pool_plan.booting if unit.name not in pool_plan.used]
+    if not unused:
+        return
     workers = pool_plan.pool.workers
     fresh = [
         u
@@ -83,7 +88,6 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
     surplus = len(free)
     if not pool_plan.on_demand:
         surplus = min(surplus - workers.spare, len(fresh) - workers.min)
-    unused = [unit for unit in pool_plan.booting if unit.name not in pool_plan.used]
     for unit in youngest_first(unused)[: max(0, surplus)]:
         because = "no waiting request fits it; its request was withdrawn or served"
         paid = _paid(world, pool_plan, unit, runs=1)

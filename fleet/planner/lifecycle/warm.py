@@ -16,6 +16,8 @@ def keep_warm(pool_plan: PoolPlan, *, turn: int) -> None:
     if pool_plan.pool is None or pool_plan.on_demand:
         return
     workers = pool_plan.pool.workers
+    if not (workers.min or workers.spare):
+        return
     lacking = workers.min - len(pool_plan.staying) - pool_plan.made
     because = f"workers.min is {workers.min}"
     why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn)
