@@ -224,7 +224,6 @@ def test_no_secret_is_left_in_any_file_row_process_or_sentence(
     assert leaks == []
 
 
-@pytest.mark.slow
 def test_no_secret_is_told_by_what_fails(
     planted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +247,6 @@ def test_no_secret_is_told_by_what_fails(
 # the memory of a process that crashes
 
 
-@pytest.mark.slow
 def test_a_crash_leaves_no_image_of_the_memory_that_secrets_are_in(project: Path) -> None:
     trial = Trial(project)
     # Whoever is asked for the token ends fleet, as a defect in a library would.
