@@ -17,8 +17,8 @@ may cost an earlier rank a request: who may lack is counted.
 docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by the priorities
 of pools, then by name; of a queue with `prefer: priority` they count before money.
 
-A large component is solved in parts of machines and requests first. What a cheapest answer in
-parts costs is proven: nothing in whole numbers costs less. Where it serves all it is solved once
+A large component is solved in parts of machines and requests first (`fleet.planner.sifting`). What
+a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it serves all it is solved once
 more with whole machines, among few enough ways that this takes no time: those that the answer in
 parts uses, and for each block those that are the least dearer. What that divides is rounded, and
 an answer in whole requests is looked for near both. How many of a rank an answer in parts can
@@ -158,7 +158,9 @@ def serve_in_turn(model: Model) -> tuple[Answer, Longer]:
     answer = Answer(model, model.in_whole_requests(dive(model, most)))
     answer = improve(model, answer, Answer.sums_by_rank)
     served = [number for _, number in answer.sums_by_rank()]
-    could = most if served == most else model.programme.most_in_parts(ranks, served)
+    could = most
+    if served != most:
+        could = model.programme.most_in_parts(ranks, served, answer.values())
     found = zip(model.every_rank, could, served, strict=True)
     return answer, tuple((rank, more - least) for rank, more, least in found if more > least)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, repeat
 from math import inf
 from typing import NamedTuple
@@ -460,3 +460,11 @@ class Row:
     """Place to what each machine takes that is made there to stay, for min or spare."""
     when: str = ""
     """Of a budget: the period that it is about, as `BudgetVerdict.when`."""
+
+    @cached_property
+    def least(self) -> Mapping[str, Decimal]:
+        """Return of each place the least that a request served there takes."""
+        found: dict[str, Decimal] = {}
+        for (_, place), amount in self.requests.items():
+            found[place] = min(amount, found.get(place, amount))
+        return found

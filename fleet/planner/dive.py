@@ -13,7 +13,7 @@ from typing import Any
 from fleet.planner.formulation import EPSILON, Model
 from fleet.planner.sifting import run
 
-_ROUNDS = 2
+_ROUNDS = 8
 """How often more columns are looked for before a rank is rounded."""
 _WORTH, _DEEP = 2.0, 8
 """A request is worth so many times one of the next rank, for so many ranks."""
@@ -91,7 +91,7 @@ class _Dive:
             sifted.hold([row], [0], [inf])
             sifted.bound(self.least, self._most)
             found = self.least
-            for _ in islice(sifted.run(self._weighed(rank)), _ROUNDS):
+            for _ in islice(sifted.run(self._weighed(rank)), 2 if rank else _ROUNDS):
                 found = sifted.values()
             mine = np.flatnonzero(self._ranks == rank)
             whole = np.floor(found + EPSILON)

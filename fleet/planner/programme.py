@@ -305,12 +305,15 @@ class Programme:
             solver.changeRowBounds(row, found[-1] - SLACK, inf)
         return found
 
-    def most_in_parts(self, rows: Sequence[int], kept: Sequence[int] | None = None) -> list[int]:
+    def most_in_parts(
+        self, rows: Sequence[int], kept: Sequence[int] | None = None, reached: Iterable[int] = ()
+    ) -> list[int]:
         """Return the same where columns need not be whole.
 
-        The earlier ones have these numbers of theirs, or the most that they can have.
+        The earlier ones have these numbers of theirs, which are reached by these columns, or the
+        most that they can have.
         """
-        self.sifted.begin()
+        self.sifted.begin(reached)
         found: list[int] = []
         for nth, row in enumerate(rows):
             found.append(self.sifted.most([row]))

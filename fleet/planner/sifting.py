@@ -5,7 +5,7 @@ the answer, and by how much it can be improved at most. The method is known as s
 and others, Very large-scale linear programming, Operations Research 40, 1992).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
@@ -61,8 +61,8 @@ class Sifted:
         self._uppers = np.array(programme.uppers, dtype=float)
         self._lay_out(*programme.arrays)
 
-    def begin(self) -> None:
-        """Hold rows and columns to nothing but their own bounds, and know few columns.
+    def begin(self, known: Iterable[int] = ()) -> None:
+        """Hold rows and columns to nothing but their own bounds, and know these columns.
 
         From one answer it is often farther to another than from none.
         """
@@ -78,7 +78,7 @@ class Sifted:
         # A number that was rounded down can be held.
         self._solver.setOptionValue("primal_feasibility_tolerance", SLACK)
         alone = self._begins[np.bincount(self._block) == 1]
-        self._add(np.arange(count) if count <= _FEW else alone)
+        self._add(np.arange(count) if count <= _FEW else np.union1d(alone, [*known]).astype(int))
 
     def _lay_out(self, rows: Any, columns: Any, factors: Any) -> None:  # noqa: ANN401 - arrays
         """Keep entries in the order of columns."""
@@ -103,10 +103,8 @@ class Sifted:
     def reach(self, sums: Sequence[Sum], reached: Sequence[int]) -> bool:
         """Hold rows to their sums, and say whether any answer does; some of these columns do."""
         rows, numbers = [row for row, _ in sums], [number for _, number in sums]
-        self.begin()
-        if reached:
-            self._add(self._np.setdiff1d(reached, self._kept))
-        else:
+        self.begin(reached)
+        if not reached:
             self.hold(rows, [-inf] * len(rows), numbers)
             if any(
                 -bound < sum(numbers) - SLACK
@@ -152,7 +150,7 @@ class Sifted:
         while (cost := run(self._solver)) is not None:
             worth = np.array(self._solver.getSolution().row_dual)
             taken = self._factors * worth[self._rows]
-            self.dearness = costs - np.bincount(self._columns, taken, len(costs))
+            self.dearness = costs - np.add.reduceat(taken, self._starts[:-1])
             gains = np.where(self._known | (self._most == 0), 0.0, -self.dearness)
             best = np.maximum.reduceat(gains, self._begins)
             yield cost, cost - float(np.maximum(best, 0.0) @ self._uppers[self._begins])

@@ -431,8 +431,7 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
 
 def _with_planned(row: Row, place: str, used: Used) -> str:
     """Return why a limit stops a request at a place."""
-    work = [amount for (_, at), amount in row.requests.items() if at == place]
-    need = row.machines.get(place, Decimal(0)) + min(work, default=Decimal(0))
+    need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     return why_stopped(row, need, "request", used)
 
 
