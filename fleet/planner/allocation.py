@@ -18,14 +18,14 @@ docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by the pri
 of pools, then by name; of a queue with `prefer: priority` they count before money.
 
 A large component is solved in parts of machines and requests first (`fleet.planner.sifting`). What
-a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it serves all it is solved once
-more with whole machines, among few enough ways that this takes no time: those that the answer in
-parts uses, and for each block those that are the least dearer. What that divides is rounded, and
-an answer in whole requests is looked for near both. How many of a rank an answer in parts can
-serve, those before it having theirs, is a bound. Where not all can be served, an answer in parts
-that serves so many is rounded rank by rank (`fleet.planner.dive`). Nobody waits who would fit
-anywhere if nobody of a later rank were served. The bound of the cost is that of an answer in parts
-to which rows were added that hold of whole numbers.
+a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it serves
+all it is solved once more with whole machines, among few enough ways that this takes no time:
+those that the answer in parts uses, and for each block those that are the least dear. What that
+divides is rounded, and an answer in whole requests is looked for near both. How many of a rank an
+answer in parts can serve, those before it having theirs, is a bound. Where not all can be served,
+an answer in parts that serves so many is rounded rank by rank (`fleet.planner.dive`). Nobody waits
+who would fit anywhere if nobody of a later rank were served. The bound of the cost is that of an
+answer in parts to which rows were added that hold of whole numbers.
 """
 
 from collections import Counter, defaultdict
