@@ -6,7 +6,7 @@ equal answers.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
 
@@ -337,7 +337,8 @@ class Programme:
     @cached_property
     def sifted(self) -> Sifted:
         """Return it in parts; then nothing is added more."""
-        return Sifted(self)
+        load = partial(self.load, (), [])
+        return Sifted(self.begins, self.uppers, self.arrays, load, self.takes_of)
 
     def dense(self, sparse: Mapping[int, float]) -> Any:  # noqa: ANN401 - an array of numpy
         """Return what each column counts."""

@@ -5,15 +5,13 @@ the answer, and by how much it can be improved at most. The method is known as s
 and others, Very large-scale linear programming, Operations Research 40, 1992).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import highspy
-
-    from fleet.planner.programme import Programme
 
 Sum = tuple[int, int]
 """A row, and what it has to come to."""
@@ -48,18 +46,29 @@ class Relaxed:
 class Sifted:
     """A programme in parts."""
 
-    def __init__(self, programme: "Programme") -> None:
-        """Lay out its entries; each question is to `begin` anew, or to go on where one ended."""
+    def __init__(
+        self,
+        begins: Sequence[int],
+        uppers: Sequence[float],
+        entries: tuple[Any, Any, Any],
+        load: "Callable[[], highspy.Highs]",
+        takes_of: Callable[..., Any],
+    ) -> None:
+        """Lay out its entries; each question is to `begin` anew, or to go on where one ended.
+
+        Blocks of columns begin at `begins`; `load` returns a solver that knows the rows and no
+        column, and `takes_of` what rows take of each column.
+        """
         import numpy as np
 
-        self._np, self._programme = np, programme
-        self._begins, count = np.array(programme.begins), len(programme.costs)
+        self._np, self._all, self._load, self._takes_of = np, entries, load, takes_of
+        self._begins, count = np.array(begins), len(uppers)
         sizes = np.diff([*self._begins, count])
         self._block = np.repeat(np.arange(len(sizes)), sizes)
         # Alike columns take turns, so that not all blocks are given the same place first.
         self._turns = np.arange(count) * _GOLDEN % 1
-        self._uppers = np.array(programme.uppers, dtype=float)
-        self._lay_out(*programme.arrays)
+        self._uppers = np.array(uppers, dtype=float)
+        self._lay_out(*entries)
 
     def begin(self, known: Iterable[int] = ()) -> None:
         """Hold rows and columns to nothing but their own bounds, and know these columns.
@@ -72,7 +81,7 @@ class Sifted:
         """How much more it costs to have one more of each column."""
         self._known = np.zeros(count, dtype=bool)
         self._kept = np.zeros(0, dtype=int)
-        self._solver = self._programme.load((), [])
+        self._solver = self._load()
         self._solver.setOptionValue("simplex_strategy", _PRIMAL)
         self._solver.setOptionValue("presolve", "off")
         # A number that was rounded down can be held.
@@ -106,10 +115,7 @@ class Sifted:
         self.begin(reached)
         if not reached:
             self.hold(rows, [-inf] * len(rows), numbers)
-            if any(
-                -bound < sum(numbers) - SLACK
-                for _, bound in self.run(-self._programme.takes_of(*rows))
-            ):
+            if any(-bound < sum(numbers) - SLACK for _, bound in self.run(-self._takes_of(*rows))):
                 return False
         self.hold(rows, numbers, numbers)
         return True
@@ -117,7 +123,7 @@ class Sifted:
     def most(self, rows: Sequence[int]) -> int:
         """Return the most that these rows can come to, all together and rounded down."""
         found = 0
-        for cost, bound in self.run(-self._programme.takes_of(*rows)):
+        for cost, bound in self.run(-self._takes_of(*rows)):
             found = floor(-cost + SLACK)
             if found == floor(-bound + SLACK):
                 break
@@ -181,7 +187,7 @@ class Sifted:
 
     def uncut(self) -> None:
         """Forget the rows that were added, once it begins anew."""
-        self._lay_out(*self._programme.arrays)
+        self._lay_out(*self._all)
 
     def entries(self, column: int) -> tuple[Any, Any]:
         """Return the rows of a column, and its factors there."""
