@@ -13,13 +13,14 @@ from typing import Any
 from fleet.planner.formulation import EPSILON, Model
 from fleet.planner.sifting import run
 
-_ROUNDS = 8
-"""How often more columns are looked for before a rank is rounded."""
+_FIRST, _ROUNDS = 8, 2
+"""How often more columns are looked for before the first rank is rounded, and before others."""
 _WORTH, _DEEP = 2.0, 8
 """A request is worth so many times one of the next rank, for so many ranks."""
 SMALL = 2_000
-"""Of so few columns, those that are the least dear are searched for whole numbers."""
+"""Of up to so many columns, those that are the least dear are searched for whole numbers."""
 _LEAST_DEAR = 1_000
+"""How many of them these are."""
 _SEARCH = {"mip_rel_gap": 0.0, "mip_abs_gap": 0.5, "mip_max_nodes": 200}
 
 
@@ -56,6 +57,7 @@ class _Dive:
         """Column to that of the machine that it may need."""
         for block in model.blocks:
             self._machine[block.columns] = [model.makes.get(place, -1) for place in block.fits]
+        self._dearness = self._costs
         self.least = np.zeros(len(costs))
         self._most = np.array(programme.uppers, dtype=float)
         self._room = np.array(programme.uppers_of_rows)
@@ -63,13 +65,15 @@ class _Dive:
     def search(self) -> None:
         """Search whole numbers of one rank after the other, that serve those before it as well."""
         np, programme = self._np, self._programme
-        programme.relax([*zip(self._rows, self._target, strict=True)], cut=False)
-        kept = np.sort(np.argsort(self._sifted.dearness, kind="stable")[:_LEAST_DEAR])
+        sums = [*zip(self._rows, self._target, strict=True)]
+        relaxed = programme.relax(sums, cut=False)
+        self._dearness = relaxed.dearness if relaxed else self._costs
+        kept = np.sort(np.argsort(self._dearness, kind="stable")[:_LEAST_DEAR])
         every, ranks = np.arange(len(kept), dtype="int32"), self._ranks[kept]
         solver = programme.load((), kept)
         for name, value in _SEARCH.items():
             solver.setOptionValue(name, value)
-        for row, number in zip(self._rows, self._target, strict=True):
+        for row, number in sums:
             solver.changeRowBounds(row, 0.0, float(number))
         for rank, row in enumerate(self._rows):
             whole = ranks <= rank
@@ -91,8 +95,9 @@ class _Dive:
             sifted.hold([row], [0], [inf])
             sifted.bound(self.least, self._most)
             found = self.least
-            for _ in islice(sifted.run(self._weighed(rank)), 2 if rank else _ROUNDS):
+            for _ in islice(sifted.run(self._weighed(rank)), _ROUNDS if rank else _FIRST):
                 found = sifted.values()
+            self._dearness = sifted.dearness
             mine = np.flatnonzero(self._ranks == rank)
             whole = np.floor(found + EPSILON)
             for column in mine[whole[mine] > self.least[mine]]:
@@ -109,7 +114,7 @@ class _Dive:
     def _fill(self, mine: Any) -> None:  # noqa: ANN401 - an array of numpy
         """Serve of these columns, the least dear first, who fits were nobody of a later rank."""
         able = self._model.able(mine, self.least)
-        for column in able[self._np.argsort(self._sifted.dearness[able], kind="stable")]:
+        for column in able[self._np.argsort(self._dearness[able], kind="stable")]:
             while self._serve(column):
                 pass
 
