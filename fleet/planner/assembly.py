@@ -11,11 +11,13 @@ from decimal import Decimal
 from functools import cache, partial
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import (
     Action,
+    ApprovalVerdict,
     BudgetVerdict,
     Create,
     Digests,
@@ -366,29 +368,36 @@ def assemble(
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config="", world=""),
-    )
-    if not explained:
-        return plan
-    images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
-    plan = plan.model_copy(
-        update={
-            "notices": tuple(find_notices(fleet, world, approvals)),
-            "unserved": unserved,
-            "limits": decided.limits,
-            "optimum": _optimum(decided),
-            "rules": rules,
-            "prices": tuple(find_price_sources(fleet, world)),
-            "warnings": (
-                *find_contradictions(fleet, world, images),
-                *warn_of_approvals(approvals),
-                *_warn(fleet, world, decided),
-            ),
-            "unread": tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
-            "estimates": tuple(_estimates(fleet, world)),
-            "attention": tuple(find_attention(world, pool_plans)),
-        }
+        **(_for_people(fleet, world, pool_plans, decided, approvals) if explained else {}),
+        unserved=unserved,
+        rules=rules if explained else (),
     )
     return plan.model_copy(update={"optimum": plan.optimum_of(actions)})
+
+
+def _for_people(
+    fleet: Fleet,
+    world: World,
+    pool_plans: Mapping[str, PoolPlan],
+    decided: Decided,
+    approvals: Sequence[ApprovalVerdict],
+) -> dict[str, Any]:
+    """Return what guards do not look at and only people read, by the keys of a plan."""
+    images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
+    return {
+        "notices": tuple(find_notices(fleet, world, approvals)),
+        "limits": decided.limits,
+        "optimum": _optimum(decided),
+        "prices": tuple(find_price_sources(fleet, world)),
+        "warnings": (
+            *find_contradictions(fleet, world, images),
+            *warn_of_approvals(approvals),
+            *_warn(fleet, world, decided),
+        ),
+        "unread": tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
+        "estimates": tuple(_estimates(fleet, world)),
+        "attention": tuple(find_attention(world, pool_plans)),
+    }
 
 
 def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
