@@ -148,21 +148,19 @@ Longer = tuple[tuple[Rank, int], ...]
 """Ranks, and how many of each may wait longer than necessary."""
 
 
-def serve_in_turn(model: Model) -> tuple[Answer, Longer]:
-    """Return an answer that serves ranks in turn, and of each how many may lack still.
-
-    The blocks of the model are of one rank each.
-    """
-    ranks = [row for row, _ in model.ranks]
-    most = model.programme.most_in_parts(ranks)
+def serve_in_turn(model: Model) -> Answer:
+    """Return an answer that serves ranks in turn; the blocks of the model are of one rank each."""
+    most = model.programme.most_in_parts([row for row, _ in model.ranks])
     answer = Answer(model, model.in_whole_requests(dive(model, most)))
-    answer = improve(model, answer, Answer.sums_by_rank)
-    served = [number for _, number in answer.sums_by_rank()]
-    could = most
-    if served != most:
-        could = model.programme.most_in_parts(ranks, served, answer.values())
+    return improve(model, answer, Answer.sums_by_rank)
+
+
+def _may_lack(model: Model, answer: Answer) -> Longer:
+    """Return of each rank how many may lack still, those before it having what they have."""
+    ranks, served = zip(*answer.sums_by_rank(), strict=True)
+    could = model.programme.most_in_parts(ranks, served, answer.values())
     found = zip(model.every_rank, could, served, strict=True)
-    return answer, tuple((rank, more - least) for rank, more, least in found if more > least)
+    return tuple((rank, more - least) for rank, more, least in found if more > least)
 
 
 @dataclass(frozen=True)
@@ -252,8 +250,8 @@ def _solve(component: Component, allocation: Allocation, exact: int) -> None:
     """Solve one component: everybody if possible, else rank by rank."""
     model = Model(component, by_rank=False, exact=exact)
     if not model.is_exact:
-        model, answer, found = _solve_large(component, model)
-        allocation.proofs.append(lambda: found)
+        model, answer = _solve_large(component, model)
+        allocation.proofs.append(partial(_prove_large, model, answer))
     else:
         solution = model.programme.solve(model.everybody())
         if solution is None:
@@ -279,12 +277,18 @@ def _in_turn(model: Model) -> Solution | None:
     return model.programme.solve(list(zip(ranks, most, strict=True)))
 
 
-def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Proof]:
+def _solve_large(component: Component, model: Model) -> tuple[Model, Answer]:
     """Serve everybody near an answer in parts if that can be, else rank by rank."""
-    answer, longer = serve_all(model), Longer()
+    answer = serve_all(model)
     if answer is None or any(answer.left):
         model = model if model.ranks else Model(component, by_rank=True, exact=0)
-        answer, longer = serve_in_turn(model)
+        answer = serve_in_turn(model)
+    return model, answer
+
+
+def _prove_large(model: Model, answer: Answer) -> Proof:
+    """Return what is proven about an answer that was looked for near one in parts."""
+    longer = _may_lack(model, answer) if any(answer.left) else ()
     relaxed = model.programme.relax(answer.sums(), seeming=False, reached=answer.values())
     cost, least, bound = answer.cost(), 0.0, 0.0
     if relaxed:
@@ -292,7 +296,7 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     proven = _bound(bound, cost)
     bounds = proven, min(proven, least)
     rounded = cost > (1 + GAP) * proven
-    return model, answer, Proof(cost, *bounds, rounded=rounded, longer=longer)
+    return Proof(cost, *bounds, rounded=rounded, longer=longer)
 
 
 def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
