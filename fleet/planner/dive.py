@@ -83,7 +83,7 @@ class _Dive:
                 found = np.array(solver.getSolution().col_value).round()
                 self.least[:] = 0.0
                 self.least[kept[whole]] = found[whole]
-                self._room = programme.uppers_of_rows - programme.come_to(self.least)
+                self._room = programme.room_beside(self.least)
             self._fill(np.flatnonzero(self._ranks == rank))
             solver.changeRowBounds(row, float(self.least[self._ranks == rank].sum()), inf)
 
@@ -113,7 +113,7 @@ class _Dive:
 
     def _fill(self, mine: Any) -> None:  # noqa: ANN401 - an array of numpy
         """Serve of these columns, the least dear first, who fits were nobody of a later rank."""
-        able = self._model.able(mine, self.least)
+        able = self._model.able(mine, self.least, self._room)
         for column in able[self._np.argsort(self._dearness[able], kind="stable")]:
             while self._serve(column):
                 pass

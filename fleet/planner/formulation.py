@@ -225,18 +225,12 @@ class Model:
         """Return the ranks of all requests, the first served first."""
         return sorted({rank for block in self.blocks for rank, _, _ in block.requests})
 
-    @cached_property
-    def by_rank(self) -> list[int]:
-        """Return the blocks by number, the first served first."""
-        return sorted(range(len(self.blocks)), key=lambda nth: self.blocks[nth].rank)
-
-    def able(self, columns: Any, values: Any) -> Any:  # noqa: ANN401 - arrays of numpy
+    def able(self, columns: Any, values: Any, room: Any) -> Any:  # noqa: ANN401 - arrays of numpy
         """Return those of the columns that there is room for one more of, beside these values.
 
         With a machine more, where one can be made.
         """
-        programme, sifted = self.programme, self.programme.sifted
-        room = programme.uppers_of_rows - programme.come_to(values) + EPSILON
+        programme, sifted, room = self.programme, self.programme.sifted, room + EPSILON
         more = [column for column in self.holds if values[column] < programme.uppers[column]]
         room[[self.holds[column] for column in sifted.fit(more, room)]] = inf
         return sifted.fit(columns, room)
@@ -462,7 +456,7 @@ def _merge(component: Component, *, by_rank: bool) -> list[Block]:
     for (fits, rows, turns, _), groups in together.items():
         requests = _in_order(groups)
         each = {place: (share, money) for place, share, money in fits}
-        blocks.append(Block(groups[0].rank, requests, each, dict(rows), turns))
+        blocks.append(Block(requests[0][0], requests, each, dict(rows), turns))
     return sorted(blocks, key=lambda block: block.requests[0])
 
 
@@ -559,7 +553,7 @@ class Answer:
         for block in model.blocks:
             self.served.append({})
             self.left.append([*block.requests])
-        for _, blocks in groupby(model.by_rank, lambda nth: model.blocks[nth].rank):
+        for _, blocks in groupby(range(len(model.blocks)), lambda nth: model.blocks[nth].rank):
             due = [*blocks]
             for nth in due if counts else ():
                 # Those who come first get what is there already.
@@ -608,7 +602,8 @@ class Answer:
 
     def _serve(self, nth: int, place: str, count: int) -> None:
         """Serve the first of a block who are left at a place."""
-        first, self.left[nth] = self.left[nth][:count], self.left[nth][count:]
+        first = self.left[nth][:count]
+        del self.left[nth][:count]
         self.served[nth].setdefault(place, []).extend(first)
         self._count(self._model.blocks[nth], place, first, 1)
 
@@ -625,9 +620,9 @@ class Answer:
         """Return these blocks; where they are many, without those who fit nowhere for sure."""
         if self._model.is_exact or len(blocks) < _MANY or not can_solve():
             return blocks
-        model = self._model
+        model, values = self._model, self._model.programme.dense(self.values())
         columns = [column for nth in blocks for column in model.blocks[nth].columns]
-        able = {*model.able(columns, model.programme.dense(self.values())).tolist()}
+        able = {*model.able(columns, values, model.programme.room_beside(values)).tolist()}
         return [nth for nth in blocks if not able.isdisjoint(model.blocks[nth].columns)]
 
     def counts(self) -> list[dict[str, int]]:

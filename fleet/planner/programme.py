@@ -329,10 +329,11 @@ class Programme:
             found[index[own]] += factors[own]
         return found
 
-    def come_to(self, values: Any) -> Any:  # noqa: ANN401 - an array of numpy
-        """Return what each row comes to with these values of columns."""
+    def room_beside(self, values: Any) -> Any:  # noqa: ANN401 - an array of numpy
+        """Return how much more each row may come to than with these values of columns."""
         rows, index, factors = self.arrays
-        return self._numpy.bincount(rows, factors * values[index], len(self.ends))
+        taken = self._numpy.bincount(rows, factors * values[index], len(self.ends))
+        return self.uppers_of_rows - taken
 
     @cached_property
     def sifted(self) -> Sifted:
@@ -382,13 +383,6 @@ class Programme:
         rows = np.repeat(np.arange(len(self.ends)), lengths)
         return rows, np.array(self.index, dtype="int32"), np.array(self.factors, dtype=float)
 
-    def _only(self, kept: Sequence[int], *entries: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - arrays
-        rows, index, factors = entries
-        at = self._numpy.full(len(self.costs), -1, dtype="int32")
-        at[kept] = self._numpy.arange(len(kept))
-        known = at[index] >= 0
-        return rows[known], at[index[known]], factors[known]
-
     def load(self, sums: Sequence[Sum], kept: Sequence[int] | None = None) -> "highspy.Highs":
         """Return a solver that holds these rows to their sums, of all columns or those kept."""
         import highspy
@@ -397,7 +391,10 @@ class Programme:
         rows, index, factors = self.arrays
         costs, uppers = np.array(self.costs, dtype=float), np.array(self.uppers, dtype=float)
         if kept is not None:
-            rows, index, factors = self._only(kept, rows, index, factors)
+            at = np.full(len(costs), -1, dtype="int32")
+            at[kept] = np.arange(len(kept))
+            known = at[index] >= 0
+            rows, index, factors = rows[known], at[index[known]], factors[known]
             costs, uppers = costs[kept], uppers[kept]
         least, most = (
             np.array(each, dtype=float) for each in (self.lowers_of_rows, self.uppers_of_rows)

@@ -61,7 +61,7 @@ class Sifted:
         """
         import numpy as np
 
-        self._np, self._all, self._load, self._takes_of = np, entries, load, takes_of
+        self._np, self._load, self._takes_of = np, load, takes_of
         self._begins, count = np.array(begins), len(uppers)
         sizes = np.diff([*self._begins, count])
         self._block = np.repeat(np.arange(len(sizes)), sizes)
@@ -69,6 +69,7 @@ class Sifted:
         self._turns = np.arange(count) * _GOLDEN % 1
         self._uppers = np.array(uppers, dtype=float)
         self._lay_out(*entries)
+        self._uncut = self._rows, self._columns, self._factors, self._starts
 
     def begin(self, known: Iterable[int] = ()) -> None:
         """Hold rows and columns to nothing but their own bounds, and know these columns.
@@ -186,8 +187,8 @@ class Sifted:
         )
 
     def uncut(self) -> None:
-        """Forget the rows that were added, once it begins anew."""
-        self._lay_out(*self._all)
+        """Forget the rows that were added; it is to begin anew then."""
+        self._rows, self._columns, self._factors, self._starts = self._uncut
 
     def entries(self, column: int) -> tuple[Any, Any]:
         """Return the rows of a column, and its factors there."""
