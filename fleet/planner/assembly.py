@@ -408,16 +408,17 @@ def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
 
 
 def _warn_of_longer(proof: Proof) -> Iterator[Warning_]:
-    """Warn of those who come early and may wait in favour of somebody who comes later."""
+    """Warn of those who might fit if others of no later rank were spread otherwise."""
     longer: Counter[tuple[int, int]] = Counter()
     for (classed, queued, _), count in proof.longer:
         longer[classed, -queued] += count
     for (classed, priority), count in sorted(longer.items()):
         who = f"{write_count(count, 'request')} of priority {priority}"
+        who += " and tags of low priority" if classed else ""
         yield Warning_(
             rule="longer-than-necessary",
-            message=f"up to {who}{' and tags of low priority' if classed else ''} may wait longer "
-            f"than necessary: {_NEAR}",
+            message=f"up to {who} may wait longer than necessary: they might fit if others of no "
+            f"lower priority were spread otherwise; {_NEAR}",
         )
 
 

@@ -1,15 +1,18 @@
 """Make places, groups and limits for tests of allocation, and solve them."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import groupby
+from math import ceil
 from random import Random
 
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
 from fleet.planner.formulation import EXACT
 
+_ROUNDING = 1e-6
 CHEAP, DEAR, FREE = "cheap/m/on-demand", "dear/m/on-demand", "cheap"
 
 
@@ -67,6 +70,63 @@ class Problem:
             if request.key in allocation.unserved
         )
         return {rank: lack[rank] for rank in sorted({group.rank for group in self.groups})}
+
+
+def lost(
+    groups: Iterable[Group], places: Mapping[str, Place], rows: Sequence[Row], found: Allocation
+) -> int:
+    """Return how many requests wait that would fit if nobody of a later rank were served."""
+    taken = _Taken(places, rows)
+    count = 0
+    for _, of_rank in groupby(sorted(groups, key=lambda g: g.rank), key=lambda g: g.rank):
+        own = [*of_rank]
+        for group in own:
+            for place in group.fits.keys() & places.keys():
+                taken.add(group, place, found.counts.get((group.id, place), 0))
+        for group in own:
+            waiting = sum(request.key in found.unserved for request in group.requests)
+            if waiting and any(taken.has_room(group, place) for place in group.fits):
+                count += waiting
+    return count
+
+
+class _Taken:
+    """What those who are served take of places and limits."""
+
+    def __init__(self, places: Mapping[str, Place], rows: Sequence[Row]) -> None:
+        self._places, self._rows = places, rows
+        self._shares: defaultdict[str, float] = defaultdict(float)
+        self._taken = [Decimal(0) for _ in rows]
+        self._of: defaultdict[object, list[tuple[int, Decimal]]] = defaultdict(list)
+        for number, row in enumerate(rows):
+            for at, factor in (*row.machines.items(), *row.requests.items()):
+                self._of[at].append((number, factor))
+
+    def _more(self, group: Group, place: str, count: int) -> tuple[float, dict[int, Decimal]]:
+        """Return the share of a place then, and what more of each limit so many would take."""
+        before = self._shares[place]
+        after = before + count * group.fits[place].share
+        more: defaultdict[int, Decimal] = defaultdict(Decimal)
+        for number, factor in self._of[group.id, place]:
+            more[number] += count * factor
+        if self._places[place].makes:
+            machines = ceil(after - _ROUNDING) - ceil(before - _ROUNDING)
+            for number, factor in self._of[place]:
+                more[number] += machines * factor
+        return after, more
+
+    def add(self, group: Group, place: str, count: int) -> None:
+        self._shares[place], more = self._more(group, place, count)
+        for number, amount in more.items():
+            self._taken[number] += amount
+
+    def has_room(self, group: Group, place: str) -> bool:
+        if place not in self._places:
+            return False
+        share, more = self._more(group, place, 1)
+        if not self._places[place].makes and share > self._places[place].room + _ROUNDING:
+            return False
+        return all(self._taken[n] + amount <= self._rows[n].room for n, amount in more.items())
 
 
 def a_middling_problem(seed: int) -> Problem:

@@ -15,7 +15,7 @@ from fleet.model.prices import Tariff, bill
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
 from fleet.planner.formulation import EXACT
-from tests.builders.choosing import Problem, a_middling_problem
+from tests.builders.choosing import Problem, a_middling_problem, lost
 
 _ROUNDING = 1e-6
 _LARGE = 0
@@ -406,20 +406,8 @@ def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem)
 def test_who_waits_fits_nowhere_even_if_nobody_of_a_later_rank_were_served(
     problem: Problem, exact: int
 ) -> None:
-    allocation = problem.solved(exact)
-    ours = _given(problem, allocation)
-
-    for group in problem.groups:
-        if all(request.key not in allocation.unserved for request in group.requests):
-            continue
-        kept = {g.id for g in problem.groups if g.rank <= group.rank}
-        alone = {at: count if at[0] in kept else 0 for at, count in ours.items()}
-        for place in group.fits:
-            one_more = alone | {(group.id, place): alone[group.id, place] + 1}
-            machines = _machines(problem, one_more)
-            assert machines is None or not all(
-                _holds(row, machines, one_more) for row in problem.rows
-            )
+    places = {place.key: place for place in problem.places}
+    assert lost(problem.groups, places, problem.rows, problem.solved(exact)) == 0
 
 
 @given(problems(), st.randoms(use_true_random=False), st.sampled_from((EXACT, _LARGE)))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.planner.allocation import Allocation
 from fleet.planner.demand import Group, Row
 from fleet.planner.programme import Programme
 from tests.builders.choosing import (
@@ -19,6 +20,7 @@ from tests.builders.choosing import (
     a_middling_problem,
     a_place,
     free_workers,
+    lost,
     served,
     solved,
 )
@@ -136,3 +138,13 @@ def test_what_exists_goes_to_who_came_first_of_those_that_fit(
             or new not in fits[younger]
             or existing not in fits[older]
         )
+
+
+def test_the_check_of_ranks_finds_who_waits_in_favour_of_a_later_rank() -> None:
+    groups = [a_group("early", 2, DEAR), a_group("late", 1, DEAR, rank=1)]
+    places, rows = {DEAR: a_place(DEAR)}, [a_limit(1, DEAR)]
+    found = Allocation(unserved={"early1": (), "early2": ()})
+    found.counts["late", DEAR] = 1
+
+    assert lost(groups, places, rows, found) == 2
+    assert lost(groups, places, rows, solved([*places.values()], groups, *rows)) == 0
