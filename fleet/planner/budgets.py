@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
+from itertools import repeat
 from typing import NamedTuple, TypeVar
 
 from fleet.model.facts import Charge, Entry, Unknown, Work, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, rate, say_when
 from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until, tariff_of
-from fleet.planner.demand import Fit, Group, Path, Place, Row
+from fleet.planner.demand import Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, charges_of
@@ -132,6 +133,15 @@ class Window(NamedTuple):
         return max(0, (end - max(begin, self.start)) // timedelta(seconds=1))
 
 
+class Length(NamedTuple):
+    """How long requests keep a machine, as far as a budget looks at it."""
+
+    shared: bool
+    """They may begin one after the other, within target_wait."""
+    longest: int | None
+    """How many seconds the longest of them runs; None: unknown."""
+
+
 class Lifetimes:
     """Expected ends of machines that exist or are to be made, and their cost in a window.
 
@@ -162,6 +172,7 @@ class Lifetimes:
         self._shared = {
             key for group in groups for key, fit in group.fits.items() if fit.share < 1
         }
+        self.going = cache(self._going)
         self.made = cache(self._made)
         self.kept = cache(self._kept)
         self.more = cache(self._more)
@@ -196,40 +207,46 @@ class Lifetimes:
         """Return what a new machine is billed in a window that is there to stay."""
         return _billed(self._new(place, window, hours=hours), window, FOREVER)
 
-    def _more(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
+    def _more(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return how much more a machine is billed in a window for serving one request."""
         if not place.makes:
-            return self._longer(place, fit, window, hours=hours)
+            return self._longer(place, length, window, hours=hours)
         life = self._new(place, window, hours=hours)
-        end = self._gone_when_idle(place, _after(self._ready(place), fit.longest))
+        end = self._gone_when_idle(place, _after(self._ready(place), length.longest))
         return max(_NONE, _billed(life, window, end) - self._made(place, window, hours=hours))
 
-    def _work(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
+    def _work(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return what the time costs in a window that one request keeps a machine busy."""
         earliest = self._ready(place) if place.makes else self._now
         latest = self._ready(place)
-        if fit.share < 1:
+        if length.shared:
             latest += timedelta(seconds=self._pool(place.pool).target_wait or 0)
-        seconds = window.overlap(earliest, latest, fit.longest)
+        seconds = window.overlap(earliest, latest, length.longest)
         return self._tariff(place, hours=hours).price * seconds / 3600
 
-    def _longer(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
+    def _longer(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return how much more the existing machine is billed for which that is the most."""
+        wait = (self._pool(place.pool).target_wait or 0) if length.shared else 0
+        seconds = None if length.longest is None else wait + length.longest
+        patience = self._patience(place.pool)
         most = _NONE
-        for number in self._serving.get(place.pool, ()):
-            holding = self._holdings[number]
-            if self._ends[number] == FOREVER:
-                continue
-            begin = self._ready_of(holding)
-            if fit.share < 1:
-                begin += timedelta(seconds=self._pool(place.pool).target_wait or 0)
-            served = _after(begin, fit.longest)
-            patience = self._patience(place.pool)
-            end = self._gone(holding.tariff, holding.created_at, served, patience)
-            life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-            before = _billed(life, window, self._ends[number])
-            most = max(most, _billed(life, window, max(end, self._ends[number])) - before)
+        for holding, end, life, before in self.going(place.pool, window, hours=hours):
+            served = _after(self._ready_of(holding), seconds)
+            gone = self._gone(holding.tariff, holding.created_at, served, patience)
+            most = max(most, _billed(life, window, max(gone, end)) - before)
         return most
+
+    def _going(
+        self, pool: str, window: Window, *, hours: bool
+    ) -> list[tuple[Holding, datetime, Life, Decimal]]:
+        """Return the machines of a pool that go, when, and what they are billed until then."""
+        found = []
+        for number in self._serving.get(pool, ()):
+            holding, end = self._holdings[number], self._ends[number]
+            if end != FOREVER:
+                life = self._life(holding.tariff, holding.created_at, window, hours=hours)
+                found.append((holding, end, life, _billed(life, window, end)))
+        return found
 
     def _expected_ends(self) -> tuple[datetime, ...]:
         ends = [self._end_of(holding) for holding in self._holdings]
@@ -468,11 +485,13 @@ class _Books:
         self._charges_of = _by_pool(self._charges)
         self._uncharged = charge(fleet, world, inventory)
         self._uncharged_of = _by_pool(self._uncharged)
-        self._groups_of: dict[str, list[Group]] = {key: [] for key in self._places}
+        self._lengths: dict[str, dict[Length, list[str]]] = {key: {} for key in self._places}
+        """Place to the groups that fit there, by how long they keep a machine."""
         for group in groups:
-            for key in group.fits:
+            for key, fit in group.fits.items():
                 if key in self._places:
-                    self._groups_of[key].append(group)
+                    length = Length(fit.share < 1, fit.longest)
+                    self._lengths[key].setdefault(length, []).append(group.id)
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
         """Return one limit's account of the current or the next period."""
@@ -554,49 +573,34 @@ class _Books:
         return total
 
     def _row(self, limit: SpendingLimit, window: Window, because: str, room: Decimal) -> Row:
-        places: Iterable[Place] = ()
+        """Return what machines made and requests served take of a limit."""
+        lives, hours = self._lives, limit.unit == HOURS
+        places = list(self._places.values())
         if limit.pool is not None:
-            places = self._places_of.get(limit.pool, ())
-        elif limit.only is None:
-            places = self._places.values()
-        hours = limit.unit == HOURS
-        makes = [place for place in places if place.makes]
-        requests = (
-            self._more(places, window, hours=hours)
-            if limit.only is None
-            else self._work(limit, window, hours=hours)
-        )
+            places = self._places_of.get(limit.pool, [])
+        makes = [place for place in places if place.makes and limit.only is None]
         return Row(
             path=limit.path,
             because=because,
             room=room,
-            machines=_some((p.key, self._lives.made(p, window, hours=hours)) for p in makes),
-            requests=_some(requests),
-            kept=_some((p.key, self._lives.kept(p, window, hours=hours)) for p in makes),
+            machines=_some((p.key, lives.made(p, window, hours=hours)) for p in makes),
+            requests=_some(self._requests(limit, places, window)),
+            kept=_some((p.key, lives.kept(p, window, hours=hours)) for p in makes),
         )
 
-    def _more(
-        self, places: Iterable[Place], window: Window, *, hours: bool
+    def _requests(
+        self, limit: SpendingLimit, places: Iterable[Place], window: Window
     ) -> Iterator[tuple[tuple[str, str], Decimal]]:
-        """Yield how much longer each request keeps a machine of these places."""
+        """Yield how much longer each request keeps a machine of these places, or is at work."""
+        of_one = self._lives.more if limit.only is None else self._lives.work
+        counted = {
+            group.id for group in self._groups if limit.only is None or limit.counts_group(group)
+        }
         for place in places:
-            known: dict[tuple[float, int | None], Decimal] = {}
-            for group in self._groups_of[place.key]:
-                fit = group.fits[place.key]
-                alike = (fit.share, fit.longest)
-                if alike not in known:
-                    known[alike] = self._lives.more(place, fit, window, hours=hours)
-                yield (group.id, place.key), known[alike]
-
-    def _work(
-        self, limit: SpendingLimit, window: Window, *, hours: bool
-    ) -> Iterator[tuple[tuple[str, str], Decimal]]:
-        """Yield what the busy time costs of each request that a budget counts."""
-        for group in filter(limit.counts_group, self._groups):
-            for key, fit in group.fits.items():
-                place = self._places.get(key)
-                if place is not None:
-                    yield (group.id, key), self._lives.work(place, fit, window, hours=hours)
+            for length, groups in self._lengths[place.key].items():
+                own = [(group, place.key) for group in groups if group in counted]
+                if own and (amount := of_one(place, length, window, hours=limit.unit == HOURS)):
+                    yield from zip(own, repeat(amount))
 
 
 def _some(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
