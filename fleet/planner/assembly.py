@@ -588,7 +588,7 @@ def _optimum(decided: Decided) -> Optimum | None:
             if proof.unfinished
             else _NEAR
             if proof.rounded
-            else f"the search stops at a gap of {GAP:.1%}"
+            else f"the search stops at a gap of {GAP:.2%}"
         )
     return Optimum(
         cost=Decimal(0),

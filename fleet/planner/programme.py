@@ -15,7 +15,7 @@ from fleet.planner.sifting import SLACK, Relaxed, Sifted, Sum, run
 if TYPE_CHECKING:
     import highspy
 
-GAP = 1e-3
+GAP = 1e-4
 """The search ends when the answer is proven to be this near the optimum, relatively."""
 WIDE_GAP = 5e-3
 """The same of an answer in parts of requests that is only looked near to."""
