@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
@@ -473,19 +473,25 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             outdated=pool_plan.gives_way(unit),
             inactive=unit.state is State.DISABLED,
         )
-    for action in actions.values():
-        if isinstance(action, Create):
-            yield WorkerVerdict(
-                worker=action.worker,
-                pool=pool,
-                verdict="create",
-                reason=action.reason,
-                because=action.because,
-                state="planned",
-                image=action.inputs.image,
-                type=action.inputs.type,
-                cost=action.cost,
-            )
+    made = (action for action in actions.values() if isinstance(action, Create))
+    for (reason, kind, image, cost), alike in groupby(made, _likeness):
+        planned = WorkerVerdict(
+            worker="",
+            pool=pool,
+            verdict="create",
+            reason=reason,
+            because="",
+            state="planned",
+            image=image,
+            type=kind,
+            cost=cost,
+        )
+        for action in alike:
+            yield planned.altered(worker=action.worker, because=action.because)
+
+
+def _likeness(made: Create) -> tuple[Reason, str, str, Decimal]:
+    return made.reason, made.inputs.type, made.inputs.image, made.cost
 
 
 def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:

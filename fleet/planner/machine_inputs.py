@@ -297,7 +297,7 @@ def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
     """Return the same for another machine that is made the same way."""
     labels = inputs.labels | {"worker": worker}
-    return inputs.model_copy(update={"name": worker, "labels": labels})
+    return inputs.altered(name=worker, labels=labels)
 
 
 _UNANSWERED = frozenset({"starting", "gone", "error"})

@@ -122,6 +122,8 @@ class PoolPlan:
     """Machines that failed to boot and are held from now on."""
     _with_candidate: int = 0
     """How many new machines boot the candidate."""
+    _alike: dict[tuple[str, Market, bool], Create] = field(default_factory=dict)
+    """Type, market and whether it exists to a creation that others are made like."""
 
     @property
     def name(self) -> str:
@@ -256,9 +258,11 @@ class PoolPlan:
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
         """Add the creation of a worker."""
         self._with_candidate += inputs.image == self.choice.candidate and not why.exists
-        price = self._price_of(inputs.type, market_of(inputs))
-        self.actions.append(
-            Create(
+        market = market_of(inputs)
+        alike = inputs.type, market, why.exists
+        if alike not in self._alike:
+            price = self._price_of(inputs.type, market)
+            self._alike[alike] = Create(
                 pool=self.name,
                 worker=inputs.name,
                 registry=self.inventory.enrols,
@@ -268,12 +272,19 @@ class PoolPlan:
                 because=why.because,
                 # What exists already is counted in what the pool costs now.
                 cost=Decimal(0) if why.exists else price or Decimal(0),
-                serves=why.serves,
-                until_idle=why.until_idle,
-                assumed=why.assumed,
-                turn=why.turn,
             )
+        made = self._alike[alike].altered(
+            worker=inputs.name,
+            inputs=inputs,
+            reason=why.reason,
+            cause=why.cause,
+            because=why.because,
+            serves=why.serves,
+            until_idle=why.until_idle,
+            assumed=why.assumed,
+            turn=why.turn,
         )
+        self.actions.append(made)
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the drain of a registered worker, where anything may be removed."""
