@@ -6,7 +6,7 @@ win; one that a newer rule would add is a `Difference`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Literal, Union
 from weakref import WeakKeyDictionary
@@ -116,7 +116,8 @@ class Judge:
 
     def ask_of(self, request: "Request", context: QueueContext) -> Asking:
         """Return what a request asks for, and why."""
-        return self._judge(request, self._rules_for(request), context)
+        bare = self._judge(request, self._rules_for(request), context)
+        return _providing(bare, self._provided_by(request))
 
     def ask_of_alike(self, request: "Request", context: QueueContext) -> Asking:
         """Return the same, computed once for all requests that fleet.yaml treats alike.
@@ -124,14 +125,20 @@ class Judge:
         Its origins are those of the first one.
         """
         rules = self._rules_for(request)
-        key = self._key(request, rules)
+        provided, key = self._provided_by(request), self._key(request, rules)
         known = self._alike.get(context)
         if known is None:
             known = self._alike[context] = self._found_before(context)
-        found = known.get(key)
+        found = known.get((provided, key))
         if found is None:
-            found = known[key] = self._judge(request, rules, context)
+            # All else is the same whatever it provides, which often names its package.
+            bare = known.get(((), key)) or self._judge(request, rules, context)
+            known[(), key] = bare
+            found = known[provided, key] = _providing(bare, provided)
         return found
+
+    def _provided_by(self, request: "Request") -> tuple[str, ...]:
+        return request.provided if self.with_provided else ()
 
     def _found_before(self, context: QueueContext) -> dict[object, Asking]:
         """Return what earlier judges found in this context, if they did not find too much."""
@@ -144,10 +151,8 @@ class Judge:
         return self._allowed.rules_for(request) if self._allowed else ()
 
     def _key(self, request: "Request", rules: "Sequence[RuleMatch]") -> object:
-        """Return everything of a request that this fleet.yaml looks at."""
+        """Return everything of a request that this fleet.yaml looks at, but what it provides."""
         key: list[object] = [request.required, tuple([rule.index for rule in rules])]
-        if self.with_provided:
-            key.append(request.provided)
         if self._permissions and request.asked:
             key += [tuple(sorted(request.asked.items())), request.requester, request.groups]
             key += [request.workspace, request.scope]
@@ -179,10 +184,9 @@ class Judge:
             for origin in (*asked, *ruled, *derived)
             if origin.tag not in counted and (refusal := self._refusal(request, origin))
         ]
-        provided = request.provided if self.with_provided else ()
         plain, minimums = read_minimums(counted, self._vocabulary.numeric)
         return Asking(
-            ask=Ask(plain, frozenset(provided), minimums),
+            ask=Ask(plain, minimums=minimums),
             origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
             refused=tuple(dict.fromkeys(refused)),
             differences=differences,
@@ -228,6 +232,13 @@ class Judge:
                 g in request.groups or request.requester in known.get(g, ()) for g in askers.groups
             )
         )
+
+
+def _providing(bare: Asking, provided: tuple[str, ...]) -> Asking:
+    """Return the same of a request that provides these tags."""
+    if not provided:
+        return bare
+    return replace(bare, ask=bare.ask._replace(provided=frozenset(provided)))
 
 
 def write_askers(askers: Sequence[Asker]) -> str:
