@@ -221,21 +221,23 @@ class Programme:
             columns, takes = index[begin:end], factors[begin:end]
             begin = end
             used = np.flatnonzero(values[columns] > SLACK)
-            if takes[used] @ values[columns[used]] < most - SLACK or not len(used):
+            taken, own, upper = takes[used], values[columns[used]], uppers[columns[used]]
+            # Nothing remains to be cut where all is whole, as what columns may be always is.
+            is_whole = most % 1 == 0 and (taken == 1.0).all()
+            if is_whole or taken @ own < most - SLACK or not len(used):
                 continue
-            own, upper = values[columns[used]], uppers[columns[used]]
-            parts = np.array(sorted({*abs(takes[used][own < upper - SLACK])}))
-            parts = parts[np.linspace(0, len(parts) - 1, min(len(parts), _TRIED)).astype(int)]
+            parts = sorted({*abs(taken[own < upper - SLACK])})
+            parts = [parts[nth] for nth in _spread(len(parts))]
             best, cut = _LEAST, None
             for down in (np.zeros(len(own), dtype=bool), own > upper / 2):
                 sign = np.where(down, -1.0, 1.0)
-                room = most - takes[used][down] @ upper[down]
-                for part in (*parts, *parts / 2, 1.0):
+                signed, room = sign * taken, most - taken[down] @ upper[down]
+                for part in (*parts, *[part / 2 for part in parts], 1.0):
                     whole = floor(room / part)
                     left = room / part - whole
                     if not _EDGE < left < 1 - _EDGE:
                         continue
-                    each = sign * _rounded(sign * takes[used] / part, left)
+                    each = sign * _rounded(signed / part, left)
                     limit = whole + each[down] @ upper[down]
                     past = (each @ own - limit) / np.sqrt(each @ each + SLACK)
                     if past > best:
@@ -417,6 +419,15 @@ class Programme:
         model.a_matrix_.value_ = factors
         solver.passModel(model)
         return solver
+
+
+@cache
+def _spread(count: int) -> Sequence[int]:
+    """Return which of so many divisors are tried."""
+    import numpy as np
+
+    tried = np.linspace(0, count - 1, min(count, _TRIED)).astype(int)
+    return list(tried.tolist())
 
 
 def _rounded(each: Any, left: float) -> Any:  # noqa: ANN401 - arrays of numpy
