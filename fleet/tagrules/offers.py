@@ -218,6 +218,7 @@ class Matcher:
                 self._requiring[offer.requires] |= 1 << bit
             if offer.exclusive:
                 self._exclusive[offer.exclusive] |= 1 << bit
+        self._required = frozenset[str]().union(*self._requiring)
         stated = [dict(offers[key].numbers) for key in self._keys]
         for name in {name for numbers in stated for name in numbers}:
             self._numbers[name] = _Ranked([numbers.get(name, _ABSENT) for numbers in stated])
@@ -230,7 +231,8 @@ class Matcher:
         """Return the keys of the offers that a request with this ask fits, sorted."""
         bits = self._providing_all(ask.required)
         if bits and self._requiring:
-            bits &= self._requiring_only(ask.provided)
+            # Of what it provides, its package for one, hardly anything is required.
+            bits &= self._requiring_only(ask.provided & self._required)
         if bits and ask.minimums:
             bits &= self._reaching(ask.minimums)
         return self._keys_of(bits)
