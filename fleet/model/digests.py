@@ -49,7 +49,8 @@ def seal(plan: Plan) -> Plan:
         map(_action, plan.actions),
         map(_json, plan.workers),
     ):
-        said.update(b"\n".join([b"", *lines]))
+        for line in lines:
+            said.update(b"\n" + line)
     sealed = plan.digests.model_copy(update={"plan": said.hexdigest()})
     return plan.model_copy(update={"digests": sealed})
 

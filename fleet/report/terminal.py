@@ -66,6 +66,7 @@ def clean(text: str) -> str:
 
 
 _PLAIN = bytes([ord("\n"), *range(ord(" "), ord("~") + 1)])
+_PIECE = 1 << 16
 _HIDDEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 _UNCOLOURED = rf"(?!\x1b\[[0-9;]*m){_HIDDEN}"
 
@@ -75,8 +76,9 @@ def visible(text: str, *, colour: bool = False) -> str:
 
     The last check before printing, in case a renderer forgot `clean`.
     """
-    # Megabytes of JSON are plain, which this finds faster.
-    if text.isascii() and not text.encode().translate(None, _PLAIN):
+    # Megabytes of JSON are plain, which this finds faster; in pieces, for memory takes time too.
+    pieces = (text[at : at + _PIECE].encode() for at in range(0, len(text), _PIECE))
+    if text.isascii() and not any(piece.translate(None, _PLAIN) for piece in pieces):
         return text
     hidden = _UNCOLOURED if colour else _HIDDEN
     return re.sub(hidden, lambda found: f"\\u{ord(found[0]):04x}", text)
