@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType, NoneType
 
 from pydantic import BaseModel
@@ -32,12 +32,40 @@ def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyTy
 
 def value_to_json(value: BaseModel) -> str:
     """Return any value as indented JSON; reading it back gives an equal value."""
-    document = _sorted(value.model_dump(mode="json"))
+    return "".join(_pieces(value))
+
+
+_AT_ONCE = 100
+"""Entries of a long list that are written at once: fresh memory takes more time than writing."""
+
+
+def _pieces(value: BaseModel) -> Iterator[str]:
+    """Yield the text of a value, one field after the other; of a long list a part at a time."""
+    before, closing = "{\n", "\n  ]"
+    for key in sorted(type(value).model_fields):
+        held, opening = getattr(value, key), f'  "{key}": [\n'
+        if not isinstance(held, tuple) or len(held) <= _AT_ONCE:
+            if text := _field(value, key):
+                yield before + text
+                before = ",\n"
+            continue
+        for at in range(0, len(held), _AT_ONCE):
+            part = value.model_copy(update={key: held[at : at + _AT_ONCE]})
+            yield before if at else before + opening
+            yield _field(part, key).removeprefix(opening).removesuffix(closing)
+            before = ",\n"
+        yield closing
+    yield "\n}\n"
+
+
+def _field(value: BaseModel, key: str) -> str:
+    """Return the lines of one field; empty where it is left out."""
+    document = _sorted(value.model_dump(mode="json", include={key}))
     try:
         text = to_json(document, indent=2).decode()
     except PydanticSerializationError:  # a file's name may have bytes that are no characters
         text = json.dumps(document, indent=2, ensure_ascii=False)
-    return visible(text) + "\n"
+    return visible(text)[len("{\n") : -len("\n}")]
 
 
 _LEAVES = frozenset({str, int, bool, NoneType})
