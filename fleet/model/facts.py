@@ -375,7 +375,8 @@ class Worker(Value):
 class QueueReading(Value):
     """Everything read from one queue. No registry (None) is not the same as no workers (())."""
 
-    demand: Demand | Unknown
+    # The other way to tell them apart keeps all that was read of a long queue until it is checked.
+    demand: Demand | Unknown = Field(union_mode="left_to_right")
     workers: tuple[Worker, ...] | Unknown | None = Field(
         None, description="None where no registry can be read (REST alone)."
     )
