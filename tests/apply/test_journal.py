@@ -9,6 +9,7 @@ from fleet.model.facts import Part
 from fleet.ports import Enrolment, StackRef
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW, some_inputs
+from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.registry import FakeRegistry
@@ -68,20 +69,21 @@ def test_each_step_is_written_before_it_is_done() -> None:
     engine.up(REF, [worker], lambda _: None)
     engine.forget(REF, "w")
 
-    assert said == [
-        "queue desk: drain a",
-        "queue desk: disable a",
-        "queue desk: revoke the token of b",
-        "queue desk: release c",
-        "queue desk: enrol w",
-        "enrolled w",
-        "stack debian-ci-builders: create w",
-        "created",
-        "stack debian-ci-builders: delete w",
-        "deleted",
-        "stack debian-ci-builders: create w",
-        "stack debian-ci-builders: forget w",
+    steps: list[tuple[str, ...]] = [
+        ("desk", "drain", "a"),
+        ("desk", "disable", "a"),
+        ("desk", "revoke", "b"),
+        ("desk", "release", "c"),
+        ("desk", "enrol", "w"),
+        ("enrolled", "w"),
+        (REF.name, "create", "w"),
+        ("created",),
+        (REF.name, "delete", "w"),
+        ("deleted",),
+        (REF.name, "create", "w"),
+        (REF.name, "forget", "w"),
     ]
+    assert all(tells(line, *step) for line, step in zip(said, steps, strict=True))
 
 
 def test_the_update_of_a_base_stack_is_written_before_it_is_done() -> None:

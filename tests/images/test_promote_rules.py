@@ -50,7 +50,7 @@ def test_any_version_that_passed_its_test_may_be_promoted_again(state: State) ->
 def test_what_is_current_is_not_promoted_again() -> None:
     (version,) = some(v1="current")
 
-    with pytest.raises(PromotionRefused, match="current already"):
+    with pytest.raises(PromotionRefused, match=rf"trixie {V1}.*current"):
         promote([version], version, NOW)
 
 
@@ -74,7 +74,7 @@ def test_a_candidate_gets_another_share() -> None:
 def test_without_a_current_version_there_is_no_candidate() -> None:
     (version,) = some(v1="tested")
 
-    with pytest.raises(PromotionRefused, match="without --candidate first"):
+    with pytest.raises(PromotionRefused, match=r"trixie.*--candidate"):
         promote([version], version, NOW, share=20)
 
 
@@ -109,7 +109,7 @@ def test_a_candidate_is_taken_back_before_what_is_current() -> None:
 
 
 def test_without_a_previous_version_nothing_is_taken_back() -> None:
-    with pytest.raises(PromotionRefused, match="no previous"):
+    with pytest.raises(PromotionRefused, match=r"trixie.*fleet image promote trixie"):
         take_back(some(v1="retired", v3="current"), "trixie", NOW)
 
 
@@ -117,7 +117,7 @@ def test_the_newest_tested_version_waits_for_its_promotion() -> None:
     versions = some(v1="tested", v2="candidate", v3="failed")
 
     assert newest_promotable(versions, "trixie").version == V2
-    with pytest.raises(PromotionRefused, match=r"no tested.*trixie"):
+    with pytest.raises(PromotionRefused, match=r"trixie.*fleet image show trixie"):
         newest_promotable(some(v1="current", v2="built"), "trixie")
 
 

@@ -73,7 +73,9 @@ def test_what_serves_stays_however_old(state: str) -> None:
 def test_what_fleet_yaml_pins_stays() -> None:
     image = {"suite": "trixie", "architecture": "amd64", "version": V1}
 
-    assert "pins it" in kept(quiet(), fleet=a_fleet(images={"trixie": image}))[V1]
+    reasons = kept(quiet(), fleet=a_fleet(images={"trixie": image}))
+
+    assert tells(reasons[V1], "images.trixie.version")
 
 
 def test_what_fleet_yaml_names_by_its_id_stays() -> None:

@@ -108,7 +108,7 @@ def test_many_pools_that_hold_nothing_are_a_count() -> None:
 def test_what_was_not_read_is_unknown_and_never_zero() -> None:
     text = plan_to_text(a_blind_plan(), colour=False)
 
-    assert "; cost unknown\n" in text
+    assert tells(text, "Plan", "unknown")
     (row,) = [line.split() for line in text.splitlines() if line.startswith("  builders ")]
     assert row == ["builders", *["unknown"] * 3, "3", *["unknown"] * 2]
 
@@ -116,7 +116,7 @@ def test_what_was_not_read_is_unknown_and_never_zero() -> None:
 def test_what_was_read_is_the_least_of_what_it_costs() -> None:
     text = plan_to_text(a_half_blind_plan(), colour=False)
 
-    assert "; at least 1.1815 -> 1.3015 EUR/h\n" in text
+    assert tells(text, "1.1815 -> 1.3015 EUR/h")
 
 
 def test_many_unread_pools_are_counted() -> None:
@@ -147,7 +147,8 @@ def test_many_warnings_are_a_count() -> None:
 
     text = plan_to_text(a_plan(warnings=warnings), colour=False)
 
-    assert "number 9\n  … and 2 more warnings\n" in text
+    assert text.count(" number ") == 10
+    assert tells(text, "  … ", "2", "warnings")
 
 
 def test_requests_that_wait_for_the_same_reason_are_one_entry() -> None:
