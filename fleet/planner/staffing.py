@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from heapq import heapreplace
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -191,20 +191,15 @@ def staff(
         pool_plan.create(renamed(made[alike], worker), _why(places[key], load, turn, billed))
         pool_plan.served += len(load)
     service.turns = len(loads)
-    _note_awaited(pool_plans, places, allocation)
+    for stop in chain.from_iterable(_by_id(allocation.unserved.values()).values()):
+        if stop.rows:
+            pool_plans[places[stop.place].pool].awaited = True
     return service
 
 
-def _note_awaited(
-    pool_plans: Mapping[str, PoolPlan], places: Mapping[str, Place], allocation: Allocation
-) -> None:
-    """Note the pools that requests wait for because of a limit."""
-    stopped = allocation.unserved.values()
-    # Those who are stopped by the same share one tuple.
-    for stops in dict(zip(map(id, stopped), stopped, strict=True)).values():
-        for stop in stops:
-            if stop.rows:
-                pool_plans[places[stop.place].pool].awaited = True
+def _by_id(stopped: Collection[tuple[Stop, ...]]) -> dict[int, tuple[Stop, ...]]:
+    """Return what stops requests once: those stopped by the same share one tuple, slow to hash."""
+    return dict(zip(map(id, stopped), stopped, strict=True))
 
 
 def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Load]:
@@ -343,10 +338,9 @@ class _Causes:
         stopped: Collection[tuple[Stop, ...]],
         used: "Used",
     ) -> None:
-        self._drafts = pool_plans
+        self._pool_plans = pool_plans
         self._used = used
-        # Those who are stopped by the same share one tuple, which is slow to hash.
-        self._stops = dict(zip(map(id, stopped), stopped, strict=True))
+        self._stops = _by_id(stopped)
         first: dict[tuple[Stop, ...], int] = {}
         self._numbers = {known: first.setdefault(s, known) for known, s in self._stops.items()}
         self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
@@ -360,7 +354,7 @@ class _Causes:
         key = signed.machines_of, number
         if key not in self._known:
             stops = self._stops[number]
-            found = tuple(_blocked(self._drafts, signed.machines_of, stops, self._used))
+            found = tuple(_blocked(self._pool_plans, signed.machines_of, stops, self._used))
             path = found[0].blocked.path if found else ()
             self._known[key] = _say_once(found), path, _distinct(found)
         return self._known[key]
