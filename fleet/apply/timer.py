@@ -15,7 +15,7 @@ from types import FrameType
 from fleet.errors import refusal
 from fleet.model.facts import Listing, QueueReading, World
 from fleet.ports import Store
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_duration, write_time
 
 _LONGEST_SLEEP = 0.5
 
@@ -153,7 +153,7 @@ def check_skew(store: Store, now: datetime, fix: str = "") -> None:
         skew = write_duration(int(abs(now - theirs).total_seconds()))
         ahead = "ahead of" if now > theirs else "behind"
         raise refusal(
-            f"this computer's clock says {_write(now)}, {skew} "
+            f"this computer's clock says {write_time(now)}, {skew} "
             f"{ahead} the server of state.store; correct the wrong one (`timedatectl set-ntp "
             f"true`){fix}"
         )
@@ -171,7 +171,7 @@ def check_servers(world: World, fix: str = "") -> None:
         name, minutes = min(told.items(), key=lambda each: abs(each[1]))
         skew = write_duration(abs(minutes) * 60)
         raise refusal(
-            f"this computer's clock says {_write(world.time)}, "
+            f"this computer's clock says {write_time(world.time)}, "
             f"{skew} {'behind' if minutes > 0 else 'ahead of'} the server of {name}, and no "
             "other server agrees with it; correct the wrong one (`timedatectl set-ntp "
             f"true`){fix}"
@@ -184,9 +184,10 @@ def why_odd(store: Store, now: datetime) -> str:
     if -_MOST_SKEW <= now - last <= _MOST_LEAP:
         return ""
     apart = write_duration(int(abs(now - last).total_seconds()))
+    before = "before" if now < last else "after"
     return (
-        f"this computer's clock says {_write(now)}, {apart} {'before' if now < last else 'after'} "
-        f"the last run of this fleet ({_write(last)}); compare `date -u`"
+        f"this computer's clock says {write_time(now)}, {apart} {before} "
+        f"the last run of this fleet ({write_time(last)}); compare `date -u`"
     )
 
 
@@ -200,7 +201,3 @@ def check_clock(store: Store, now: datetime) -> None:
 
 def _last_run(store: Store, now: datetime) -> datetime:
     return max((datetime.fromisoformat(run["started"]) for run in store.last_runs(1)), default=now)
-
-
-def _write(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -11,10 +11,11 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
+from fleet.guard.refusals import count_machines
 from fleet.images.folder import version_at
 from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, Move, Publication, State, Version
-from fleet.model.plan import Plan, PoolVerdict
+from fleet.model.plan import Plan
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.ports import Store
@@ -248,7 +249,7 @@ def _recycled(
     fleet: Fleet, world: World, image: str, before: Plan, after: Plan
 ) -> Iterator[Recycled]:
     boots = images_by_pool(fleet, world)
-    held = {verdict.pool: _held(verdict) for verdict in after.pools}
+    held = {verdict.pool: count_machines(verdict) for verdict in after.pools}
     outdated = [
         {worker.worker for worker in plan.workers if worker.outdated} for plan in (before, after)
     ]
@@ -264,10 +265,6 @@ def _recycled(
                 at_a_time=pool.replace.at_a_time,
                 windows=tuple(pool.replace.windows),
             )
-
-
-def _held(verdict: PoolVerdict) -> int:
-    return verdict.busy + verdict.idle + verdict.starting + verdict.other
 
 
 _TRIES = 10

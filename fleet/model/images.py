@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from fleet.model.values import Moment, Value, digest
+from fleet.model.values import Moment, Value, digest, sorted_tags
 from fleet.schema.pools import ImageRecipe
 from fleet.schema.units import Written
 
@@ -68,10 +68,6 @@ BOOTABLE: frozenset[State] = frozenset({"tested", "candidate", "current", "previ
 """States of a version that passed its test."""
 
 
-def _as_set(tags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(set(tags)))
-
-
 class Rental(Value):
     """A machine that existed only while an image was built or published."""
 
@@ -95,7 +91,7 @@ class ImageVersion(Value):
     ids: dict[str, str] = Field(
         default_factory=dict, description="Provider name to the provider's own image id."
     )
-    provides: Annotated[tuple[str, ...], AfterValidator(_as_set)] = Field(
+    provides: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = Field(
         (), description="Tags that its worker reported at its boot test."
     )
     since: Moment | None = Field(

@@ -32,12 +32,13 @@ _put = object.__setattr__
 """Past what keeps a value from being changed."""
 
 
-def _sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return tags as a set is kept: sorted, without repeats."""
     return tuple(sorted(set(tags)))
 
 
 Tags = Annotated[
-    tuple[Annotated[str, StringConstraints(min_length=1)], ...], AfterValidator(_sorted_tags)
+    tuple[Annotated[str, StringConstraints(min_length=1)], ...], AfterValidator(sorted_tags)
 ]
 """A set of tags, kept sorted and without repeats so that equal sets are equal values."""
 

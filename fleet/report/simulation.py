@@ -47,14 +47,14 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
     over = f"the last {length}" if latest else length
     short = " (less than a day, too short to judge by)" if simulation.is_short else ""
     if before is None:
-        yield f"{simulation.fleet}: {format_money(after.money)} {currency} in {length}{short}"
+        yield f"{simulation.fleet}: {words.cents(after.money)} {currency} in {length}{short}"
     else:
         what = "this change"
         if before.policy != after.policy:
             what = f"fleet instead of policy {before.policy}"
         yield (
-            f"Over {over}{short} {what} would have cost {format_money(before.money)} -> "
-            f"{format_money(after.money)} {currency}"
+            f"Over {over}{short} {what} would have cost {words.cents(before.money)} -> "
+            f"{words.cents(after.money)} {currency}"
             f"{'' if short else _share(before.money, after.money)}; p95 of "
             f"waits {format_wait(before.waits.most)} -> {format_wait(after.waits.most)}"
         )
@@ -140,7 +140,7 @@ ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
     currency = simulation.currency
     rows: list[tuple[str, Callable[[Side], str]]] = [
-        (f"cost, {currency}", lambda side: format_money(side.money)),
+        (f"cost, {currency}", lambda side: words.cents(side.money)),
         ("machine hours", lambda side: _hours(side.seconds)),
         ("of them boot and idle", lambda side: _percent(side.idle_share)),
         ("machines at once, at most", lambda side: str(side.most)),
@@ -181,7 +181,7 @@ def _pools(simulation: Simulation, sides: Sequence[Side]) -> Section:
     rows = sorted({pool.pool for side in sides for pool in side.pools})
     by_name = [{pool.pool: pool for pool in side.pools} for side in sides]
     figures: list[tuple[str, Callable[[PoolFigures], str]]] = [
-        (simulation.currency, lambda pool: format_money(pool.money)),
+        (simulation.currency, lambda pool: words.cents(pool.money)),
         ("hours", lambda pool: _hours(pool.seconds)),
         ("idle", lambda pool: _percent(pool.idle_share)),
         ("most", lambda pool: str(pool.most)),
@@ -246,11 +246,6 @@ def _length(span: timedelta) -> str:
     """Return a length of time, in days where it is some and no more."""
     days, rest = divmod(span, timedelta(days=1))
     return words.many(days, "day") if days and not rest else words.duration(span)
-
-
-def format_money(amount: Decimal | None) -> str:
-    """Return an amount in cents."""
-    return words.UNKNOWN if amount is None else f"{amount:,.2f}"
 
 
 def _share(before: Decimal | None, after: Decimal | None) -> str:

@@ -10,7 +10,7 @@ from fleet.explain.simulation.trials import Goal, Trial
 from fleet.explain.simulation.tuning import Change, Option, Tuning
 from fleet.report import words
 from fleet.report.plots import HEIGHT, Tick, nice_top, stepped
-from fleet.report.simulation import ANY_TIME, format_money, format_wait
+from fleet.report.simulation import ANY_TIME, format_wait
 from fleet.report.site.history import Key, Panel
 from fleet.report.tables import Section, Tables
 from fleet.schema.units import write_duration
@@ -32,7 +32,7 @@ def _headline(tuning: Tuning) -> Iterator[str]:
     if tuning.changes:
         yield (
             f"{asked}: {words.many(len(tuning.changes), 'change')}, "
-            f"{format_money(before.per_day)} -> {format_money(after.per_day)} "
+            f"{words.cents(before.per_day)} -> {words.cents(after.per_day)} "
             f"{tuning.currency} per day, p{tuning.goal.share} of waits "
             f"{_reached(before.wait)} -> {_reached(after.wait)}"
         )
@@ -62,7 +62,7 @@ def _sections(tuning: Tuning) -> Iterator[Section]:
             "Proposed",
             ("Key", "today", "proposed", f"{money} without it", f"{wait} without it"),
             tuple(map(_change_row, tuning.changes)),
-            f"With all of them {format_money(tuning.learned.after.per_day)} {money}, "
+            f"With all of them {words.cents(tuning.learned.after.per_day)} {money}, "
             f"{wait} {format_wait(tuning.learned.after.wait)}.",
         )
     yield _figures(tuning, money)
@@ -92,7 +92,7 @@ def _asked(tuning: Tuning) -> str:
     requests = f"{goal.only} requests" if goal.only else "requests"
     if goal.seconds is not None:
         return f"{goal.share} % of {requests} start within {write_duration(goal.seconds)}"
-    return f"{requests} wait least for {format_money(goal.budget)} {tuning.currency} per day"
+    return f"{requests} wait least for {words.cents(goal.budget)} {tuning.currency} per day"
 
 
 def _reached(seconds: int | None) -> str:
@@ -103,7 +103,7 @@ def _change_row(change: Change) -> tuple[str, ...]:
     rest = change.without
     if rest is None:
         return (change.key, change.before, change.after, "not allowed", "not allowed")
-    figures = (format_money(rest.per_day), _reached(rest.wait))
+    figures = (words.cents(rest.per_day), _reached(rest.wait))
     return (change.key, change.before, change.after, *figures)
 
 
@@ -112,7 +112,7 @@ def _figures(tuning: Tuning, money: str) -> Section:
     trials = [trial for side in sides for trial in (side.before, side.after)]
     goal = tuning.goal
     rows: list[tuple[str, list[str]]] = [
-        (money, [format_money(each.per_day) for each in trials]),
+        (money, [words.cents(each.per_day) for each in trials]),
         ("requests that count", [str(each.requests) for each in trials]),
         ("never served", [str(each.never) for each in trials]),
         ("wait, p50", [format_wait(each.half) for each in trials]),
@@ -138,7 +138,7 @@ def _option_row(tuning: Tuning, option: Option) -> tuple[str, ...]:
         name = f"proposed: {name}"
     return (
         name,
-        format_money(trial.per_day),
+        words.cents(trial.per_day),
         format_wait(trial.half),
         format_wait(trial.wait),
         _share(trial) if tuning.goal.seconds is not None else _NOTHING,
@@ -171,7 +171,7 @@ def _panels(tuning: Tuning) -> Iterator[Panel]:
     if plot.mark is not None:
         keys.append(Key("max", "the target"))
     told = ", ".join(
-        f"{format_money(option.trial.per_day)} {tuning.currency}: {format_wait(option.trial.wait)}"
+        f"{words.cents(option.trial.per_day)} {tuning.currency}: {format_wait(option.trial.wait)}"
         for option in tuning.frontier
     )
     yield Panel("frontier-plot", "Cost against wait, as a plot", tuple(keys), plot, told)

@@ -51,6 +51,11 @@ def rate(amount: Decimal | None, *, sign: bool = False) -> str:
     return rates([amount], sign=sign)[0]
 
 
+def cents(amount: Decimal | None) -> str:
+    """Return an amount of money to the cent."""
+    return UNKNOWN if amount is None else f"{amount:,.2f}"
+
+
 def before_after(
     before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
 ) -> str:

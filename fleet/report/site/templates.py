@@ -57,18 +57,13 @@ def environment() -> Environment:
         costs_of=lambda workers: [words.cost_of(worker) for worker in workers],
         named=words.named,
         state_of=words.state,
-        cents=_cents,
+        cents=words.cents,
         duration=write_duration,
         share=_share,
         images_page=IMAGES,
         enforcer=WORDS,
     )
     return found
-
-
-def _cents(amount: Decimal | None) -> str:
-    """Return money to the cent."""
-    return words.UNKNOWN if amount is None else f"{amount:,.2f}"
 
 
 def _share(part: Decimal, whole: Decimal) -> float:
