@@ -32,7 +32,7 @@ from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, Stor
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
-from fleet.state.database import connect_file
+from fleet.state.database import connect_file, filled, keys
 from fleet.state.files import make_private
 from fleet.state.places import sqlite_url
 
@@ -45,20 +45,16 @@ _METADATA = sa.MetaData()
 _STACKS = sa.Table(
     "embedded_stacks",
     _METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("provider", sa.Text, nullable=False),
-    sa.Column("engine", sa.Text, nullable=False),
-    sa.Column("serial", sa.Integer, nullable=False),
+    *keys("name"),
+    *filled(sa.Text, "project", "provider", "engine"),
+    *filled(sa.Integer, "serial"),
 )
 _RESOURCES = sa.Table(
     "embedded_resources",
     _METADATA,
     sa.Column("stack", sa.Text, sa.ForeignKey("embedded_stacks.name"), primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("inputs", sa.Text, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
+    *keys("name"),
+    *filled(sa.Text, "type", "inputs", "state"),
     sa.Column("id", sa.Text),
 )
 

@@ -18,6 +18,19 @@ from fleet.errors import Locked, StoreFailed, StoreMissing, needing
 from fleet.state.places import older_place, sqlite_url
 from fleet.state.processes import later_interrupts
 
+
+def keys(*names: str) -> list[sa.Column[str]]:
+    """Return columns of text that together name a row."""
+    return [sa.Column(name, sa.Text, primary_key=True) for name in names]
+
+
+def filled(
+    kind: type[sa.Text | sa.Integer], *names: str, default: str | None = None
+) -> list[sa.Column[Any]]:
+    """Return columns of one kind that are never NULL; `default` fills rows of an older fleet."""
+    return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
+
+
 # `ended` is empty in a run that has not ended. A row of the ledger is one hour of one payer (JSON:
 # currency, pool, scope, team, owner, tags); money is counted in billionths, so that the database
 # adds it up exactly. A sample is what one run observed (JSON: figures of the fleet and of each
@@ -25,145 +38,84 @@ from fleet.state.processes import later_interrupts
 # its time; its digest is over both and the one before it. Of tickets, an empty time and a lease of
 # 0 stand for none; two tickets are never ready with one machine.
 METADATA = sa.MetaData()
-ABOUT = sa.Table(
-    "fleet_about",
-    METADATA,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
+ABOUT = sa.Table("fleet_about", METADATA, *keys("key"), *filled(sa.Text, "value"))
 STACKS = sa.Table(
     "fleet_stacks",
     METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("pool", sa.Text, nullable=False),
-    sa.Column("provider", sa.Text, nullable=False),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("engine", sa.Text, nullable=False),
-    sa.Column("serial", sa.BigInteger, nullable=False),
+    *keys("name"),
+    *filled(sa.Text, "pool", "provider", "project", "engine"),
+    *filled(sa.BigInteger, "serial"),
 )
 RUNS = sa.Table(
     "fleet_runs",
     METADATA,
     sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("started", sa.Text, nullable=False),
-    sa.Column("ended", sa.Text, nullable=False),
-    sa.Column("plan", sa.Text, nullable=False),
-    sa.Column("outcome", sa.Text, nullable=False),
+    *filled(sa.Text, "started", "ended", "plan", "outcome"),
 )
-SAMPLES = sa.Table(
-    "fleet_samples",
-    METADATA,
-    sa.Column("at", sa.Text, primary_key=True),
-    sa.Column("sample", sa.Text, nullable=False),
-)
+SAMPLES = sa.Table("fleet_samples", METADATA, *keys("at"), *filled(sa.Text, "sample"))
 MOMENTS = sa.Table(
     "fleet_moments",
     METADATA,
-    sa.Column("at", sa.Text, primary_key=True),
+    *keys("at"),
     sa.Column("first", sa.Text, nullable=False, index=True),
-    sa.Column("world", sa.Text, nullable=False),
+    *filled(sa.Text, "world"),
 )
 LOG = sa.Table(
     "fleet_log",
     METADATA,
     sa.Column("place", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("entry", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
+    *filled(sa.Text, "at", "entry", "digest"),
 )
 MONTHS = sa.Table(
     "fleet_months",
     METADATA,
-    sa.Column("month", sa.Text, primary_key=True),
-    sa.Column("kind", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("count", sa.BigInteger, nullable=False),
-    sa.Column("seconds", sa.BigInteger, nullable=False),
-    sa.Column("nanos", sa.BigInteger, nullable=False),
+    *keys("month", "kind", "name"),
+    *filled(sa.BigInteger, "count", "seconds", "nanos"),
 )
 LEDGER = sa.Table(
     "fleet_ledger",
     METADATA,
-    sa.Column("hour", sa.Text, primary_key=True),
-    sa.Column("payer", sa.Text, primary_key=True),
-    sa.Column("seconds", sa.BigInteger, nullable=False),
-    sa.Column("nanos", sa.BigInteger, nullable=False),
+    *keys("hour", "payer"),
+    *filled(sa.BigInteger, "seconds", "nanos"),
 )
 ATTEMPTS = sa.Table(
     "fleet_attempts",
     METADATA,
-    sa.Column("worker", sa.Text, primary_key=True),
-    sa.Column("at", sa.Text, primary_key=True),
-    sa.Column("pool", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("market", sa.Text, nullable=False),
-    sa.Column("image", sa.Text, nullable=False),
-    sa.Column("result", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    *keys("worker", "at"),
+    *filled(sa.Text, "pool", "type", "market", "image", "result", "detail"),
 )
 ORDERS = sa.Table(
     "fleet_orders",
     METADATA,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("until", sa.Text, nullable=False),
-    sa.Column("order", sa.Text, nullable=False),
-    sa.Column("console", sa.Text, nullable=False),
+    *keys("key"),
+    *filled(sa.Text, "until", "order", "console"),
 )
-SPENT = sa.Table(
-    "fleet_spent",
-    METADATA,
-    sa.Column("approval", sa.Text, primary_key=True),
-    sa.Column("machine", sa.Text, primary_key=True),
-)
-IMAGES = sa.Table(
-    "fleet_images",
-    METADATA,
-    sa.Column("image", sa.Text, primary_key=True),
-    sa.Column("version", sa.Text, primary_key=True),
-    sa.Column("record", sa.Text, nullable=False),
-)
+SPENT = sa.Table("fleet_spent", METADATA, *keys("approval", "machine"))
+IMAGES = sa.Table("fleet_images", METADATA, *keys("image", "version"), *filled(sa.Text, "record"))
 MANIFESTS = sa.Table(
     "fleet_manifests",
     METADATA,
-    sa.Column("image", sa.Text, primary_key=True),
-    sa.Column("version", sa.Text, primary_key=True),
-    sa.Column("manifest", sa.Text, nullable=False),
+    *keys("image", "version"),
+    *filled(sa.Text, "manifest"),
 )
 LOCK = sa.Table(
     "fleet_lock",
     METADATA,
     sa.Column("one", sa.Integer, primary_key=True),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("since", sa.Text, nullable=False),
+    *filled(sa.Text, "owner", "since"),
 )
 TICKETS = sa.Table(
     "fleet_tickets",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("queue", sa.Text, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("tags", sa.Text, nullable=False),
-    sa.Column("opened_at", sa.Text, nullable=False),
-    sa.Column("heard_at", sa.Text, nullable=False),
-    sa.Column("submitter", sa.Text, nullable=False),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("team", sa.Text, nullable=False),
-    sa.Column("sandbox", sa.Text, nullable=False),
-    sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("background", sa.Integer, nullable=False),
-    sa.Column("lease", sa.Integer, nullable=False),
-    sa.Column("machine", sa.Text, nullable=False),
-    sa.Column("answer", sa.Text, nullable=False),
-    sa.Column("because", sa.Text, nullable=False),
-    sa.Column("ended_at", sa.Text, nullable=False),
-    sa.Column("client", sa.Text, nullable=False, server_default=""),
-    sa.Column("project", sa.Text, nullable=False, server_default=""),
-    sa.Column("chroot", sa.Text, nullable=False, server_default=""),
-    sa.Column("package", sa.Text, nullable=False, server_default=""),
-    sa.Column("granted", sa.Text, nullable=False, server_default="null"),
-    sa.Column("note", sa.Text, nullable=False, server_default=""),
-    sa.Column("ready_at", sa.Text, nullable=False, server_default=""),
-    sa.Column("built", sa.Integer, nullable=False, server_default="0"),
+    *filled(sa.Text, "queue", "state", "tags", "opened_at", "heard_at"),
+    *filled(sa.Text, "submitter", "owner", "team", "sandbox"),
+    *filled(sa.Integer, "priority", "background", "lease"),
+    *filled(sa.Text, "machine", "answer", "because", "ended_at"),
+    *filled(sa.Text, "client", "project", "chroot", "package", default=""),
+    *filled(sa.Text, "granted", default="null"),
+    *filled(sa.Text, "note", "ready_at", default=""),
+    *filled(sa.Integer, "built", default="0"),
 )
 sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submitter)
 sa.event.listen(
@@ -178,15 +130,12 @@ sa.event.listen(
 TENANCIES = sa.Table(
     "fleet_tenancies",
     METADATA,
-    sa.Column("machine", sa.Text, primary_key=True),
-    sa.Column("since", sa.Text, nullable=False),
-    sa.Column("pool", sa.Text, nullable=False),
-    sa.Column("sandbox", sa.Text, nullable=False),
-    sa.Column("uses", sa.Integer, nullable=False),
-    sa.Column("first_used", sa.Text, nullable=False),
-    sa.Column("draining", sa.Integer, nullable=False),
-    sa.Column("disabled", sa.Integer, nullable=False),
-    sa.Column("dirty", sa.Integer, nullable=False, server_default="0"),
+    *keys("machine"),
+    *filled(sa.Text, "since", "pool", "sandbox"),
+    *filled(sa.Integer, "uses"),
+    *filled(sa.Text, "first_used"),
+    *filled(sa.Integer, "draining", "disabled"),
+    *filled(sa.Integer, "dirty", default="0"),
 )
 
 
