@@ -20,7 +20,6 @@ from fleet.explain.config_changes import ConfigChange
 from fleet.explain.forecast import Waits, find_waits
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
-from fleet.guard.refusals import count_machines
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest
 from fleet.model.plan import (
@@ -92,11 +91,10 @@ def _promotion(name: str, recipe: ImageRecipe) -> str:
 def _replaced(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
-        machines = verdict.busy + verdict.idle + verdict.starting + verdict.other
-        if isinstance(pool, Pool) and pool.image == image and machines:
+        if isinstance(pool, Pool) and pool.image == image and verdict.machines:
             yield Replaced(
                 pool=verdict.pool,
-                machines=machines,
+                machines=verdict.machines,
                 at_a_time=pool.replace.at_a_time,
                 windows=tuple(pool.replace.windows),
             )
@@ -347,7 +345,7 @@ def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
     if pool.mode == "drain" or any(map(Vocabulary(fleet).is_on_demand, verdict.provides)):
         return 0
     if pool.mode != "apply":
-        return count_machines(verdict)  # nothing changes there
+        return verdict.machines  # nothing changes there
     return min(pool.workers.max, max(pool.workers.min, verdict.busy + pool.workers.spare))
 
 

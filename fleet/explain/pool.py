@@ -26,7 +26,7 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     pool = fleet.pools.get(name)
     inventory = take_inventory(fleet, world).get(name)
     blind = inventory.blind if inventory else ()
-    wanted = wanted_of(verdict)
+    wanted = verdict.machines_after
     margins: list[ExplainedReason] = []
     if isinstance(pool, Pool):
         margins += [_one_less(fleet, world, plan, verdict, pool)] if wanted else []
@@ -42,17 +42,11 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     )
 
 
-def wanted_of(verdict: PoolVerdict) -> int:
-    """Return how many machines a pool has once this plan is done."""
-    held = verdict.busy + verdict.idle + verdict.starting + verdict.other
-    return held + verdict.create - verdict.delete
-
-
 def _one_less(
     fleet: Fleet, world: World, plan: Plan, verdict: PoolVerdict, pool: Pool
 ) -> ExplainedReason:
     """Return why not one machine fewer: what would wait, or what keeps an idle one."""
-    name, fewer = verdict.pool, wanted_of(verdict) - 1
+    name, fewer = verdict.pool, verdict.machines_after - 1
     workers = ("pools", name, "workers")
     less = pool.workers.model_copy(update={"max": fewer, "min": min(pool.workers.min, fewer)})
     without = Replans(world).plan(apply_edits(fleet, [Edit(workers, less)]), world)
@@ -83,7 +77,7 @@ def _one_more(
     fleet: Fleet, plan: Plan, verdict: PoolVerdict, pool: Pool, blind: Sequence[str]
 ) -> Iterator[ExplainedReason]:
     """Yield what stops one machine more, or that it would be idle."""
-    name, more = verdict.pool, wanted_of(verdict) + 1
+    name, more = verdict.pool, verdict.machines_after + 1
     stopped: dict[tuple[str | int, ...], tuple[int, str]] = {}
     for unserved in plan.unserved:
         for blocked in unserved.blocked:
@@ -140,8 +134,7 @@ def _machines(verdict: PoolVerdict, now: str) -> str:
     if "machines" in verdict.not_known:
         return "machines unknown"
     if "workers" in verdict.not_known:
-        count = verdict.busy + verdict.idle + verdict.starting + verdict.other
-        return f"{now} {write_count(count, 'machine')}, state unknown"
+        return f"{now} {write_count(verdict.machines, 'machine')}, state unknown"
     return (
         f"{now} {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
         f"{verdict.other} other"

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from fleet.explain.config_changes import Edited, Edits, differing
 from fleet.explain.reach import RuleReach
-from fleet.guard.refusals import count_machines
 from fleet.model.plan import Plan
 from fleet.model.values import Value
 from fleet.schema.findings import Path
@@ -304,7 +303,7 @@ def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:
             edited = Edited((*path, "mode"), before.mode, after.mode)
         is_gone = after is None or ("drain" == edited.after != edited.before)
         is_known = "machines" not in verdict.not_known
-        count = count_machines(verdict)
+        count = verdict.machines
         if before is not None and is_gone and (count or not is_known):
             workers = [each for each in base.workers if each.pool == verdict.pool]
             workers.sort(key=lambda each: each.state != "busy")

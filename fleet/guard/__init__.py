@@ -14,7 +14,6 @@ from decimal import Decimal
 from fleet.guard.freezes import withhold_frozen
 from fleet.guard.refusals import (
     Held,
-    count_machines,
     many,
     pools_with,
     refuse_cost,
@@ -214,5 +213,5 @@ def _refused(guard: str, because: str, path: tuple[str | int, ...], way_out: str
 
 def _held(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
     """Return a guard's result that withholds all of a pool's actions of a kind."""
-    figures = {"count": len(own), "of": count_machines(verdict), "withheld": len(own)}
+    figures = {"count": len(own), "of": verdict.machines, "withheld": len(own)}
     return Held(blank.model_copy(update={"pool": verdict.pool} | figures), own)

@@ -7,7 +7,7 @@ for a freeze never keeps a budget from being enforced.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from fleet.guard.refusals import Held, count_machines, many
+from fleet.guard.refusals import Held, many
 from fleet.model.orders import Freeze, Frozen, Hold, Order
 from fleet.model.plan import (
     Action,
@@ -29,7 +29,7 @@ def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
     freezes = {each.key: each for each in plan.orders if isinstance(each, Freeze)}
     for order, action in find_stopped(fleet, plan, freezes.values(), (*actions, *plan.releases)):
         found[order.key, action.pool].append(action)
-    sizes = {verdict.pool: count_machines(verdict) for verdict in plan.pools}
+    sizes = {verdict.pool: verdict.machines for verdict in plan.pools}
     for (key, pool), own in sorted(found.items()):
         order = freezes[key]
         yield Held(

@@ -49,14 +49,9 @@ class Held:
     """Worker to the digest of the approval that lets it pass."""
 
 
-def count_machines(verdict: PoolVerdict) -> int:
-    """Return how many machines a pool holds."""
-    return verdict.busy + verdict.idle + verdict.starting + verdict.other
-
-
 def count_fleet_machines(plan: Plan) -> int:
     """Return how many machines the fleet holds, static ones aside."""
-    return sum(count_machines(verdict) for verdict in plan.pools if verdict.mode != "static")
+    return sum(verdict.machines for verdict in plan.pools if verdict.mode != "static")
 
 
 def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
@@ -122,10 +117,10 @@ def _throttle_kind(
 ) -> Iterator[Held]:
     kept: list[Action] = []
     for verdict, found in pools_with(plan, ours):
-        passing, later = _split(found, most(count_machines(verdict)))
+        passing, later = _split(found, most(verdict.machines))
         kept += passing
         if later:
-            yield _held(blank, verdict.pool, (len(found), count_machines(verdict)), later)
+            yield _held(blank, verdict.pool, (len(found), verdict.machines), later)
     total = count_fleet_machines(plan)
     passing, later = _split(kept, most(total))
     if later:
@@ -214,7 +209,7 @@ class _Case:
     @property
     def held(self) -> int:
         """Return how many machines it holds, invisible ones included."""
-        return count_machines(self.verdict) + self.unseen
+        return self.verdict.machines + self.unseen
 
 
 def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -250,7 +245,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             if left
             else "",
             count=len(own),
-            of=count_machines(verdict),
+            of=verdict.machines,
             withheld=len(left),
             approved=len(passing),
             approve=(paste,) if left else (),
@@ -365,7 +360,7 @@ def _faster_than_replaced(
     """Return the removals without those that are replaced, as many as may be at a time."""
     if isinstance(pool, Pool) and pool.mode == "apply":
         # A share is rounded up to one machine, as it is where the replacement is decided.
-        pace = -(-count_machines(verdict) * pool.replace.at_a_time // 100)
+        pace = -(-verdict.machines * pool.replace.at_a_time // 100)
         replaced = [action for action in going if action.reason in _REPLACED][:pace]
         return [action for action in going if action not in replaced]
     return list(going)
@@ -440,7 +435,7 @@ def _below_min(
         if action.cause is Cause.CONFIG and action.reason is not Reason.REPLACEMENT
     ]
     least = min(pool.workers.min, pool.workers.max)
-    return warm, max(0, least - count_machines(verdict) - len(creates)) if warm else 0
+    return warm, max(0, least - verdict.machines - len(creates)) if warm else 0
 
 
 def _dearer(

@@ -11,7 +11,6 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
-from fleet.guard.refusals import count_machines
 from fleet.images.folder import version_at
 from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, Move, Publication, State, Version
@@ -249,7 +248,7 @@ def _recycled(
     fleet: Fleet, world: World, image: str, before: Plan, after: Plan
 ) -> Iterator[Recycled]:
     boots = images_by_pool(fleet, world)
-    held = {verdict.pool: count_machines(verdict) for verdict in after.pools}
+    held = {verdict.pool: verdict.machines for verdict in after.pools}
     outdated = [
         {worker.worker for worker in plan.workers if worker.outdated} for plan in (before, after)
     ]

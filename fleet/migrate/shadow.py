@@ -89,10 +89,7 @@ def look_of(seen: Seen, plan: Plan, *, waiting: int, opened: int, seconds: int) 
     """Return both sides once a plan was carried out."""
     known = {pool.pool: pool for pool in plan.pools}
     priced = {name: pool.price for name, pool in known.items() if "price" not in pool.not_known}
-    ours = {
-        name: pool.busy + pool.idle + pool.starting + pool.other + pool.create - pool.delete
-        for name, pool in known.items()
-    }
+    ours = {name: pool.machines_after for name, pool in known.items()}
     theirs = {
         pool: priced[name] for pool in seen.machines if (name := _ours(pool, priced)) in priced
     }

@@ -572,6 +572,16 @@ class PoolVerdict(Value):
         description="Which of these figures are unknown; they count as 0 here.",
     )
 
+    @property
+    def machines(self) -> int:
+        """Return how many machines the pool has."""
+        return self.busy + self.idle + self.starting + self.other
+
+    @property
+    def machines_after(self) -> int:
+        """Return how many machines it has once this plan is done."""
+        return self.machines + self.create - self.delete
+
 
 def serves(count: int) -> str:
     """Return how many waiting requests a pool serves, the first words of its `because`."""

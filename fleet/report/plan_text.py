@@ -208,9 +208,8 @@ def _pools(plan: Plan) -> Iterator[Line]:
 
 
 def _is_quiet(pool: PoolVerdict) -> bool:
-    machines = pool.busy + pool.idle + pool.starting + pool.other
     changed = pool.create + pool.drain + pool.delete
-    return not machines and not changed and pool.mode == "apply"
+    return not pool.machines and not changed and pool.mode == "apply"
 
 
 def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:

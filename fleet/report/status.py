@@ -307,8 +307,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
 
 def pool_status(verdict: PoolVerdict) -> PoolStatus:
     """Return a pool's verdict with null for each unknown figure."""
-    figures = verdict.model_dump()
-    figures["machines"] = verdict.busy + verdict.idle + verdict.starting + verdict.other
+    figures = {**verdict.model_dump(), "machines": verdict.machines}
     for missing in verdict.not_known:
         figures |= dict.fromkeys(_FIGURES[missing])
     return PoolStatus.model_validate(figures)
