@@ -18,7 +18,7 @@ from fleet.report.tickets import (
     ticket_to_text,
     tickets_to_json,
 )
-from fleet.schema.findings import Path
+from fleet.schema.findings import Path, dotted
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.state.database import name_user
 from fleet.state.store import store_of
@@ -155,8 +155,7 @@ class _Counter:
 
     def place(self, path: Path) -> str:
         """Return a key of fleet.yaml, and where it stands."""
-        key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
-        return f"{key.removeprefix('.')}, {self.config.document.place(path)}"
+        return f"{dotted(path)}, {self.config.document.place(path)}"
 
     def find(self, text: str) -> Ticket:
         """Return a ticket of any user; TicketRefused where there is none."""

@@ -7,6 +7,7 @@ figures.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -43,7 +44,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.images import images_by_pool
 from fleet.planner.units import is_busy
-from fleet.schema.findings import Path
+from fleet.schema.findings import Path, dotted
 from fleet.schema.model import (
     Approval,
     Askers,
@@ -243,13 +244,7 @@ def first_that(holds: Callable[[int], bool], most: int) -> int:
         if low >= most or not holds(most):
             return 0
         high = most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return low + 1 + bisect_left(range(low + 1, high), True, key=holds)
 
 
 def _name(edits: tuple[Edit, ...]) -> _Key:
@@ -478,12 +473,6 @@ def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
     text = f"add {', '.join(tags)} to {dotted(path)}, if its workers provide it"
     old = value_at(fleet, path) or []
     return Edit(path, [*old, *tags], count=len(tags), rank=CLAIM, text=text)
-
-
-def dotted(path: Path) -> str:
-    """Return a path as a dotted key: `powerful[0].expires`."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.removeprefix(".")
 
 
 def describe(fleet: Fleet, edit: Edit) -> str:

@@ -52,6 +52,11 @@ class Report:
     format: Literal["fleet-findings-1"] = "fleet-findings-1"
 
 
+def dotted(path: Path) -> str:
+    """Return a path as a dotted key: `powerful[0].expires`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+
+
 def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
     """Return findings sorted by place, those of the main file first, each once."""
 

@@ -4,13 +4,14 @@ from datetime import date
 
 import pytest
 
-from fleet.explain.unblock import Remedy, awaited, candidates, describe, dotted, find_remedies
+from fleet.explain.unblock import Remedy, awaited, candidates, describe, find_remedies
 from fleet.explain.values import Suggestion
 from fleet.explain.what_if import Replans, apply_edits, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import Attempt, Ledger, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
+from fleet.schema.findings import dotted
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
 from fleet.tagrules.names import names_of
