@@ -18,7 +18,7 @@ from fleet.apply.observe import base_ref, stack_ref
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.engines.embedded import Records, StackRows
-from fleet.engines.projects import load_project, project_name, stacks_folder
+from fleet.engines.projects import load_project, project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, place_of
 from fleet.engines.pulumi_state import Lock, drop_locks, find_checkpoint, find_locks, stack_key
 from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreFailed, StoreMissing, WrongUsage
@@ -29,7 +29,7 @@ from fleet.report.words import many
 from fleet.schema.model import Fleet, Pool
 from fleet.state.database import Cell, complete, find_mistake
 from fleet.state.files import LocalFiles, replace_file
-from fleet.state.places import Places
+from fleet.state.places import Places, shipped_folder
 from fleet.state.store import DatabaseStore
 
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
@@ -114,7 +114,7 @@ def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
     return tuple(
         (project_name(load_project(project)), name)
         for project, name in sorted(known)
-        if (stacks_folder() / project).is_dir()
+        if (shipped_folder("stacks") / project).is_dir()
     )
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-import fleet
 from fleet.errors import (
     EngineAbsent,
     EngineMismatch,
@@ -31,6 +30,7 @@ from fleet.errors import (
 from fleet.model.facts import Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import Change, Engine, Provider, StackRef
+from fleet.state.places import shipped_folder
 
 if TYPE_CHECKING:
     from pulumi.runtime.proto import resource_pb2
@@ -177,19 +177,10 @@ class Project:
             ) from error
 
 
-def stacks_folder() -> Path:
-    """Return the folder of stack projects: the wheel's own, else the checkout's."""
-    package = Path(fleet.__file__).parent
-    for folder in (package / "_shipped" / "stacks", package.parent / "stacks"):
-        if folder.is_dir():
-            return folder
-    raise FleetError(f"the stack projects are missing beside {package}; install fleet again")
-
-
 @cache
 def load_project(name: str) -> Project:
     """Return stacks/<name>, of which only the record's reader is loaded."""
-    folder = stacks_folder() / name
+    folder = shipped_folder("stacks") / name
     if not (folder / "recorded.py").is_file():
         known = ", ".join(sorted(each.parent.name for each in folder.parent.glob("*/recorded.py")))
         raise FleetError(f"there is no stack project {name!r}; there are: {known}")

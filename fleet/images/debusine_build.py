@@ -31,11 +31,11 @@ from fleet.images import folder
 from fleet.images.checks import open_disk
 from fleet.images.folder import Draft, Tell, drafting, log_of, manifest_of
 from fleet.images.programs import last_of
-from fleet.images.role import ansible_folder
 from fleet.images.roots import kernel_of, packages_of
 from fleet.model.images import BuildOrder, BuildStep, Manifest, Package, role_variables
 from fleet.queues.http import trusted
 from fleet.schema.pools import ImageRecipe
+from fleet.state.places import shipped_folder
 
 _PIECE = 1 << 20
 _REFUSED = (401, 403)
@@ -545,7 +545,7 @@ def archive_of_the_role() -> bytes:
     """Return the folder of the role and its play as an archive, the same for the same files."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        tar.add(ansible_folder(), "ansible", filter=_plain)
+        tar.add(shipped_folder("ansible"), "ansible", filter=_plain)
     return gzip.compress(archive.getvalue(), mtime=0)
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
-import fleet
 from fleet.errors import FleetError, add_extra
 from fleet.images.programs import PROXIES
+from fleet.state.places import shipped_folder
 from fleet.state.processes import kill_marked
 
 QueueContext = Callable[[str], None]
@@ -78,18 +78,9 @@ def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
     )
 
 
-def ansible_folder() -> Path:
-    """Return where role and play lie: in the wheel, or in the checkout."""
-    package = Path(fleet.__file__).parent
-    for folder in (package / "_shipped" / "ansible", package.parent / "ansible"):
-        if folder.is_dir():
-            return folder
-    raise FleetError("the role debusine_worker is not installed with fleet; install fleet again")
-
-
 def role_digest() -> str:
     """Return the digest of the role's files: their names and what they hold."""
-    role = ansible_folder() / "roles" / "debusine_worker"
+    role = shipped_folder("ansible") / "roles" / "debusine_worker"
     whole = hashlib.sha256()
     for path in sorted(path for path in role.rglob("*") if path.is_file()):
         name = path.relative_to(role).as_posix()
@@ -123,7 +114,7 @@ def run_role(
             _play,
             runner,
             private_data_dir=folder,
-            playbook=str(play or ansible_folder() / "worker.yml"),
+            playbook=str(play or shipped_folder("ansible") / "worker.yml"),
             inventory={"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}},
             extravars=dict(variables),
             envvars=_environment(Path(folder)),
@@ -194,7 +185,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
         "ANSIBLE_REMOTE_TMP": "/tmp/.ansible",  # noqa: S108 - in the image; cleaned with it
-        "ANSIBLE_CONNECTION_PLUGINS": str(ansible_folder() / "plugins" / "connection"),
+        "ANSIBLE_CONNECTION_PLUGINS": str(shipped_folder("ansible") / "plugins" / "connection"),
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_FORCE_COLOR": "0",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from fleet.errors import FleetError
 from fleet.schema.model import Fleet
 
 _SQLITE = "sqlite:///"
@@ -36,6 +37,15 @@ class Places:
         path = self.store.removeprefix(_SQLITE)
         in_file = () if path == self.store else (Path(unquote(path)),)
         return (*in_file, self.folder) if self.uses_folder else in_file
+
+
+def shipped_folder(name: str) -> Path:
+    """Return a folder that comes with fleet: the wheel's own, else the checkout's."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "_shipped" / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    raise FleetError(f"the folder {name} is missing beside {package}; install fleet again")
 
 
 def sqlite_url(path: Path) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pulumi import automation
 
-from fleet.engines.projects import stacks_folder
 from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import StackFailed
 from fleet.model.facts import Base, Stack
 from fleet.ports import Step
+from fleet.state.places import shipped_folder
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.servers import act_on_server
@@ -45,7 +45,7 @@ def by_hand(rig: HcloudRig) -> automation.Stack:
     A CLI that was built here lacks the host that would run `__main__.py`; this process is it.
     """
     home = rig.folder / "home"
-    project = stacks_folder() / "hcloud"
+    project = shipped_folder("stacks") / "hcloud"
 
     def main() -> None:
         sys.path.insert(0, str(project))

@@ -7,8 +7,9 @@ import sys
 import pytest
 from pulumi.runtime.config import set_all_config
 
-from fleet.engines.projects import Resource, evaluate, stacks_folder
+from fleet.engines.projects import Resource, evaluate
 from fleet.errors import PlanRefused
+from fleet.state.places import shipped_folder
 from tests.stacks.programs import a_worker_of, accepted
 
 PROJECTS = ["aws", "hcloud", "hooks", "local", "sim"]
@@ -19,7 +20,7 @@ def by_hand(project: str, config: dict[str, object]) -> tuple[Resource, ...]:
 
     def run() -> None:
         set_all_config(texts, [f"fleet-{project}:user_data"])
-        runpy.run_path(str(stacks_folder() / project / "__main__.py"))
+        runpy.run_path(str(shipped_folder("stacks") / project / "__main__.py"))
 
     try:
         return evaluate(run, project=f"fleet-{project}", stack="by-hand")
@@ -30,7 +31,7 @@ def by_hand(project: str, config: dict[str, object]) -> tuple[Resource, ...]:
 
 @pytest.mark.parametrize("project", PROJECTS)
 def test_by_hand_the_recorded_workers_stay(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(stacks_folder() / project)
+    monkeypatch.syspath_prepend(shipped_folder("stacks") / project)
     owner = {"engine": "pulumi", "provider": "desk"}
 
     resources = by_hand(project, accepted(project, owner=owner))
@@ -42,7 +43,7 @@ def test_by_hand_the_recorded_workers_stay(project: str, monkeypatch: pytest.Mon
 def test_by_hand_a_stack_without_its_workers_is_refused(
     project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(stacks_folder() / project)
+    monkeypatch.syspath_prepend(shipped_folder("stacks") / project)
 
     with pytest.raises(PlanRefused, match="workers"):
         by_hand(project, {})

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.engines.projects import load_project, stacks_folder
+from fleet.engines.projects import load_project
 from fleet.errors import FleetError, PlanRefused
 from fleet.model.facts import WorkerInputs
+from fleet.state.places import shipped_folder
 from tests.stacks.programs import a_worker_of, accepted, declared
 
-PROJECTS = sorted(path.parent.name for path in stacks_folder().glob("*/Pulumi.yaml"))
+PROJECTS = sorted(path.parent.name for path in shipped_folder("stacks").glob("*/Pulumi.yaml"))
 pytestmark = pytest.mark.parametrize("project", PROJECTS)
 
 
@@ -101,7 +102,7 @@ def test_a_hostile_worker_is_refused_by_place(
 
 
 def test_the_project_imports_neither_fleet_nor_anything_but_pulumi(project: str) -> None:
-    sources = sorted(Path(stacks_folder() / project).glob("*.py"))
+    sources = sorted(Path(shipped_folder("stacks") / project).glob("*.py"))
 
     imported = {
         match
@@ -121,11 +122,11 @@ def test_the_project_imports_neither_fleet_nor_anything_but_pulumi(project: str)
 
 
 def test_the_project_is_one_that_the_plain_command_runs(project: str) -> None:
-    settings = yaml.safe_load((stacks_folder() / project / "Pulumi.yaml").read_text())
+    settings = yaml.safe_load((shipped_folder("stacks") / project / "Pulumi.yaml").read_text())
 
     assert settings["name"] == f"fleet-{project}"
     assert settings["runtime"] == "python"
-    assert (stacks_folder() / project / "__main__.py").is_file()
+    assert (shipped_folder("stacks") / project / "__main__.py").is_file()
 
 
 def test_an_unknown_project_is_named_with_the_known_ones(project: str) -> None:
