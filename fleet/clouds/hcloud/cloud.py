@@ -56,10 +56,10 @@ class Hcloud(Cloud[HcloudProvider]):
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
         """Yield servers and keys of builds and uploads that died."""
-        from fleet.clouds.hcloud.images import Hetzner, clean_temporary, stale_temporary
+        from fleet.clouds.hcloud.images import Hetzner, left_temporary
 
         api = Hetzner(self._token, pause=time.sleep, tries=_TRIES)
-        return (clean_temporary if delete else stale_temporary)(api, self.site.fleet.fleet, before)
+        return left_temporary(api, self.site.fleet.fleet, before, delete=delete)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
         """Yield what the API does not say of a token and a project."""

@@ -438,29 +438,14 @@ def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rent
             _delete_all(api, _selector(order.labels))
 
 
-def clean_temporary(api: Hetzner, fleet: str, before: datetime) -> tuple[str, ...]:
-    """Delete temporary machines and keys that were made before a moment; say which."""
-    return tuple(_removed(api, kind, each) for kind, each in _stale(api, fleet, before))
-
-
-def stale_temporary(api: Hetzner, fleet: str, before: datetime) -> tuple[str, ...]:
-    """Say which temporary machines and keys were made before a moment."""
-    return tuple(_named(kind, each) for kind, each in _stale(api, fleet, before))
-
-
-def _stale(api: Hetzner, fleet: str, before: datetime) -> list[tuple[Kind, Found]]:
+def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) -> tuple[str, ...]:
+    """Say which temporary machines and keys were made before a moment, and delete them or not."""
     selector = f"fleet=={fleet},{TEMPORARY}"
     found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, selector)]
-    return [(kind, each) for kind, each in found if datetime.fromisoformat(each.created) < before]
-
-
-def _removed(api: Hetzner, kind: str, found: Found) -> str:
-    api.delete(kind, found.id)
-    return _named(kind, found)
-
-
-def _named(kind: str, found: Found) -> str:
-    return f"{kind.rstrip('s').replace('_', ' ')} {found.name}"
+    left = [(kind, each) for kind, each in found if datetime.fromisoformat(each.created) < before]
+    for kind, each in left if delete else ():
+        api.delete(kind, each.id)
+    return tuple(f"{kind.rstrip('s').replace('_', ' ')} {each.name}" for kind, each in left)
 
 
 def _clear(api: Hetzner, order: Order) -> None:
@@ -617,7 +602,7 @@ class HcloudPublisher:
             for each in old:
                 self.delete(each.id)
             removed = (f"snapshot {each.id} of {each.image} {each.version}" for each in old)
-            return (*removed, *clean_temporary(self._api, self._site.fleet, before))
+            return (*removed, *left_temporary(self._api, self._site.fleet, before, delete=True))
 
     def _found(self, manifest: Manifest, sha256: str) -> Found | None:
         marks = {"fleet": self._site.fleet, "image": manifest.image, "version": manifest.version}
