@@ -251,28 +251,27 @@ def _own_module(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
-    listed, _ = _listed(args, console)
+    listed = _listed(args, console)
     show(args, console, listed, images.list_to_lines(listed, SystemClock().now()))
     return 0
 
 
 def _show(args: argparse.Namespace, console: Console) -> int:
-    listed, store = _listed(args, console)
+    listed = _listed(args, console)
     shown = next((each for each in listed.images if each.image == args.image), None)
     if shown is None:
         names = ", ".join(each.image for each in listed.images) or "none"
         raise FleetError(f"no image {args.image}; known: {names}")
     if args.version:
-        version = promote.find_version(store, args.image, args.version)
+        version = promote.find_version(shown.versions, args.image, args.version)
         shown = shown.model_copy(update={"versions": (version,)})
     show(args, console, shown, images.image_to_lines(shown))
     return 0
 
 
-def _listed(args: argparse.Namespace, console: Console) -> tuple[promote.ImageList, DatabaseStore]:
+def _listed(args: argparse.Namespace, console: Console) -> promote.ImageList:
     fleet = load_config(args, console).fleet
-    store = store_of(fleet, args.file)
-    return promote.list_images(fleet, store.image_versions()), store
+    return promote.list_images(fleet, store_of(fleet, args.file).image_versions())
 
 
 def _promote(args: argparse.Namespace, console: Console) -> int:
@@ -295,11 +294,7 @@ def _wanted(
         return promote.declared_version(args.image, image.existing, known, now, by=name_process())
     if args.version is None:
         return promote.newest_promotable(known, args.image)
-    for version in known:
-        if version.version == args.version:
-            return version
-    names = ", ".join(each.version for each in known) or "none"
-    raise FleetError(f"image {args.image} has no version {args.version}; known: {names}")
+    return promote.find_version(known, args.image, args.version)
 
 
 def _rollback(args: argparse.Namespace, console: Console) -> int:

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     store = DatabaseStore(places.store, fleet.fleet)
     version = args.version or _newest(places.images, args.image)
     folder, manifest = find_build(places.images, args.image, version)
-    find_version(store, args.image, version)
+    find_version(store.image_versions(), args.image, version)
     tests, notes = [_offline(folder, manifest, recipe, console)], [*_outdated(recipe, manifest)]
     if args.boot and tests[0].problems:
         notes.append("not booted: fix the problems first")

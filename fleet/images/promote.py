@@ -269,13 +269,13 @@ def _recycled(
 _TRIES = 10
 
 
-def find_version(store: Store, image: str, version: str) -> Version:
+def find_version(versions: Iterable[Version], image: str, version: str) -> Version:
     """Return what is remembered of a version; raises FleetError with those that are."""
-    known = [each for each in store.image_versions() if each.image == image]
+    known = [each for each in versions if each.image == image]
     for each in known:
         if each.version == version:
             return each
-    names = ", ".join(each.version for each in known) or "none"
+    names = ", ".join(sorted(each.version for each in known)) or "none"
     raise FleetError(f"image {image} has no version {version}; it has: {names}")
 
 
@@ -288,7 +288,7 @@ def change_version(
     ends it.
     """
     for _ in range(_TRIES):
-        was = find_version(store, image, version)
+        was = find_version(store.image_versions(), image, version)
         changed = change(was)
         try:
             store.save_image_version(changed, was=was)

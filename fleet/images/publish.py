@@ -45,7 +45,7 @@ class Consignment:
 def choose_version(store: Store, image: str, version: str | None) -> Version:
     """Return the version that is meant; None: the newest that passed its test."""
     if version is not None:
-        chosen = find_version(store, image, version)
+        chosen = find_version(store.image_versions(), image, version)
         if chosen.state not in _PUBLISHED:
             raise PublicationRefused(
                 f"image {image} {version} is {chosen.state}; only a version that is "
