@@ -11,6 +11,7 @@ import os
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -64,6 +65,16 @@ def append(name: str, line: str, at: datetime) -> Appended:
         raise FileUnreadable(f"{name}: cannot be written: {error.strerror}") from error
 
 
+@contextmanager
+def _reading(name: str) -> Iterator[BinaryIO]:
+    """Open a history; FileUnreadable where it cannot be read, then or while the block lasts."""
+    try:
+        with Path(name).open("rb") as file:
+            yield file
+    except OSError as error:
+        raise FileUnreadable(f"{name}: cannot be read: {error.strerror}") from error
+
+
 @dataclass(frozen=True)
 class Observed:
     """A moment of a history, as JSON."""
@@ -76,15 +87,12 @@ class Observed:
 
 def read_moment(name: str, until: datetime | None = None) -> Observed:
     """Return the latest moment of a history, not later than `until`."""
-    try:
-        with Path(name).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            end = _end(name, file)
-            for start, length, at in _moments(name, file, end):
-                if until is None or at <= until:
-                    return Observed(_frame(name, file, start, length), at, size - end)
-    except OSError as error:
-        raise FileUnreadable(f"{name}: cannot be read: {error.strerror}") from error
+    with _reading(name) as file:
+        size = file.seek(0, os.SEEK_END)
+        end = _end(name, file)
+        for start, length, at in _moments(name, file, end):
+            if until is None or at <= until:
+                return Observed(_frame(name, file, start, length), at, size - end)
     when = f"at or before {until:%Y-%m-%d %H:%M} UTC" if until else "in it"
     raise FileUnreadable(f"{name}: nothing was observed {when}")
 
@@ -105,16 +113,13 @@ def read_earlier(name: str, before: datetime) -> list[bytes]:
 
     They are spread evenly, as many as can be read in a few seconds.
     """
-    try:
-        with Path(name).open("rb") as file:
-            moments = _moments(name, file, _end(name, file))
-            later = (each for each in moments if each[2] < before)
-            found = list(takewhile(lambda each: each[2] >= before - EARLIER, later))[::-1]
-            size = max(1, sum(length for _, length, _ in found) // max(1, len(found)))
-            some = spread(found, min(MOST_EARLIER, _MOST_EARLIER_BYTES // size))
-            return [_frame(name, file, *each[:2]) for each in some]
-    except OSError as error:
-        raise FileUnreadable(f"{name}: cannot be read: {error.strerror}") from error
+    with _reading(name) as file:
+        moments = _moments(name, file, _end(name, file))
+        later = (each for each in moments if each[2] < before)
+        found = list(takewhile(lambda each: each[2] >= before - EARLIER, later))[::-1]
+        size = max(1, sum(length for _, length, _ in found) // max(1, len(found)))
+        some = spread(found, min(MOST_EARLIER, _MOST_EARLIER_BYTES // size))
+        return [_frame(name, file, *each[:2]) for each in some]
 
 
 def spread(found: Sequence[Each], most: int) -> Sequence[Each]:
@@ -127,21 +132,18 @@ def read_moments(name: str, since: datetime | None, until: datetime | None) -> I
 
     Of each only its length is kept before it is read.
     """
-    try:
-        with Path(name).open("rb") as file:
-            lengths = array("Q")
-            first = 0
-            for start, length, at in _moments(name, file, _end(name, file)):
-                if since is not None and at < since:
-                    break
-                if until is None or at <= until:
-                    lengths.append(length)
-                    first = start
-            while lengths:
-                yield _frame(name, file, first, lengths[-1])
-                first += lengths.pop() + _MARK.size
-    except OSError as error:
-        raise FileUnreadable(f"{name}: cannot be read: {error.strerror}") from error
+    with _reading(name) as file:
+        lengths = array("Q")
+        first = 0
+        for start, length, at in _moments(name, file, _end(name, file)):
+            if since is not None and at < since:
+                break
+            if until is None or at <= until:
+                lengths.append(length)
+                first = start
+        while lengths:
+            yield _frame(name, file, first, lengths[-1])
+            first += lengths.pop() + _MARK.size
 
 
 def _frame(name: str, file: BinaryIO, start: int, length: int) -> bytes:
