@@ -12,7 +12,6 @@ from fleet.model.prices import (
     MachineType,
     find_types,
     known_types,
-    listed_type,
     markets_of,
     own_list,
     shipped_types,
@@ -192,7 +191,7 @@ def _counts_with_table(fleet: Fleet, provider: str) -> bool:
         pool.provider == provider
         and pool.mode != "observe"
         and (isinstance(pool.machine, str) or pool.machine.price is None)
-        and any(listed_type(fleet, provider, each) for each in type_names(pool))
+        and any(shipped_types(fleet, provider).get(each) for each in type_names(pool))
         for pool in fleet.dynamic_pools.values()
     )
 
@@ -233,7 +232,7 @@ def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
         needed = (machine.disk or 0) + pool.swap
         if provider is None or not provider.has_fixed_disks or not needed:
             continue
-        sold = [listed_type(fleet, pool.provider, each) for each in type_names(pool)]
+        sold = [shipped_types(fleet, pool.provider).get(each) for each in type_names(pool)]
         small = [each for each in sold if each is not None and each.disk < needed]
         if small:
             disks = ", ".join(f"{each.name} has {_gib(each.disk)}" for each in small)

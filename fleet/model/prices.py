@@ -363,7 +363,7 @@ def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
     declared = fleet.providers.get(provider)
     own = declared.own_types if declared else {}
-    return tuple(sorted({*_listed(declared), *own}))
+    return tuple(sorted({*table_of(declared).types, *own}))
 
 
 def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:
@@ -373,13 +373,8 @@ def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:
 
 
 def shipped_types(fleet: Fleet, provider: str) -> Mapping[str, MachineType]:
-    """Return the machine types of the table of a provider's kind, without any override."""
-    return _listed(fleet.providers.get(provider))
-
-
-def listed_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
-    """Return a machine type as the table of a provider's kind has it, without any override."""
-    return _listed(fleet.providers.get(provider)).get(name)
+    """Return what a provider's own list has, else the table of its kind, without any override."""
+    return table_of(fleet.providers.get(provider)).types
 
 
 def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
@@ -387,8 +382,8 @@ def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
     declared = fleet.providers.get(provider)
     if declared is not None and name in declared.own_types:
         known = _own_type(name, declared.own_types[name], fleet.money.currency)
-    elif name in _listed(declared):
-        known = _listed(declared)[name]
+    elif listed := table_of(declared).types.get(name):
+        known = listed
     else:
         return None
     address = billing_of(fleet, provider).address
@@ -400,10 +395,6 @@ def table_of(declared: Provider | None) -> Table:
     if listed := own_list(declared):
         return listed.table
     return table(declared.kind, declared.place) if declared else Table()
-
-
-def _listed(declared: Provider | None) -> Mapping[str, MachineType]:
-    return table_of(declared).types
 
 
 def _own_type(name: str, sold: SimMachineType | LocalMachineType, currency: str) -> MachineType:

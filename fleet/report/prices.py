@@ -16,9 +16,9 @@ from fleet.model.prices import (
     Billing,
     MachineType,
     billing_of,
-    listed_type,
     markets_of,
     own_list,
+    shipped_types,
     table_of,
     type_names,
 )
@@ -88,12 +88,12 @@ def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) 
             *(
                 _compared(known, prices.quotes.get(name), prices.currency, billing)
                 for name in used_types(fleet, provider)
-                if (known := listed_type(fleet, provider, name))
+                if (known := shipped_types(fleet, provider).get(name))
             ),
             *(
                 _compared_spot(known, prices)
                 for name in used_types(fleet, provider, "spot")
-                if (known := listed_type(fleet, provider, name))
+                if (known := shipped_types(fleet, provider).get(name))
             ),
             *_compared_extras(billing, prices),
         ),
