@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import product
 
 from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, forecast, workers_of
@@ -167,16 +167,12 @@ class Case:
 
     def ask_of(self, signature: Signature) -> Ask:
         """Return what the requests of a signature ask for."""
-        tags = (signature.required, signature.provided)
-        found = self._asks.get(tags)
-        if found is None:
-            found = self._asks[tags] = ask_of_tags(self.fleet, *tags)
-        return found
+        return self._ask_of_tags(signature.required, signature.provided)
 
     @cached_property
-    def _asks(self) -> dict[tuple[tuple[str, ...], tuple[str, ...]], Ask]:
-        """Return the cache of `ask_of`: each answer asks it of every pool."""
-        return {}
+    def _ask_of_tags(self) -> Callable[[tuple[str, ...], tuple[str, ...]], Ask]:
+        """Return what remembers its answers: each explanation asks it of every pool."""
+        return cache(partial(ask_of_tags, self.fleet))
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
