@@ -78,8 +78,7 @@ def _begin(
             inventory=with_begun(fleet, inventory, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, remembered),
-            closed=why_frozen(fleet, world, name, "creates")
-            or wont_make(fleet, inventory, choice, shared),
+            closed=why_frozen(fleet, world, name) or wont_make(fleet, inventory, choice, shared),
             options=options,
             lost=find_lost(memory, inventory),
             choice=choice,

@@ -4,7 +4,7 @@ Its worker is drained, so once the hold is over it goes like any other that was.
 """
 
 from fleet.model.facts import Unknown, World
-from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
+from fleet.model.orders import FLEET, Freeze, Hold, Order
 from fleet.model.plan import Holding, Reason
 from fleet.planner.inventory import takers_of
 from fleet.planner.pool_plan import PoolPlan
@@ -34,10 +34,10 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     )
 
 
-def why_frozen(fleet: Fleet, world: World, pool: str, what: Frozen) -> str:
-    """Return why nothing is created, or nothing goes, in a pool; empty where nobody froze it."""
+def why_frozen(fleet: Fleet, world: World, pool: str) -> str:
+    """Return why nothing is created in a pool; empty where nobody froze it."""
     for order in orders_of(fleet, world):
-        if isinstance(order, Freeze) and order.pool in (None, pool) and what in order.stops:
+        if isinstance(order, Freeze) and order.pool in (None, pool) and "creates" in order.stops:
             return order.sentence
     return ""
 
@@ -71,7 +71,7 @@ def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) 
 
 def is_all_frozen(fleet: Fleet, world: World) -> bool:
     """Say whether nothing is created anywhere: then nothing moves that all pools share."""
-    return bool(why_frozen(fleet, world, "", "creates"))
+    return bool(why_frozen(fleet, world, ""))
 
 
 def keep_held(pool_plan: PoolPlan) -> None:
