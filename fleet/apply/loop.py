@@ -27,7 +27,7 @@ from fleet.report.findings import to_text
 from fleet.report.outcome import outcome_to_text
 from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_count, write_duration
 
 _MOST_DEFECTS = 6
 """After so many runs in a row that a defect ended, the loop ends too."""
@@ -158,7 +158,7 @@ class _Tally:
     def __str__(self) -> str:
         """Return how many runs there were, and how many failed."""
         failed = f" ({self.failed} failed)" if self.failed else ""
-        return f"after {_many(self.runs, 'run')}{failed}"
+        return f"after {write_count(self.runs, 'run')}{failed}"
 
 
 def _attempt(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
@@ -318,7 +318,7 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
     actions = len(plan.actions) + len(plan.releases) + len(plan.unreleased) + len(held)
     actions += len(plan.promotions)
     if actions:
-        yield _many(actions, "action")
+        yield write_count(actions, "action")
     served = sum(len(each.by_worker) + len(each.by_create) for each in plan.signatures)
     waiting = sum(
         each.count
@@ -326,7 +326,7 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
         if any(modes.get(blocked.pool) == "apply" for blocked in each.blocked)
     )
     if served + waiting:
-        yield _many(served + waiting, "waiting request")
+        yield write_count(served + waiting, "waiting request")
     if plan.estimates:
         yield "unlisted requests"
     states = Counter(
@@ -338,8 +338,4 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
         and modes.get(worker.pool) != "observe"
     )
     for state, count in sorted(states.items()):
-        yield _many(count, f"{state} worker")
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+        yield write_count(count, f"{state} worker")

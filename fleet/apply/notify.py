@@ -7,6 +7,7 @@ from fleet.errors import FleetError
 from fleet.model.notices import Notice
 from fleet.model.plan import Plan
 from fleet.ports import Messenger, Store, Tell
+from fleet.schema.units import write_count
 
 MOST = 50
 """Notices in one message; the next run sends the others."""
@@ -48,7 +49,7 @@ def _send(
     plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
 ) -> bool:
     """Return whether the other side took it."""
-    count = f"{len(due)} {'notice' if len(due) == 1 else 'notices'}"
+    count = write_count(len(due), "notice")
     subject = f"fleet {plan.fleet}: {count}"
     text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])
     body: dict[str, object] = {
