@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.rebuild import unknown_stacks
 from fleet.errors import FleetError, PlanRefused, refusal
-from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
+from fleet.model.facts import Listing, Stack, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.units import State, Unit
 from fleet.ports import Engine, Store
@@ -54,9 +54,8 @@ def _release(unit: Unit, sources: Sources) -> str | None:
 
 def _holder(world: World, name: str) -> str:
     """Return the pool whose stack holds a machine."""
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
-    for pool, stack in sorted(stacks.items()):
-        if isinstance(stack, Stack) and name in {*stack.ids, *(w.name for w in stack.workers)}:
+    for pool, stack in sorted(world.known_stacks.items()):
+        if name in {*stack.ids, *(w.name for w in stack.workers)}:
             return pool
     raise refusal("; ".join((f"no readable stack holds {name}", *unknown_stacks(world))))
 

@@ -16,7 +16,7 @@ from fleet.apply.record import order_entry
 from fleet.apply.timer import SystemClock, why_odd
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, WrongUsage
-from fleet.model.facts import Listing, Stack, Unknown, World
+from fleet.model.facts import Listing, Unknown, World
 from fleet.model.log import LogEntry, Origin
 from fleet.model.orders import Freeze, Hold, Order
 from fleet.ports import Console
@@ -113,8 +113,7 @@ def freezes_of(orders: Iterable[Order], pool: str | None) -> list[Freeze]:
 
 
 def _machines(world: World) -> set[str]:
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
-    recorded = [each.workers for each in stacks.values() if isinstance(each, Stack)]
+    recorded = [each.workers for each in world.known_stacks.values()]
     listed = [each.machines for each in world.providers.values() if isinstance(each, Listing)]
     return {
         *(worker.name for many in recorded for worker in many),

@@ -69,7 +69,7 @@ class PoolRun:
     @property
     def stack(self) -> Stack | None:
         """Return the pool's stack as it was observed."""
-        return observed_stack(self.world, self.ref.pool)
+        return self.world.stack_of(self.ref.pool)
 
     @property
     def engine(self) -> Engine:
@@ -470,13 +470,6 @@ def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store
             if (said := failure.failed.get(attempt.worker)) is not None
         ]
     )
-
-
-def observed_stack(world: World, pool: str) -> Stack | None:
-    """Return a pool's stack as it was observed; None where none was."""
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
-    stack = stacks.get(pool)
-    return stack if isinstance(stack, Stack) else None
 
 
 def is_orphan(action: Action) -> bool:

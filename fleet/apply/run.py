@@ -22,7 +22,6 @@ from fleet.apply.pool import (
     apply_pool,
     confirm_all,
     is_empty,
-    observed_stack,
     release_all,
     settle_attempts,
     stagger,
@@ -349,9 +348,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     def apply_one(verdict: PoolVerdict) -> StackOutcome | None:
         if sources.is_ending():
             return None
-        ref = stack_ref(
-            fleet, verdict.pool, verdict.provider or "", observed_stack(world, verdict.pool)
-        )
+        ref = stack_ref(fleet, verdict.pool, verdict.provider or "", world.stack_of(verdict.pool))
         run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
         return with_orphans(apply_pool(run), world, plan, sources, tell)
 
@@ -387,12 +384,9 @@ def _forget_emptied(
     fleet: Fleet, world: World, planned: Collection[str], sources: Sources
 ) -> None:
     """Forget the stacks of removed pools that were observed empty: nothing is left to lose."""
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
-    for pool, stack in stacks.items():
+    for pool, stack in world.known_stacks.items():
         if pool not in fleet.pools and pool not in planned and is_empty(stack):
-            sources.store.forget_stack(
-                stack_ref(fleet, pool, "", observed_stack(world, pool)).name
-            )
+            sources.store.forget_stack(stack_ref(fleet, pool, "", stack).name)
 
 
 def promote_all(

@@ -27,7 +27,7 @@ from fleet.apply.wire import lock_owner
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.model.digests import seal
-from fleet.model.facts import Listing, Stack, Unknown, WorkerState, World
+from fleet.model.facts import Listing, Unknown, WorkerState, World
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Action, Delete, Plan, Reason
 from fleet.model.price_lists import with_price_lists
@@ -281,8 +281,8 @@ def sweep_machines(
 
 def _is_recorded(world: World, action: Action) -> bool:
     """Say whether a stack holds the machine of an action, so that its engine can delete it."""
-    stack = None if isinstance(world.stacks, Unknown) else world.stacks.get(action.pool)
-    if not isinstance(stack, Stack):
+    stack = world.stack_of(action.pool)
+    if stack is None:
         return False
     machine = machine_at(world, stack.provider, action.worker)
     return machine is not None and stack.ids.get(action.worker) == machine.id

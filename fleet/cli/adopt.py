@@ -17,7 +17,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json, flag
 from fleet.errors import SourceUnreachable, WrongUsage, refusal
-from fleet.model.facts import Found, Stack, Unknown, World
+from fleet.model.facts import Found, World
 from fleet.model.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.report.json import value_to_json
@@ -66,9 +66,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if not args.json:
             console.out(_shown(args, console, adoption, applies=True))
         if adoption.machines:
-            stack = None if isinstance(world.stacks, Unknown) else world.stacks.get(args.pool)
-            known = stack if isinstance(stack, Stack) else None
-            ref = stack_ref(config.fleet, args.pool, provider, known)
+            ref = stack_ref(config.fleet, args.pool, provider, world.stack_of(args.pool))
             outcome = adopt_machines(ref, adoption, adopter, sources, console.note)
             log = RunLog(sources.store, started, "adopt")
             log.record(Outcome(plan="", stacks=(outcome,)))

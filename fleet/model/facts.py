@@ -585,6 +585,17 @@ class World(Value):
         """Return the versions of images that are known."""
         return () if isinstance(self.images, Unknown) else self.images
 
+    @property
+    def known_stacks(self) -> dict[str, Stack]:
+        """Return the stacks that were read, by their pools."""
+        stacks = {} if isinstance(self.stacks, Unknown) else self.stacks
+        return {pool: stack for pool, stack in stacks.items() if isinstance(stack, Stack)}
+
+    def stack_of(self, pool: str) -> Stack | None:
+        """Return a pool's stack; None where there is none or it was not read."""
+        stack = self.stacks if isinstance(self.stacks, Unknown) else self.stacks.get(pool)
+        return stack if isinstance(stack, Stack) else None
+
     def demands(self) -> "Iterator[tuple[str, Demand]]":
         """Yield what waits in every queue that told it, by the names of these."""
         for name, reading in sorted(self.queues.items()):

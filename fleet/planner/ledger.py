@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from fleet.model.facts import Entry, Stack, Unknown, Work, WorkerInputs, World, market_of
+from fleet.model.facts import Entry, Unknown, Work, WorkerInputs, World, market_of
 from fleet.model.months import Tally
 from fleet.model.plan import PeriodName
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
@@ -111,8 +111,8 @@ def holdings(
 
 
 def _recorded(world: World, pool: str) -> tuple[WorkerInputs, ...]:
-    stack = None if isinstance(world.stacks, Unknown) else world.stacks.get(pool)
-    return stack.workers if isinstance(stack, Stack) else ()
+    stack = world.stack_of(pool)
+    return stack.workers if stack else ()
 
 
 def _tariff(

@@ -175,11 +175,10 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
 
 def made_without(world: World, name: str, keys: Collection[str]) -> int:
     """Return how many machines of a provider were not made with all of these new parts."""
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
     recorded = (
         worker
-        for stack in stacks.values()
-        if isinstance(stack, Stack) and stack.provider == name
+        for stack in world.known_stacks.values()
+        if stack.provider == name
         for worker in stack.workers
         if worker.name in stack.ids
     )
@@ -259,8 +258,8 @@ def why_held(fleet: Fleet, name: str, ordered: Collection[str] = ()) -> str:
     """
     modes = {
         pool: each.mode
-        for pool, each in fleet.pools.items()
-        if isinstance(each, Pool) and each.provider == name and pool in (ordered or fleet.pools)
+        for pool, each in fleet.dynamic_pools.items()
+        if each.provider == name and pool in (ordered or fleet.pools)
     }
     if ordered and not modes:
         return "--pool names no pool of this provider"
