@@ -137,7 +137,7 @@ def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
         if declared.mode == "apply":
             return declared
         raise refusal(f"pool {pool} has mode: {declared.mode}; it adopts no machine")
-    known = ", ".join(sorted(n for n, each in fleet.pools.items() if isinstance(each, Pool)))
+    known = ", ".join(sorted(fleet.dynamic_pools))
     what = (
         "is not in fleet.yaml"
         if declared is None

@@ -26,7 +26,7 @@ from fleet.model.saved_plan import LIMIT_BYTES
 from fleet.model.values import Moment, Value
 from fleet.ports import Console, StackRecord
 from fleet.report.words import many
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.state.database import Cell, complete, find_mistake
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.places import Places, shipped_folder
@@ -105,12 +105,9 @@ Name = tuple[str, str]
 def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
     """Return every stack that a fleet may have: remembered ones, each pool's, each provider's."""
     known = {(record.project, record.name) for record in records}
-    for name, pool in fleet.pools.items():
-        if isinstance(pool, Pool):
-            ref = stack_ref(fleet, name, pool.provider)
-            known.add((ref.project, ref.name))
-    bases = (base_ref(fleet, name) for name in fleet.providers)
-    known |= {(ref.project, ref.name) for ref in bases}
+    refs = [stack_ref(fleet, name, pool.provider) for name, pool in fleet.dynamic_pools.items()]
+    refs += [base_ref(fleet, name) for name in fleet.providers]
+    known |= {(ref.project, ref.name) for ref in refs}
     return tuple(
         (project_name(load_project(project)), name)
         for project, name in sorted(known)

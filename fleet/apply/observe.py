@@ -206,9 +206,7 @@ def read_stacks(
 ) -> dict[str, Stack | Unknown]:
     """Return the stacks of pools that are configured, remembered, or named by a machine."""
     records = _by_heir(fleet, known)
-    configured = {
-        name: pool.provider for name, pool in fleet.pools.items() if isinstance(pool, Pool)
-    }
+    configured = {name: pool.provider for name, pool in fleet.dynamic_pools.items()}
     remembered = {pool: record.provider for pool, record in records.items()}
     heirs = heirs_of(fleet)
     named = {

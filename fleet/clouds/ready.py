@@ -24,7 +24,7 @@ from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from fleet.model.values import Moment, Value
 from fleet.planner.inventory import heirs_of
 from fleet.ports import Clock, Prober
-from fleet.schema.model import Fleet, Pool, Ready
+from fleet.schema.model import Fleet, Ready
 from fleet.state.files import replace_file
 
 
@@ -210,8 +210,8 @@ class ReadyLooks:
         """
         heirs = {new: old for old, new in heirs_of(fleet).items()}
         self._asked: dict[str, tuple[str, Ready]] = {}
-        for name, pool in fleet.pools.items():
-            if isinstance(pool, Pool) and pool.ready is not None:
+        for name, pool in fleet.dynamic_pools.items():
+            if pool.ready is not None:
                 self._asked |= dict.fromkeys(
                     filter(None, (name, heirs.get(name))), (pool.provider, pool.ready)
                 )

@@ -272,7 +272,7 @@ def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
 
     Requests still wait for the workers that were made for them.
     """
-    boots = [pool.boot.expected for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    boots = [pool.boot.expected for pool in fleet.dynamic_pools.values()]
     pause = max([fleet.cadence, *boots])
     after = later(world, world.time + timedelta(seconds=pause))
     gone = {a.worker for a in plan.actions if a.action == "delete"}

@@ -19,7 +19,7 @@ from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.ports import Store
 from fleet.reconcile import reconcile
-from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
+from fleet.schema.model import ExistingImage, Fleet, ImageRecipe
 
 
 def promote(
@@ -177,16 +177,8 @@ def _listed(fleet: Fleet, name: str, versions: tuple[Version, ...]) -> ListedIma
         image=name,
         declared="existing" if isinstance(image, ExistingImage) else "recipe",
         pinned=image.version,
-        pools=tuple(sorted(_pools_of(fleet, name))),
+        pools=tuple(sorted(n for n, pool in fleet.dynamic_pools.items() if pool.image == name)),
         versions=versions,
-    )
-
-
-def _pools_of(fleet: Fleet, image: str) -> Iterable[str]:
-    return (
-        name
-        for name, pool in fleet.pools.items()
-        if isinstance(pool, Pool) and pool.image == image
     )
 
 
@@ -252,8 +244,8 @@ def _recycled(
     outdated = [
         {worker.worker for worker in plan.workers if worker.outdated} for plan in (before, after)
     ]
-    for name, pool in sorted(fleet.pools.items()):
-        if isinstance(pool, Pool) and pool.image == image:
+    for name, pool in sorted(fleet.dynamic_pools.items()):
+        if pool.image == image:
             workers = [worker.worker for worker in after.workers if worker.pool == name]
             chosen = boots[name][:1]
             yield Recycled(

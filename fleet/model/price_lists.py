@@ -13,7 +13,7 @@ from pydantic import Field
 from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.prices import Listed, MachineType, Table, source_of, table
 from fleet.model.values import Value
-from fleet.schema.model import Fleet, Pool, Provider
+from fleet.schema.model import Fleet, Provider
 from fleet.schema.remembered import remembered
 
 
@@ -53,7 +53,7 @@ def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
 
 def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
     """Yield which prices count at each cloud that has pools, by its name."""
-    used = {pool.provider for pool in fleet.pools.values() if isinstance(pool, Pool)}
+    used = {pool.provider for pool in fleet.dynamic_pools.values()}
     for name, declared in sorted(fleet.providers.items()):
         if name not in used:
             continue

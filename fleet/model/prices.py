@@ -355,7 +355,7 @@ def types_named(fleet: Fleet, name: str) -> Iterator[MachineType]:
     """Yield a machine type as each provider sells it, then as each pool overrides it."""
     found = (_sold(fleet, provider, name) for provider in sorted(fleet.providers))
     yield from (each for each in found if each)
-    pools = (pool for _, pool in sorted(fleet.pools.items()) if isinstance(pool, Pool))
+    pools = (pool for _, pool in sorted(fleet.dynamic_pools.items()))
     yield from (each for pool in pools for each in find_types(fleet, pool) if each.name == name)
 
 

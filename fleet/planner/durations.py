@@ -388,8 +388,8 @@ def _speeds(fleet: Fleet) -> Iterator[int]:
     """Yield the speeds that are stated of machine types."""
     for provider in fleet.providers.values():
         yield from (sold.speed for sold in provider.own_types.values() if sold.speed)
-    for pool in fleet.pools.values():
-        if isinstance(pool, Pool) and not isinstance(pool.machine, str) and pool.machine.speed:
+    for pool in fleet.dynamic_pools.values():
+        if not isinstance(pool.machine, str) and pool.machine.speed:
             yield pool.machine.speed
 
 

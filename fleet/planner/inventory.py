@@ -138,10 +138,9 @@ def heirs_of(fleet: Fleet) -> Mapping[str, str]:
 
 def _heirs_of(fleet: Fleet) -> dict[str, str]:
     heirs: dict[str, str] = {}
-    for name, pool in sorted(fleet.pools.items()):
-        old = pool.previously if isinstance(pool, Pool) else None
-        if old is not None and old not in fleet.pools:
-            heirs.setdefault(old, name)
+    for name, pool in sorted(fleet.dynamic_pools.items()):
+        if pool.previously is not None and pool.previously not in fleet.pools:
+            heirs.setdefault(pool.previously, name)
     return heirs
 
 
@@ -384,7 +383,7 @@ class PoolInventory:
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
     """Return every pool that is configured or still has machines, by name, sorted."""
-    names = {name for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
+    names = fleet.dynamic_pools.keys()
     seen = Seen(fleet, world)
     return {
         name: _inventory_of(fleet, world, name, seen)

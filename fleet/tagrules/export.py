@@ -399,8 +399,8 @@ def _pools(fleet: Fleet) -> list[tuple[str, Pool]]:
     queues = [name for name, queue in fleet.queues.items() if isinstance(queue, DebusineQueue)]
     return [
         (name, pool)
-        for name, pool in sorted(fleet.pools.items())
-        if isinstance(pool, Pool) and any(serves_queue(pool, queue) for queue in queues)
+        for name, pool in sorted(fleet.dynamic_pools.items())
+        if any(serves_queue(pool, queue) for queue in queues)
     ]
 
 

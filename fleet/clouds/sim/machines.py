@@ -131,16 +131,14 @@ def menu_of(fleet: "Fleet", provider: str) -> Menu:
     """Return what a provider of kind sim sells: its own types and the catalogue's."""
     # The plugin needs no configuration, and must start fast: fleet.yaml's model stays out.
     from fleet.model.prices import find_types, known_types
-    from fleet.schema.model import Pool, SimProvider
+    from fleet.schema.model import SimProvider
 
     declared = fleet.providers[provider]
     if not isinstance(declared, SimProvider):
         raise TypeError(f"provider {provider!r} is of kind {declared.kind}, not sim")
-    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
-    used = [
-        each for pool in pools for each in find_types(fleet, pool) if pool.provider == provider
-    ]
-    names = {*known_types(fleet, provider), *(each.name for each in used)}
+    own = [pool for pool in fleet.dynamic_pools.values() if pool.provider == provider]
+    used = {each.name for pool in own for each in find_types(fleet, pool)}
+    names = used.union(known_types(fleet, provider))
     stocks = {
         name: declared.types[name].stock if name in declared.types else None
         for name in sorted(names)

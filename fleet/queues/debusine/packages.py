@@ -23,7 +23,7 @@ from fleet.model.facts import Request, TaskHistory
 from fleet.planner.durations import Run, is_about, patterns_of
 from fleet.queues.debusine import changes
 from fleet.queues.debusine.rows import PACKAGE_TAG, package_of
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.tagrules.context import ENVIRONMENTS, QueueContext
 from fleet.tagrules.derive import needed_by_history
 from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, names_of
@@ -187,8 +187,7 @@ class Looks:
 
 def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
     """Return what this fleet.yaml looks at, beside workers that require these tags."""
-    pools = (pool for pool in fleet.pools.values() if isinstance(pool, Pool))
-    by_pools = {tag for pool in pools for tag in pool.requires}
+    by_pools = {tag for pool in fleet.dynamic_pools.values() for tag in pool.requires}
     paths = {rule.from_ for rule in fleet.derive if rule.from_ is not None}
     if any(rule.source_build is not None for rule in fleet.derive):
         paths.add(_SOURCE_BUILD)
