@@ -1,7 +1,7 @@
 """The list of workers, and a page for each worker and pool."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from fleet.model.facts import Attempt, Unknown
@@ -9,24 +9,16 @@ from fleet.report import words
 from fleet.report.site.history import Past, past_of
 from fleet.report.site.links import INACTIVE, WORKERS
 from fleet.report.site.money import budget_row
-from fleet.report.site.pages import MOST_LISTED, Page, Shown
+from fleet.report.site.pages import MOST_LISTED, Page, Shown, in_sheets
 from fleet.report.site.templates import BROKEN
 from fleet.report.site.versions import ImageStory
-from fleet.report.status import PoolStatus, WorkerStatus
-
-
-class Sheet(NamedTuple):
-    """One page of a long list: where it is, and which pools it is about."""
-
-    path: str
-    pools: str
+from fleet.report.status import PoolStatus
 
 
 def workers(shown: Shown) -> Iterator[Page]:
     """Yield the list of workers, which may take several pages, and a page for each of them."""
     listed = shown.status.workers
-    parts = [listed[n : n + MOST_LISTED] for n in range(0, len(listed), MOST_LISTED)] or [()]
-    sheets = [_sheet(number, part) for number, part in enumerate(parts, 1)]
+    sheets, parts = in_sheets(listed, MOST_LISTED, WORKERS, lambda worker: worker.pool)
     shared = {
         "sheets": sheets,
         "counts": Counter(map(words.state, listed)).most_common(),
@@ -41,13 +33,6 @@ def workers(shown: Shown) -> Iterator[Page]:
     exists = (each for each in shown.plan.workers if each.inactive and each.verdict != "create")
     inactive = sorted(exists, key=lambda each: (each.pool, each.worker))
     yield Page(f"{INACTIVE}/index.html", "inactive.html", {"inactive": inactive})
-
-
-def _sheet(number: int, part: Sequence[WorkerStatus]) -> Sheet:
-    # No worker has a page of this name: see path_part.
-    folder = WORKERS if number == 1 else f"{WORKERS}/~{number}"
-    pools = dict.fromkeys((part[0].pool, part[-1].pool)) if part else ()
-    return Sheet(f"{folder}/index.html", " to ".join(pools))
 
 
 def pools(shown: Shown) -> Iterator[Page]:

@@ -1,9 +1,10 @@
 """What the pages are made of, and what a page is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from fleet.explain.history import History
 from fleet.explain.money import Money
@@ -17,6 +18,7 @@ from fleet.report.site.versions import ImageStory
 from fleet.report.status import Status, status_of
 from fleet.schema.findings import Path
 
+Each = TypeVar("Each")
 MOST_LISTED = 500
 _NOT_READ = Unknown(unknown="it was not read")
 
@@ -49,6 +51,27 @@ class Shown:
     def addresses(self) -> Addresses:
         """Return where each worker, pool and explained request has its page."""
         return addresses_of(self.status, self.waits.explained)
+
+
+class Sheet(NamedTuple):
+    """One page of a long list: where it is, and what it goes from and to."""
+
+    path: str
+    span: str
+
+
+def in_sheets(
+    rows: Sequence[Each], most: int, folder: str, name_of: Callable[[Each], str]
+) -> tuple[list[Sheet], list[Sequence[Each]]]:
+    """Return the pages of a list in this folder, and what is on each; one at least."""
+    parts = [rows[n : n + most] for n in range(0, len(rows), most)] or [rows]
+    # Nothing that has a page of its own has one of this name: see path_part.
+    folders = (folder, *(f"{folder}/~{number}" for number in range(2, len(parts) + 1)))
+    spans = (dict.fromkeys(map(name_of, (*part[:1], *part[-1:]))) for part in parts)
+    return [
+        Sheet(f"{where}/index.html", " to ".join(span))
+        for where, span in zip(folders, spans, strict=True)
+    ], parts
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.report import words
 from fleet.report.answers import place_of, where_to_write
 from fleet.report.site.links import QUEUE, REQUESTS
-from fleet.report.site.pages import MOST_LISTED, Page, Shown
+from fleet.report.site.pages import MOST_LISTED, Page, Shown, in_sheets
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50
@@ -58,18 +58,10 @@ class Row(NamedTuple):
     package: str = ""
 
 
-class Sheet(NamedTuple):
-    """One page of the list of requests: where it is, and its first and last id."""
-
-    path: str
-    span: str
-
-
 def requests(shown: Shown) -> Iterator[Page]:
     """Yield every request by id, on several pages where they are many, and the explained ones."""
     rows = sorted(_rows(shown), key=lambda row: _by_number(row.key))
-    parts = [rows[n : n + _MOST_ON_SHEET] for n in range(0, len(rows), _MOST_ON_SHEET)] or [[]]
-    sheets = [_sheet(number, part) for number, part in enumerate(parts, 1)]
+    sheets, parts = in_sheets(rows, _MOST_ON_SHEET, REQUESTS, lambda row: row.key)
     for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
         packages = any(row.package for row in part)
         values = {"rows": part, "sheets": sheets, "number": number, "packages": packages}
@@ -113,9 +105,3 @@ def _cut(text: str) -> str:
 def _by_number(key: str) -> list[tuple[int, str]]:
     parts = re.split(r"([0-9]{1,18})", key)
     return [(int(part), "") if n % 2 else (-1, part) for n, part in enumerate(parts)]
-
-
-def _sheet(number: int, part: list[Row]) -> Sheet:
-    # No request has a page of this name: see path_part.
-    folder = REQUESTS if number == 1 else f"{REQUESTS}/~{number}"
-    return Sheet(f"{folder}/index.html", f"{part[0].key} to {part[-1].key}" if part else "")
