@@ -28,12 +28,12 @@ from fleet.engines.projects import (
 from fleet.engines.pulumi_automation import Cli, Events, Gate, Home, Session
 from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_state import (
-    ROOT,
     Deployment,
     break_dead_locks,
     find_locks,
     read_checkpoint,
     read_deployment,
+    resources_of,
     serial_of,
 )
 from fleet.errors import (
@@ -575,8 +575,7 @@ def _inputs(ref: StackRef, parts: Sequence[Part], adopt: Mapping[str, str]) -> d
 
 def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
     kinds = load_project(ref.project).parts
-    resources = [each for each in deployment.get("resources") or () if not each.get("delete")]
-    outputs = next((each.get("outputs") or {} for each in resources if each["type"] == ROOT), {})
+    resources, outputs = resources_of(deployment)
     try:
         parts = _PARTS.validate_json(outputs.get("parts", "[]"))
     except ValidationError as error:

@@ -112,9 +112,16 @@ def _checkpoint(place: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> d
         raise NotACheckpoint(f"{place} is not a Pulumi checkpoint: {error}") from error
 
 
+def resources_of(deployment: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
+    """Return the resources that a deployment records as existing, and its stack's outputs."""
+    resources = [each for each in deployment.get("resources") or () if not each.get("delete")]
+    roots = (each.get("outputs") or {} for each in resources if each["type"] == ROOT)
+    return resources, next(roots, {})
+
+
 def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Project) -> Deployment:
     """Return the stack that a deployment records; raises EngineMismatch for another's."""
-    resources = [each for each in deployment.get("resources") or () if not each.get("delete")]
+    resources, outputs = resources_of(deployment)
     operations = deployment.get("pending_operations") or ()
     begun = {
         kind: _workers(_touched(operations, kind), project) for kind in ("creating", "deleting")
@@ -123,7 +130,6 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
     ids = {_name(each): str(each["id"]) for each in resources if each.get("id")}
     pending = {name: each for name, each in begun["creating"].items() if name not in made}
     wanted = {name: each for name, each in made.items() if name not in begun["deleting"]} | pending
-    outputs = next((each.get("outputs") or {} for each in resources if each["type"] == ROOT), {})
     check_owner(ref, mine="pulumi", owner=outputs.get("engine"))
     return Deployment(
         stack=Stack(
