@@ -45,8 +45,8 @@ class WorkerRow:
     @property
     def provides(self) -> frozenset[str]:
         """Return the tags that the worker provides, according to Debusine."""
-        reported = _tags(self.dynamic_metadata, "provided_tags")
-        written = _tags(self.static_metadata, "provided_tags")
+        reported = tags_in(self.dynamic_metadata, "provided_tags")
+        written = tags_in(self.static_metadata, "provided_tags")
         return frozenset(
             {tag for tag in reported if not tag.startswith((TYPE_PREFIX, CLASS))}
             | {tag for tag in written if not tag.startswith(TYPE_PREFIX)}
@@ -56,7 +56,7 @@ class WorkerRow:
     @property
     def requires(self) -> frozenset[str]:
         """Return the tags that a request must provide to run on the worker."""
-        return frozenset(_tags(self.static_metadata, "required_tags"))
+        return frozenset(tags_in(self.static_metadata, "required_tags"))
 
     @property
     def tasks(self) -> TaskLists:
@@ -64,13 +64,14 @@ class WorkerRow:
         both = {**self.dynamic_metadata, **self.static_metadata}
         allowed = both.get("tasks_allowlist")
         return TaskLists(
-            allowed=None if allowed is None else tuple(_tags(both, "tasks_allowlist")),
-            denied=tuple(_tags(both, "tasks_denylist")),
+            allowed=None if allowed is None else tuple(tags_in(both, "tasks_allowlist")),
+            denied=tuple(tags_in(both, "tasks_denylist")),
         )
 
 
-def _tags(metadata: Mapping[str, Any], key: str) -> list[str]:
-    found = metadata.get(key)
+def tags_in(metadata: object, key: str) -> list[str]:
+    """Return the tags under a key of a worker's metadata, which people may write too."""
+    found = metadata.get(key) if isinstance(metadata, Mapping) else None
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
 

@@ -3,7 +3,7 @@
 Rights are of columns: a role that reads demand cannot read the digests of tokens.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -133,12 +133,8 @@ def write_grants(role: str, *, admin: bool = False) -> str:
         f"CREATE ROLE {name} LOGIN;",
         f"GRANT USAGE ON SCHEMA public TO {name};",
     ]
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for right in rights(admin=admin):
-        grouped.setdefault((right.table, right.privilege), []).append(right.column)
-    for (table, privilege), columns in grouped.items():
-        named = "" if columns == [EVERY] else f" ({', '.join(columns)})"
-        lines.append(f"GRANT {privilege}{named} ON {table} TO {name};")
+    for table, privilege, columns in _by_table(rights(admin=admin)):
+        lines.append(f"GRANT {privilege}{columns} ON {table} TO {name};")
     return "\n".join(lines) + "\n"
 
 
@@ -170,10 +166,14 @@ def _by_column(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Ite
 
 def _summed_up(held: Iterable[Right]) -> tuple[str, ...]:
     """Return what is too much, one line for each table and kind of right."""
+    found = _by_table(sorted(held))
+    return tuple(f"{privilege} on {table}{columns}" for table, privilege, columns in found)
+
+
+def _by_table(found: Iterable[Right]) -> Iterator[tuple[str, str, str]]:
+    """Yield each table and kind of right with its columns in brackets; nothing for all of them."""
     grouped: dict[tuple[str, str], list[str]] = {}
-    for right in sorted(held):
+    for right in found:
         grouped.setdefault((right.table, right.privilege), []).append(right.column)
-    return tuple(
-        f"{privilege} on {table}" + ("" if names == [EVERY] else f" ({', '.join(names)})")
-        for (table, privilege), names in grouped.items()
-    )
+    for (table, privilege), columns in grouped.items():
+        yield table, privilege, "" if columns == [EVERY] else f" ({', '.join(columns)})"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable
 from fleet.queues.debusine.connection import ask_command, reading
+from fleet.tagrules.debusine import tags_in
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
@@ -90,13 +91,8 @@ def _entry(  # noqa: PLR0913, PLR0917 - the columns of one statement
         "specifications": specifications,
         "provider_account": f"{kind}-{account}",
         "architectures": architectures,
-        "provided_tags": _tags(written, "provided_tags"),
-        "required_tags": _tags(written, "required_tags"),
-        "reported_tags": _tags(reported, "provided_tags"),
+        "provided_tags": tags_in(written, "provided_tags"),
+        "required_tags": tags_in(written, "required_tags"),
+        "reported_tags": tags_in(reported, "provided_tags"),
         "scopes": scopes,
     }
-
-
-def _tags(metadata: object, key: str) -> list[str]:
-    found = metadata.get(key) if isinstance(metadata, dict) else None
-    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
