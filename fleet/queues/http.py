@@ -382,15 +382,19 @@ class BackgroundServer:
         self._server.server_close()
 
 
-class LoopbackServer(ThreadingHTTPServer):
-    """Listens on the loopback; ignores clients that hang up, and shows its own faults."""
+class ThreadedServer(ThreadingHTTPServer):
+    """Ignores clients that hang up, and shows its own faults."""
 
     daemon_threads = True
-
-    def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
         """Ignore clients that hang up."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
+
+
+class LoopbackServer(ThreadedServer):
+    """Listens on the loopback."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), handler)

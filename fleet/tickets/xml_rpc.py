@@ -9,7 +9,6 @@ import json
 import re
 import select
 import ssl
-import sys
 import threading
 import time
 from base64 import b64decode
@@ -18,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import BufferedReader, RawIOBase
 from socket import AF_INET, AF_INET6, socket
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +28,7 @@ from xmlrpc.client import Error, Fault, Unmarshaller, dumps
 from fleet.errors import FileUnreadable, FleetError, Locked
 from fleet.model.tickets import ANYBODY
 from fleet.ports import Clock
-from fleet.queues.http import BackgroundServer
+from fleet.queues.http import BackgroundServer, ThreadedServer
 from fleet.state.files import LocalFiles
 
 if TYPE_CHECKING:
@@ -317,8 +316,7 @@ def _reply(
         handler.wfile.write(body)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(ThreadedServer):
     block_on_close = False
     # Hundreds of builders may ask in the same moment.
     request_queue_size = 1024
@@ -363,11 +361,6 @@ class _Server(ThreadingHTTPServer):
         plain.settimeout(self._patience)
         with tls.wrap_socket(plain, server_side=True) as secret:
             super().finish_request(secret, client_address)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        """Ignore clients that hang up; any other exception is a defect, and shown."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
 
 
 _MOST_TOKEN_BYTES = 100_000
