@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import engines_of
@@ -25,7 +24,7 @@ from fleet.state.secrets import HostSecrets
 def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
     """Return the engines of a fleet, wired as in the process that asks, and nothing else."""
     fleet, file = setting
-    clock, secrets = SystemClock(), HostSecrets(os.environ, Path(file).resolve().parent)
+    clock, secrets = SystemClock(), HostSecrets.beside(file)
     clouds = clouds_of(fleet, file, clock)
     return engines_of(fleet, find_places(fleet, file), clouds, secrets, clock.now())
 

@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from fleet.apply.config import load_config
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
@@ -69,7 +67,7 @@ def _print(args: argparse.Namespace, console: Console) -> int:
 def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, Standing]]:
     from fleet.queues.debusine.connection import identify, reading
 
-    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    secrets = HostSecrets.beside(args.file)
     for name, reference in sorted(_references(args, fleet).items()):
         with reading(secrets.read(reference)) as connection:
             identify(connection)

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _asked(config: Config, file: str) -> Asked:
     fleet = config.fleet
-    secrets = HostSecrets(os.environ, Path(file).resolve().parent)
+    secrets = HostSecrets.beside(file)
     store = store_of(fleet, file)
     return Asked(
         sources=wire(fleet, file),

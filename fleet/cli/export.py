@@ -2,10 +2,8 @@
 
 import argparse
 import difflib
-import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 from fleet.apply.config import check_file
 from fleet.apply.record import RunLog
@@ -166,7 +164,7 @@ def _deliveries(
     args: argparse.Namespace, fleet: Fleet, today: date
 ) -> Iterator[tuple[str, TaskRules, Delivery]]:
     """Yield what would change at each place; raises WrongUsage where no place is named."""
-    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    secrets = HostSecrets.beside(args.file)
     named = False
     for name, queue in sorted(fleet.queues.items()):
         if not isinstance(queue, DebusineQueue) or queue.rules is None:

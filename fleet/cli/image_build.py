@@ -53,7 +53,7 @@ def request_builder(
         images=images,
         url=queue.url,
         scope=scope or queue.scopes[0],
-        token=HostSecrets(os.environ, Path(args.file).resolve().parent).read(queue.token),
+        token=HostSecrets.beside(args.file).read(queue.token),
         workspace=name or None,
         mirror=mirror,
     )

@@ -1,7 +1,6 @@
 """Test a version of an image that was built on this computer."""
 
 import argparse
-import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -181,7 +180,7 @@ def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Ser
     # Of another name, so that no run of `fleet apply` takes the worker for one that lost its
     # machine.
     name = f"{fleet.fleet}-image-test"
-    secret = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    secret = HostSecrets.beside(args.file)
     registry = registries_of(fleet.model_copy(update={"fleet": name}), secret)[args.queue]
     enrolment = Enrolment(
         worker=name,

@@ -15,11 +15,11 @@ from fleet.ports import Secrets
 from fleet.queues.http import Limits, Reader, retry_advice
 from fleet.schema.model import Webhook
 from fleet.state.processes import Call, run
+from fleet.state.secrets import HANDED_ON
 
 _LIMITS = Limits(connect=5, silence=5, total=10, body_bytes=1024 * 1024)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SECONDS = 20
-_HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
 class WebhookMessenger:
@@ -82,7 +82,7 @@ class CommandMessenger:
 
     def __init__(self, command: Sequence[str], environment: Sequence[str], folder: Path) -> None:
         self._command = command
-        self._names = (*_HANDED_ON, *environment)
+        self._names = (*HANDED_ON, *environment)
         self._folder = folder
 
     def send(self, _subject: str, text: str, _body: Mapping[str, object]) -> None:

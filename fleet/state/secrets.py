@@ -8,13 +8,14 @@ import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from fleet.errors import SecretMissing
 from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
 from fleet.state.processes import Call, CommandFailed, run
 
 _MAX_BYTES = 64 * 1024
-_HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
 """What a command gets of our environment, which holds other secrets, beside what it names."""
 
 
@@ -27,6 +28,11 @@ class HostSecrets:
         self._environment = environment
         self._base = base
         self._timeout = timeout_seconds
+
+    @classmethod
+    def beside(cls, file: str) -> Self:
+        """Return the secrets that this fleet.yaml may name."""
+        return cls(os.environ, Path(file).resolve().parent)
 
     def read(self, reference: object) -> str:
         """Return the secret without white space around it; raises SecretMissing."""
@@ -86,7 +92,7 @@ class HostSecrets:
 
     def _from_command(self, reference: CommandSecret) -> str:
         what = f"secret {{command: {shlex.join(reference.command)}}}"
-        names = (*_HANDED_ON, *reference.environment)
+        names = (*HANDED_ON, *reference.environment)
         missing = [name for name in reference.environment if name not in self._environment]
         if missing:
             raise SecretMissing(
