@@ -113,8 +113,8 @@ class DiskBuilder:
     def _why_not(self, architecture: str) -> str:
         if not bootable(architecture):
             return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
-        absent = missing((*_PROGRAMS, *programs(architecture)))
-        absent = absent or lacking(architecture) or role.why_not()
+        needed = (*_PROGRAMS, *programs(architecture))
+        absent = role.why_not() or missing(needed) or lacking(architecture)
         if absent:
             return absent
         if _MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
