@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import diskfile, folder
 from fleet.images.programs import ProgramFailed, run
-from fleet.images.role import RoleRun, chroot_host, role_digest, run_role
+from fleet.images.role import chroot_host, role_digest, run_role
 from fleet.images.roots import Base, clean, furnished, installed, kept, make_base, pack, unpack
 from fleet.images.sources import Archive, archive_of, state_of
 from fleet.model.images import Package, recipe_digest, role_variables
@@ -250,8 +250,6 @@ class Baked(BaseModel):
     seconds: dict[str, float]
     base: str
     """Digest of the base's archive."""
-    changed_again: tuple[str, ...] = ()
-    """Tasks of the role that changed something although it had run before."""
     differences: Differences | None = None
     """Of a second build from nothing, where one was asked for."""
 
@@ -298,7 +296,7 @@ class _Bake:
             _say(phase="sources", task=f"WITHOUT {line}: the mirror has no such suite", at=0.0)
         base = Base(recipe.suite, recipe.architecture, archive, order.snapshot)
         root = order.work / "root"
-        again = self._root(base, root)
+        self._root(base, root)
         with self._phase("packages"), furnished(root, self._log):
             packages = installed(root, self._log)
         self._clean(root, archive)
@@ -308,28 +306,26 @@ class _Bake:
             packages=packages,
             seconds=self._seconds,
             base=base.key,
-            changed_again=again,
             differences=differences,
         )
 
-    def _root(self, base: Base, root: Path) -> tuple[str, ...]:
+    def _root(self, base: Base, root: Path) -> None:
         """Have the role's root: as it was kept, else made on the base; run the role either way."""
         key = self._key_of(base)
-        ran: list[RoleRun] = []
 
         def make(tar: Path) -> None:
             with self._base(base) as below, self._phase("unpack"):
                 unpack(below, root, self._log)
-            ran.append(self._role(root))
+            self._role(root)
             with self._phase("keep"):
                 pack(root, tar, self._log)
 
         with kept(self._order.cache, f"root-{key}", make) as (tar, found):
             if not found:
-                return ()
+                return
             with self._phase("unpack"):
                 unpack(tar, root, self._log)
-        return self._role(root).changed
+        self._role(root)
 
     def _key_of(self, base: Base) -> str:
         """Return the digest of all that goes into the role's root, its own source's state too."""
@@ -347,10 +343,10 @@ class _Bake:
         with kept(self._order.cache, f"base-{base.key}", make) as (tar, _):
             yield tar
 
-    def _role(self, root: Path) -> RoleRun:
+    def _role(self, root: Path) -> None:
         variables = role_variables(self._order.recipe)
         with self._phase("role") as began, furnished(root, self._log):
-            return run_role(
+            run_role(
                 chroot_host(root),
                 variables,
                 log=self._log,

@@ -9,10 +9,9 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,18 +39,6 @@ class Host:
 
     name: str
     variables: Mapping[str, object]
-
-
-@dataclass(frozen=True)
-class RoleRun:
-    """What a run of the role did."""
-
-    ok: int
-    changed: tuple[str, ...]
-    """The tasks that changed something."""
-    seconds: float
-    tasks: Mapping[str, float] = field(default_factory=dict)
-    """Task to the seconds it took, in their order."""
 
 
 def chroot_host(root: Path) -> Host:
@@ -95,20 +82,20 @@ def run_role(
     log: Path,
     told: QueueContext = lambda _: None,
     play: Path | None = None,
-) -> RoleRun:
+) -> tuple[str, ...]:
     """Run the role to its end, appending all that Ansible says to the log.
 
+    Returns the tasks that changed something.
     Raises RoleFailed with the failing task and its output. An interruption ends Ansible first.
     """
     runner = _load_runner()
-    began = time.monotonic()
     # In a thread of its own, so that an interruption reaches us and not the middle of the runner.
     with (
         TemporaryDirectory(prefix="fleet-role-") as folder,
         log.open("a", encoding="utf-8") as text,
         ThreadPoolExecutor(1) as pool,
     ):
-        listener = _Listener(text, told, began)
+        listener = _Listener(text, told)
         cancelled = threading.Event()
         future = pool.submit(
             _play,
@@ -132,7 +119,7 @@ def run_role(
             raise
     if run.rc != 0:
         raise RoleFailed(listener.failure(host, log))
-    return listener.result(time.monotonic() - began)
+    return tuple(listener.changed)
 
 
 _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
@@ -204,15 +191,10 @@ def _path() -> str:
 class _Listener:
     """Hears Ansible's events: writes the log, tells of tasks, keeps what failed."""
 
-    def __init__(self, log: TextIO, told: QueueContext, began: float) -> None:
+    def __init__(self, log: TextIO, told: QueueContext) -> None:
         self._log = log
         self._told = told
-        self._began = began
-        self._task_began = began
-        self._task = ""
-        self._tasks: dict[str, float] = {}
-        self._ok = 0
-        self._changed: list[str] = []
+        self.changed: list[str] = []
         self._failed: tuple[str, str] | None = None
 
     def hear(self, event: Mapping[str, Any]) -> bool:
@@ -222,12 +204,10 @@ class _Listener:
             self._log.flush()
         about = event.get("event_data", {})
         match event["event"]:
-            case "playbook_on_task_start":
-                self._begin(about.get("task", ""))
-            case "runner_on_ok":
-                self._ok += 1
-                if about.get("res", {}).get("changed"):
-                    self._changed.append(about.get("task", ""))
+            case "playbook_on_task_start" if about.get("task"):
+                self._told(about["task"])
+            case "runner_on_ok" if about.get("res", {}).get("changed"):
+                self.changed.append(about.get("task", ""))
             case "runner_on_failed" if not about.get("ignore_errors"):
                 self._failed = (_place(about), _output(about.get("res", {})))
             case "runner_on_unreachable":
@@ -240,20 +220,6 @@ class _Listener:
             return f"Ansible ended before any task failed on {host.name}; all output is in {log}"
         where, output = self._failed
         return f"the role failed at {where}:\n{output}\nall output is in {log}"
-
-    def result(self, seconds: float) -> RoleRun:
-        """Return what was done."""
-        self._begin("")
-        return RoleRun(self._ok, tuple(self._changed), seconds, self._tasks)
-
-    def _begin(self, task: str) -> None:
-        now = time.monotonic()
-        if self._task:
-            took = self._tasks.get(self._task, 0.0) + now - self._task_began
-            self._tasks[self._task] = round(took, 3)
-        self._task, self._task_began = task, now
-        if task:
-            self._told(task)
 
 
 def _place(about: Mapping[str, Any]) -> str:

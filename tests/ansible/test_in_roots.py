@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.role import RoleFailed, RoleRun, chroot_host, run_role
+from fleet.images.role import RoleFailed, chroot_host, run_role
 from fleet.model.images import role_variables
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots
@@ -46,12 +46,13 @@ class Made:
     """A key that signs nothing."""
     log: Path
     recipe: ImageRecipe
-    first: RoleRun
-    second: RoleRun
+    first: tuple[str, ...]
+    """The tasks that changed something in the first run."""
+    second: tuple[str, ...]
     policy: str
     """What apt would install of the worker then; later tests change that."""
 
-    def again(self, **keys: object) -> RoleRun:
+    def again(self, **keys: object) -> tuple[str, ...]:
         """Run the role once more, for another recipe."""
         recipe = self.recipe.model_copy(update=keys)
         return run_role(chroot_host(self.root), role_variables(recipe), log=self.log)
@@ -109,8 +110,8 @@ def _version(root: Path, backports: str) -> str:
 
 
 def test_a_second_run_changes_nothing(made: Made) -> None:
-    assert made.second.changed == ()
-    assert "Install the worker and what its executors and tasks need" in str(made.first.changed)
+    assert made.second == ()
+    assert "Install the worker and what its executors and tasks need" in str(made.first)
 
 
 def test_what_a_source_with_its_key_inline_has_can_be_installed(made: Made) -> None:
@@ -201,6 +202,6 @@ def test_a_source_and_a_pin_that_are_no_longer_written_are_undone(made: Made) ->
         pytest.skip("bookworm has no worker without a source")
     undone = made.again(source=None, worker_version=None, packages=[])
 
-    assert len(undone.changed) == 2
+    assert len(undone) == 2
     assert not (made.root / "etc/apt/sources.list.d/debusine-worker.sources").exists()
     assert not (made.root / "etc/apt/preferences.d/debusine-worker").exists()

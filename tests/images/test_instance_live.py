@@ -13,7 +13,7 @@ import pytest
 from fleet.clouds.hcloud.bake import InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
 from fleet.images.due import sources_of
-from fleet.images.role import Host, RoleRun, run_role
+from fleet.images.role import Host, run_role
 from fleet.images.roots import kept
 from fleet.images.ssh import Door, Ssh
 from fleet.model.images import BuildOrder, BuildStep
@@ -89,7 +89,7 @@ def run_role_here(
     variables: Mapping[str, object],
     log: Path,
     told: Callable[[str], None],
-) -> RoleRun:
+) -> None:
     """Run the role on what Hetzner's own image has besides; no cloud-init ran here before.
 
     Then goes what only this computer's apt needed to reach its archive.
@@ -99,9 +99,8 @@ def run_role_here(
     policy.chmod(0o755)
     subprocess.run(["chroot", root, "sh", "-ec", STOCK], check=True, stdout=subprocess.DEVNULL)
     policy.unlink()
-    ran = run_role(host, variables, log=log, told=told)
+    run_role(host, variables, log=log, told=told)
     (root / "etc/apt/apt.conf.d/99mmdebstrap").unlink()
-    return ran
 
 
 class Machine:

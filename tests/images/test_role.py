@@ -11,7 +11,6 @@ import pytest
 from fleet.images.role import (
     Host,
     RoleFailed,
-    RoleRun,
     chroot_host,
     role_digest,
     run_role,
@@ -41,7 +40,7 @@ PLAY = """
 
 @dataclass
 class Played:
-    run: RoleRun
+    changed: tuple[str, ...]
     told: list[str]
     log: str
 
@@ -67,18 +66,16 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     told: list[str] = []
     given = variables(folder, fails=False)
     log = folder / "log"
-    run = run_role(HERE, given, log=log, told=told.append, play=play_in(folder))
-    return Played(run, told, log.read_text(encoding="utf-8"))
+    changed = run_role(HERE, given, log=log, told=told.append, play=play_in(folder))
+    return Played(changed, told, log.read_text(encoding="utf-8"))
 
 
 def test_each_task_is_told_as_it_begins(played: Played) -> None:
     assert played.told == ["Write a file", "Try what may fail", "Install packages"]
 
 
-def test_a_run_says_what_it_changed_and_how_long_each_task_took(played: Played) -> None:
-    assert played.run.changed == ("Write a file",)
-    assert list(played.run.tasks) == played.told
-    assert 0 < sum(played.run.tasks.values()) <= played.run.seconds
+def test_a_run_says_what_it_changed(played: Played) -> None:
+    assert played.changed == ("Write a file",)
 
 
 def test_the_log_holds_what_ansible_says(played: Played) -> None:

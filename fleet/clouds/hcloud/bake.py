@@ -25,7 +25,7 @@ from fleet.images.checks import Tree, check_image
 from fleet.images.debusine_build import LIST_PACKAGES, read_packages
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.programs import held
-from fleet.images.role import Host, RoleFailed, RoleRun, run_role, ssh_host, why_not
+from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
 from fleet.images.ssh import Ssh, open_tree
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
 
@@ -56,7 +56,7 @@ rm -rf ~root/.ssh
 sync
 """
 """What no image may hold: whose machine it was, who could enter it, what it logged."""
-Role = Callable[..., RoleRun]
+Role = Callable[..., object]
 """What runs the role as `run_role` does."""
 
 
