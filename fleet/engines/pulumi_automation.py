@@ -315,10 +315,10 @@ class Home:
             return cli.parent.parent
         link = self.folder / "cli" / "link" / "bin" / "pulumi"
         link.parent.mkdir(parents=True, exist_ok=True)
-        pool_plan = link.with_name(f"{link.name}.{os.getpid()}")
-        pool_plan.unlink(missing_ok=True)
-        pool_plan.symlink_to(cli.absolute())
-        pool_plan.replace(link)
+        draft = link.with_name(f"{link.name}.{os.getpid()}")
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(cli.absolute())
+        draft.replace(link)
         return link.parent.parent
 
     def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from fleet.images.programs import PROXIES
 from fleet.state.places import shipped_folder
 from fleet.state.processes import kill_marked
 
-QueueContext = Callable[[str], None]
+Told = Callable[[str], None]
 """Is told the name of each task as it begins."""
 
 _LONGEST = 40
@@ -80,7 +80,7 @@ def run_role(
     variables: Mapping[str, object],
     *,
     log: Path,
-    told: QueueContext = lambda _: None,
+    told: Told = lambda _: None,
     play: Path | None = None,
 ) -> tuple[str, ...]:
     """Run the role to its end, appending all that Ansible says to the log.
@@ -191,7 +191,7 @@ def _path() -> str:
 class _Listener:
     """Hears Ansible's events: writes the log, tells of tasks, keeps what failed."""
 
-    def __init__(self, log: TextIO, told: QueueContext) -> None:
+    def __init__(self, log: TextIO, told: Told) -> None:
         self._log = log
         self._told = told
         self.changed: list[str] = []

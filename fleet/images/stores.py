@@ -261,15 +261,15 @@ class Directory:
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
         """Copy a file; what an earlier try wrote of it is compared and kept."""
         path = self._root / key
-        pool_plan = path.with_name(path.name + _PARTIAL)
+        draft = path.with_name(path.name + _PARTIAL)
         with _reporting_unreadable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with source.open("rb") as ours, pool_plan.open("a+b") as theirs:
+            with source.open("rb") as ours, draft.open("a+b") as theirs:
                 # A concurrent writer of the same file waits, and finds it done.
                 fcntl.flock(theirs, fcntl.LOCK_EX)
                 _copy(ours, theirs, moved)
-                if pool_plan.exists():
-                    pool_plan.replace(path)
+                if draft.exists():
+                    draft.replace(path)
             _sync(path.parent)
 
     def sha256(self, key: str, moved: Callable[[int], None]) -> str:

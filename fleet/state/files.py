@@ -158,9 +158,9 @@ def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None
 def _replace(path: Path, content: bytes, mode: int | None) -> None:
     # In the same directory, so that the rename is atomic. Process ids repeat in containers.
     name = os.fsencode(path.name)[:200].decode(errors="ignore")
-    pool_plan = path.with_name(f".{name}.{os.urandom(8).hex()}.tmp")
+    draft = path.with_name(f".{name}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(pool_plan, flags, mode or 0o666), "wb") as new:
+    with os.fdopen(os.open(draft, flags, mode or 0o666), "wb") as new:
         try:
             new.write(content)
             new.flush()
@@ -169,9 +169,9 @@ def _replace(path: Path, content: bytes, mode: int | None) -> None:
             elif path.exists():
                 os.fchmod(new.fileno(), stat.S_IMODE(path.stat().st_mode))
             os.fsync(new.fileno())
-            pool_plan.replace(path)
+            draft.replace(path)
         except BaseException:
-            pool_plan.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
             raise
 
 
