@@ -18,11 +18,9 @@ from fleet.explain.forecast import left_of
 from fleet.explain.values import Change, Suggestion, Wait
 from fleet.explain.what_if import (
     MOST_COUNT,
-    MOST_DAYS,
     REMOVED,
     REQUEST,
     Edit,
-    Knob,
     Replans,
     Run,
     edited,
@@ -182,7 +180,7 @@ class _Search:
                 if fewer and self._serves(fewer):
                     edits = fewer
             for number, edit in enumerate(edits):
-                if edit.knob is not None:
+                if edit.least is not None:
                     edits = self._turned_down(edits, number)
         return () if self.replans.is_spent else edits
 
@@ -357,9 +355,8 @@ def _approvals(fleet: Fleet, world: World, guard: str, pool: str | None) -> Iter
             expires = today + timedelta(days=APPROVED_DAYS)
             written = {"guard": guard, "pool": name, "count": 0, "reason": "say why"}
             new = Approval.model_validate(written | {"expires": expires})
-            knob = Knob(new, MOST_COUNT)
             path = ("approvals", len(fleet.approvals))
-            yield Edit(path, new, rank=APPROVE, knob=knob).turned(MOST_COUNT)
+            yield Edit(path, new, rank=APPROVE, least=new).turned(MOST_COUNT)
 
 
 def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edit]:
@@ -375,8 +372,8 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
 
 def _not_before(world: World, path: Path) -> Edit:
     """Return the edit that moves an expiry to today or later."""
-    knob = Knob(world.time.date() - timedelta(days=1), MOST_DAYS)
-    return Edit(path, None, rank=EXPIRY, knob=knob).turned(1)
+    yesterday = world.time.date() - timedelta(days=1)
+    return Edit(path, None, rank=EXPIRY, least=yesterday).turned(1)
 
 
 def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:
@@ -485,7 +482,7 @@ def describe(fleet: Fleet, edit: Edit) -> str:
         return f"move {dotted(edit.path)} from {old} to {new} or later"
     if edit.rank == APPROVE:
         return f"add an approval: {new}"
-    verb = "raise" if edit.knob else "set"
+    verb = "set" if edit.least is None else "raise"
     return f"{verb} {dotted(edit.path)} from {old} to {new}"
 
 

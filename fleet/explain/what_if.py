@@ -1,6 +1,6 @@
 """Edit a fleet.yaml as a value, move the world forward, and plan again.
 
-An edit names a path and its new value; a knob is a figure that may be turned up step by step.
+An edit names a path and its new value; some figures may be raised step by step.
 Nothing here knows why an edit is made.
 
 `later` moves the time and nothing else: what was spent and what failed stay where they are.
@@ -40,34 +40,11 @@ from fleet.schema.units import PERCENT_PATTERNS, written
 MOST_COUNT = 100_000
 MOST_PERCENT = 9_999
 MOST_CENTS = 100_000_000
-MOST_DAYS = 3_650
 _CENT = Decimal("0.01")
 
 
 REMOVED = object()
 """The new value of a key that is taken out."""
-
-
-@dataclass(frozen=True)
-class Knob:
-    """A figure that may be raised step by step, and how far."""
-
-    least: object
-    """The value before the first step."""
-    most: int
-
-    def value(self, steps: int) -> object:
-        """Return the figure after so many steps up."""
-        match self.least:
-            case Money(amount=amount, currency=currency):
-                return Money(amount=amount + steps * _CENT, currency=currency)
-            case Approval() as approval:
-                return approval.model_copy(update={"count": approval.count + steps})
-            case date():
-                return self.least + timedelta(days=steps)
-            case int():
-                return self.least + steps
-        raise TypeError(self.least)
 
 
 @dataclass(frozen=True)
@@ -82,15 +59,27 @@ class Edit:
     """The order among equally few edits."""
     text: str = ""
     """What to do, in words; empty where path and values suffice."""
-    knob: Knob | None = None
+    least: object = None
+    """Of a figure that may be raised step by step: what it is before the first."""
     steps: int = 0
-    """How many steps its knob was turned up."""
+    """How many steps it was raised."""
 
     def turned(self, steps: int) -> "Edit":
-        """Return the same edit with its knob turned up this far."""
-        if self.knob is None:
-            raise TypeError(self.path)
-        return replace(self, new=self.knob.value(steps), steps=steps)
+        """Return the same edit with its figure raised this far."""
+        return replace(self, new=_raised(self.least, steps), steps=steps)
+
+
+def _raised(least: object, steps: int) -> object:
+    match least:
+        case Money(amount=amount, currency=currency):
+            return Money(amount=amount + steps * _CENT, currency=currency)
+        case Approval() as approval:
+            return approval.model_copy(update={"count": approval.count + steps})
+        case date():
+            return least + timedelta(days=steps)
+        case int():
+            return least + steps
+    raise TypeError(least)
 
 
 def turn_up(fleet: Fleet, path: Path) -> Edit | None:
@@ -104,7 +93,7 @@ def turn_up(fleet: Fleet, path: Path) -> Edit | None:
         most = MOST_PERCENT - old
     else:
         most = MOST_COUNT - old
-    return Edit(path, old, knob=Knob(old, most)).turned(most) if most > 0 else None
+    return Edit(path, old, least=old).turned(most) if most > 0 else None
 
 
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
