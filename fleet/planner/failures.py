@@ -189,10 +189,9 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
 
 @dataclass(frozen=True)
 class _Streak:
-    """Failures in a row: in how many runs, what the latest said, and when it is over."""
+    """Failures in a row: in how many runs, and when it is over."""
 
     runs: int
-    latest: Attempt
     until: datetime
 
 
@@ -217,7 +216,7 @@ def _streak(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) 
         runs, latest, before = runs + 1, latest or failed, at
     if latest is None:
         return None
-    return _Streak(runs, latest, latest.at + min(CAP, BASE * 2 ** min(runs - 1, 10)))
+    return _Streak(runs, latest.at + min(CAP, BASE * 2 ** min(runs - 1, 10)))
 
 
 def _describe_streak(streak: _Streak) -> str:

@@ -39,7 +39,6 @@ _FORTNIGHT = 15
 class Window:
     """Some hours of some days of the week, somewhere."""
 
-    text: str
     days: frozenset[int]
     """The days on which it begins; Monday is 0."""
     start: int
@@ -85,7 +84,6 @@ def parse_window(text: str, zone: str) -> Window:
     length = (_DAYS.index(last or first) - begin) % 7
     start, end = (int(part[:2]) * 60 + int(part[3:]) for part in hours.split("-"))
     return Window(
-        text=text,
         days=frozenset((begin + each) % 7 for each in range(length + 1)),
         start=start,
         end=end if end > start else end + _DAY,
