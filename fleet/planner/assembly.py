@@ -145,7 +145,7 @@ def warn_of_durations(
     for signed in demand:
         looked_at = waits.intersection(signed.machines_of)
         if budgets or looked_at:
-            count = sum(request.seconds is None for request in signed.requests)
+            count = [request.seconds for request in signed.requests].count(None)
             silent[signed.queue] += count if budgets else 0
             if count:
                 patient.update(dict.fromkeys(looked_at, count))

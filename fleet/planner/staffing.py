@@ -268,9 +268,11 @@ def find_unserved(
     used = used_of(service.budgets)
     causes = _Causes(pool_plans, service.unserved.values(), used)
     for signed in demand:
+        keys = [request.key for request in signed.requests]
+        if service.unserved.keys().isdisjoint(keys):
+            continue
         has_end = signed.timing is not None and signed.timing.deadline is not None
         groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
-        keys = [request.key for request in signed.requests]
         stopped = map(service.unserved.get, keys)
         seconds_of = [request.seconds if has_end else None for request in signed.requests]
         # Those who come one after the other are mostly stopped by the same.
