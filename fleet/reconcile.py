@@ -52,7 +52,7 @@ def reconcile_unsealed(
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)
-    demand = sign_demand(fleet, world, supplies)
+    demand = sign_demand(fleet, world, supplies, again=not explained)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)
     allocation = allocate(layout.groups, layout.places, layout.rows)
     service = staff(pool_plans, supplies, layout.places, allocation)

@@ -12,6 +12,8 @@ from decimal import Decimal
 from functools import cached_property, partial
 from itertools import chain, repeat
 from math import inf
+from operator import itemgetter
+from sys import intern
 from typing import NamedTuple
 
 from fleet.model.facts import Demand, Market, Request, Unknown, World
@@ -21,7 +23,7 @@ from fleet.planner.durations import Durations, Expected, Kind, Timing
 from fleet.planner.inventory import demand_trouble
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.schema.remembered import remembered
-from fleet.tagrules.context import context_of
+from fleet.tagrules.context import QueueContext, context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refusal
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
@@ -128,38 +130,96 @@ class _Kind(NamedTuple):
     timing: Timing | None
 
 
-def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> tuple[Signed, ...]:
-    """Return the readable demand of every queue by signature, in the order of service."""
-    looks_at_provided = any(supply.offer.requires for supply in supplies.values())
-    judge = judge_of(fleet, world, with_provided=looks_at_provided)
-    payer_of = _payers(fleet)
+class _Alike(NamedTuple):
+    """What requests share that ask for the same of the same queue, for the same payer."""
+
+    asking: Asking
+    kind: _Kind
+    """With every required tag: which one it may run without by now is another matter."""
+
+
+class _Read(NamedTuple):
+    """A request with what follows from it, whatever the time of day."""
+
+    request: Request
+    alike: _Alike
+    ordered: list[Ordered]
+
+
+class _Reader:
+    """Says what follows from requests; it stays right while only requests and time change."""
+
+    def __init__(self, fleet: Fleet, world: World, *, with_provided: bool) -> None:
+        self._judge = judge_of(fleet, world, with_provided=with_provided)
+        self._durations = Durations(fleet, world)
+        self._payer_of = _payers(fleet)
+        self._alike: dict[object, _Alike] = {}  # an ask is slow to hash, and most share one
+        self.latest: dict[str, dict[str, _Read]] = {}
+        """By queue and id, what the latest run had read, where that is kept."""
+
+    def read(self, queue: str, request: Request, told: QueueContext) -> _Read:
+        """Return what follows from a request."""
+        asking = self._judge.ask_of_alike(request, told)
+        expected = self._durations.of(queue, request)
+        payer, timing = self._payer_of(queue, request), expected[1]
+        key = (queue, id(asking), request.priority, payer, id(timing))
+        alike = self._alike.get(key)
+        if alike is None:
+            kind = _Kind(queue, _shape(asking), request.priority, payer, _NOTHING, timing)
+            alike = self._alike[key] = _Alike(asking, kind)  # which keeps both ids
+        return _Read(request, alike, ordered(queue, request, expected))
+
+
+def _reader_of(fleet: Fleet, world: World, *, with_provided: bool) -> _Reader:
+    """Return the reader of the run before, unless something else than requests has changed."""
+    rests_on: list[object] = [intern(f"{world.time.date()} {with_provided}"), world.members]
+    for queue, demand in world.demands():
+        rests_on += [intern(queue), context_of(fleet, queue, demand), demand.runs]
+    return remembered(
+        fleet,
+        "reader of requests",
+        tuple(rests_on),
+        lambda: _Reader(fleet, world, with_provided=with_provided),
+    )
+
+
+def sign_demand(
+    fleet: Fleet, world: World, supplies: Mapping[str, Supply], *, again: bool = False
+) -> tuple[Signed, ...]:
+    """Return the readable demand of every queue by signature, in the order of service.
+
+    `again`: what waits is the same objects as in the run before, as in a simulation, so that what
+    follows from them is kept until the next run.
+    """
+    with_provided = any(supply.offer.requires for supply in supplies.values())
+    reader = (_reader_of if again else _Reader)(fleet, world, with_provided=with_provided)
     drops = _Drops(fleet, world.time)
-    durations = Durations(fleet, world)
     groups: defaultdict[_Kind, list[list[Ordered]]] = defaultdict(list)
     ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
-    known: dict[object, list[list[Ordered]]] = {}  # an ask is slow to hash, and most share one
-    shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
+    known: dict[tuple[int, frozenset[str]], list[list[Ordered]]] = {}
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
         told = context_of(fleet, queue, demand)
+        before, kept = reader.latest.get(queue, {}), dict[str, _Read]()
+        may_drop = drops.are_stated and not demand.stored
         for request in _each_once(demand.requests):
-            asking = judge.ask_of_alike(request, told)
-            shape = shapes.get(id(asking))
-            if shape is None:
-                shape = shapes[id(asking)] = _shape(asking)
-            dropped = _NOTHING if demand.stored else drops.of(shape.ask, request)
-            expected = durations.of(queue, request)
-            payer, timing = payer_of(queue, request), expected[1]
-            alike = (queue, id(shape), request.priority, payer, dropped, id(timing))
-            group = known.get(alike)
+            read = before.get(request.id)
+            if read is None or read.request is not request:
+                read = reader.read(queue, request, told)
+            if again:
+                kept[request.id] = read
+            alike = read.alike
+            dropped = drops.of(alike.asking.ask, request) if may_drop else _NOTHING
+            group = known.get((id(alike), dropped))
             if group is None:
-                kind = _Kind(queue, shape, request.priority, payer, dropped, timing)
-                group = known[alike] = groups[kind]
+                kind = alike.kind._replace(dropped=dropped)
+                group = known[id(alike), dropped] = groups[kind]
                 if isinstance(fleet.queues.get(queue), TicketQueue):
-                    ruled[kind] |= {Ruled(o.tag, o.path) for o in asking.origins if o.path}
-            group.append(ordered(queue, request, expected))
+                    ruled[kind] |= {Ruled(o.tag, o.path) for o in alike.asking.origins if o.path}
+            group.append(read.ordered)
+        reader.latest[queue] = kept
     able = {queue: _Able(supplies, queue) for queue in world.queues}
     signed = [
         _sign(kind, requests, able[kind.queue].to_serve(kind), ruled.get(kind, ()))
@@ -269,9 +329,14 @@ class _Drops:
             if isinstance(rule.otherwise, Otherwise)
         }
 
+    @property
+    def are_stated(self) -> bool:
+        """Say whether any tag may be done without at some time."""
+        return bool(self._after)
+
     def of(self, ask: Ask, request: Request) -> frozenset[str]:
         """Return the tags that a request may run without by now."""
-        if not self._after or request.pending_since is None:
+        if request.pending_since is None:
             return _NOTHING
         waited = (self._now - request.pending_since).total_seconds()
         return frozenset(
@@ -339,7 +404,7 @@ def _sign(
         said.append([each.because for each in shape.refused])
         said.append([each.because for each in shape.differences])
     # What a queue tells as one stays together, in the order that it has.
-    in_order = sorted(requests, key=lambda each: each[0].order)
+    in_order = sorted(requests, key=itemgetter(0))
     return Signed(
         id=digest(said)[:12],
         queue=queue,

@@ -144,5 +144,5 @@ def waiting_of(
             len(signed.requests),
             tuple(sorted({*signed.machines_of} & price.keys(), key=price.__getitem__)),
         )
-        for signed in sign_demand(fleet, world, supplies)
+        for signed in sign_demand(fleet, world, supplies, again=True)
     ]
