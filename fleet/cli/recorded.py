@@ -9,7 +9,7 @@ from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import moment_of, past_time
 from fleet.errors import WrongUsage
 from fleet.model.facts import World
-from fleet.queues.recorded import world_of
+from fleet.queues.recorded import Moments
 from fleet.schema.model import Fleet
 from fleet.state.history import read_moments
 from fleet.state.store import store_of
@@ -62,8 +62,9 @@ class Recorded:
     def worlds(self) -> Iterator[World]:
         """Yield the worlds in order of time; raises WrongUsage for one of another fleet."""
         latest: datetime | None = None
+        moments = Moments()
         for content in self.contents():
-            world = world_of(self.name, content)
+            world = moments.world_of(self.name, content)
             if world.fleet != self.fleet.fleet:
                 raise WrongUsage(
                     f"{self.name} was recorded by fleet {world.fleet}, and {self.config} is fleet "

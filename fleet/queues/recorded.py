@@ -1,13 +1,15 @@
 """Read a recorded world, and a queue out of one."""
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails, from_json, to_json
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.model.facts import QueueReading, Unknown, World
+from fleet.model.facts import QueueReading, Request, Unknown, World
 from fleet.schema import model
 from fleet.schema.source import Files
 
@@ -65,6 +67,55 @@ def world_of(name: str, content: bytes) -> World:
         if errors[0]["type"] == "json_invalid":
             raise FileUnreadable(_not_json(name, errors[0]["msg"])) from error
         raise FileUnreadable(_not_a_world(name, content, errors)) from error
+
+
+class Moments:
+    """Reads one moment of a history after the other.
+
+    Most of a long queue waited at the moment before too: such a request is not checked again, and
+    is the same object.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], tuple[object, Request]] = {}
+
+    def world_of(self, name: str, content: bytes) -> World:
+        """Return what `world_of` returns, and raise what it raises."""
+        try:
+            return self._read(from_json(content))
+        except (ValueError, TypeError, AttributeError):
+            return world_of(name, content)  # says where
+
+    def _read(self, recorded: object) -> World:
+        known: dict[tuple[str, str], tuple[object, Request]] = {}
+        found: dict[str, tuple[Request, ...]] = {}
+        for queue, demand, said in _requests_in(recorded):
+            requests = []
+            for each in said:
+                key = queue, each.get("id")
+                before = self._before.get(key)
+                if before is None or before[0] != each:
+                    before = each, Request.model_validate_json(to_json(each))
+                known[key] = before
+                requests.append(before[1])
+            found[queue], demand["requests"] = tuple(requests), []
+        world = World.model_validate_json(to_json(recorded))
+        self._before = known
+        queues = dict(world.queues)
+        for queue, read in world.demands():
+            demand_read = read.model_copy(update={"requests": found.get(queue, ())})
+            queues[queue] = queues[queue].model_copy(update={"demand": demand_read})
+        return world.model_copy(update={"queues": queues})
+
+
+def _requests_in(recorded: object) -> Iterator[tuple[str, dict[str, Any], list[Any]]]:
+    """Yield each queue of a recording, its demand and the requests in that."""
+    match recorded:
+        case {"queues": dict(queues)}:
+            for queue, reading in queues.items():
+                match reading:
+                    case {"demand": {"requests": list(requests)} as demand}:
+                        yield queue, demand, requests
 
 
 def _not_json(name: str, message: str) -> str:
