@@ -3,14 +3,16 @@
 `month_20_pools_s`: thirty days of 2,000 requests each in 300 signatures on 20 pools, a run each
 ten minutes, from jobs in memory. What nothing can serve waits to the end, so that a day takes
 longer than those before it: `growth` is the last ten days over the first ten.
-`month_200_s`: thirty days of 200 requests each on the same pools.
-`read_ms`: what it takes to read one recorded moment and to find jobs in it.
-`peak_mib`: the most memory the process held.
+`year_200_s`: a year of 200 requests a day on the same pools; `month_200_s`: its first thirty days.
+`read_ms`: what it takes to read one recorded moment of the first day and to find jobs in it;
+`read_late_ms`: one of the last day of the thirty, when about 1,000 requests wait.
+`peak_mib`: the most memory the process held while it replayed both.
 """
 
 import gc
 import random
 import resource
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from time import process_time
@@ -24,10 +26,12 @@ from fleet.explain.simulation.scaling import ours
 from fleet.model.facts import Demand, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
+from fleet.queues.recorded import Moments
 from fleet.schema.model import Fleet
 
 POOLS, SIGNATURES = 20, 300
-MANY, FEW, DAYS = 2000, 200, 30
+MANY, FEW = 2000, 200
+MONTH, YEAR = 30, 365
 MIB = 1024
 CADENCE = 600
 
@@ -37,20 +41,19 @@ def measure() -> Report:
     gc.set_threshold(*COLLECTION)
     scene = scene_of(Size(SIGNATURES, SIGNATURES, POOLS, 1))
     fleet = scene.fleet.model_copy(update={"cadence": CADENCE})
-    alike = scene.requests
-    many, few = (_days(fleet, _jobs(alike, per_day, days=DAYS)) for per_day in (MANY, FEW))
-    worlds = _recorded(fleet, [*_jobs(alike, MANY, days=1)])
-    texts = [world.model_dump_json() for world in worlds]
-    begin = process_time()
-    sum(1 for _ in events(World.model_validate_json(text) for text in texts))
-    read = process_time() - begin
+    many, late = _days(fleet, _jobs(scene.requests, MANY, days=MONTH), MONTH)
+    few, _ = _days(fleet, _jobs(scene.requests, FEW, days=YEAR), YEAR)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
+    _, early = _days(fleet, _jobs(scene.requests, MANY, days=1), 1)
     return Report(
         "simulate",
         figures={
             "month_20_pools_s": sum(many),
-            "month_200_s": sum(few),
-            "read_ms": 1000 * read / len(texts),
-            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB,
+            "month_200_s": sum(few[:MONTH]),
+            "year_200_s": sum(few),
+            "read_ms": _read_ms(early),
+            "read_late_ms": _read_ms(late),
+            "peak_mib": peak,
         },
         ratios={"growth": sum(many[-10:]) / sum(many[:10])},
     )
@@ -67,29 +70,30 @@ def _jobs(alike: Sequence[Request], per_day: int, *, days: int) -> Iterator[Job]
         yield Job(f"{QUEUE}/{number}", QUEUE, request, at, seconds=like.expected_seconds)
 
 
-def _days(fleet: Fleet, jobs: Iterable[Job]) -> list[float]:
-    """Return the seconds of processor time that each day takes."""
-    replay = Replay(Task(fleet), _first(fleet), lambda _, __: None)
-    took = [0.0] * DAYS
-    for job in jobs:
-        begin = process_time()
-        replay.feed(job)
-        took[(job.at - NOW).days] += process_time() - begin
-    return took
-
-
-def _recorded(fleet: Fleet, jobs: Sequence[Job]) -> list[World]:
-    """Return what each run of a day would have seen."""
-    seen: list[World] = []
+def _days(fleet: Fleet, jobs: Iterable[Job], days: int) -> tuple[list[float], Sequence[World]]:
+    """Return the seconds of processor time of each day, and what the runs of the last one saw."""
+    seen: deque[World] = deque(maxlen=86400 // CADENCE)
 
     def watched(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
         seen.append(world)
         return ours(fleet, world, inventories)
 
     replay = Replay(Task(fleet), _first(fleet), lambda _, __: None, watched)
+    took = [0.0] * days
     for job in jobs:
+        begin = process_time()
         replay.feed(job)
-    return seen
+        took[(job.at - NOW).days] += process_time() - begin
+    return took, seen
+
+
+def _read_ms(worlds: Sequence[World]) -> float:
+    """Return the milliseconds that reading each of some moments in a row takes."""
+    texts = [world.model_dump_json().encode() for world in worlds]
+    moments = Moments()
+    begin = process_time()
+    sum(1 for _ in events(moments.world_of("history", text) for text in texts))
+    return 1000 * (process_time() - begin) / len(texts)
 
 
 def _first(fleet: Fleet) -> World:
