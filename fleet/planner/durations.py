@@ -34,6 +34,7 @@ from fleet.schema.model import (
     Pool,
     WorldQueue,
 )
+from fleet.schema.remembered import remembered
 
 Made = Callable[[], Iterable[Attempt]]
 """Returns the tries to make machines that are remembered, whatever became of them."""
@@ -109,6 +110,12 @@ def fit(world: World) -> Fits:
             runs[each.task, each.package][each.machine] += each.seconds
     fits = {about: _of_types(types) for about, types in runs.items()}
     return {about: fitted for about, fitted in fits.items() if len(fitted) >= LEAST_TYPES}
+
+
+def _fits_of(fleet: Fleet, world: World) -> Fits:
+    """Return the same fits for worlds whose queues tell the same objects, as in a simulation."""
+    runs = tuple(demand.runs for _, demand in world.demands())
+    return remembered(fleet, "fits of runs", runs, lambda: fit(world))
 
 
 def describe_fit(fitted: tuple[Fitted, ...]) -> str:
@@ -255,7 +262,7 @@ class Durations:
         self._fleet = fleet
         self._assumed = assumed
         """Seconds that a busy worker works in all where nothing says so; None: unknown."""
-        self._fits = fit(world) if world else {}
+        self._fits = _fits_of(fleet, world) if world else {}
         self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
         """What is stated depends on the package."""
