@@ -222,8 +222,9 @@ def _why(
 ) -> Why:
     """Return why a machine is made for these requests, and what it is billed until it goes."""
     keys = tuple([request.key for _, request in load])
-    others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
-    because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
+    more = len(keys) - 1
+    others = f" and {more} more wait" if more else " waits"
+    because = f"request {keys[0]}{others} and no free worker fits {'them' if more else 'it'}"
     until_idle = billed(place.key, sum(_lengths(load, place)))
     assumed = [request.seconds for _, request in load].count(None)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
@@ -231,7 +232,8 @@ def _why(
 
 def _lengths(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int]:
     """Return how many seconds each request is expected to run at a place."""
-    known = [request.seconds_on(*place.kinds) for _, request in requests]
+    kinds = place.kinds
+    known = [each.seconds_on(*kinds) if each.timing else each.seconds for _, each in requests]
     return [USUAL if seconds is None else seconds for seconds in known]
 
 
