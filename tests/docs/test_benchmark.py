@@ -34,7 +34,8 @@ def a_result(**changed: object) -> Result:
         "worked_s": 0.1,
         "peak_mib": 90.0,
         "machines": 7,
-        "may_lose": 0,
+        "lost": 0,
+        "may_lack": 0,
         "over_bound": 1.0,
     }
     side = {"seconds": QUICK, "hourly": 5.0, "peak_mib": 90.0, "machines": 7}
@@ -51,7 +52,7 @@ def a_result(**changed: object) -> Result:
             kind: {"whole_s": 4.0, "worked_s": 3.0, "peak_mib": 600.0}
             for kind in ("unlimited", "limited")
         },
-        "karpenter": [pods],
+        "karpenter": [pods, pods | {"alone": True}],
         "others": {
             "debusine": {"vs_create_new_workers": 30.0},
             "tickets": {"vs_resalloc_pass": 300.0},
@@ -79,8 +80,8 @@ def test_a_point_that_is_not_reached_is_called_missed() -> None:
     slow["command"]["unlimited"]["whole_s"] = 5.1
     slow["command"]["limited"] = {"limit_s": 60}
     slow["decisions"][1]["worked_s"] = 0.16
-    slow["decisions"][2] |= {"over_bound": 1.021, "may_lose": 1}
-    slow["karpenter"][0]["ours"]["hourly"] = 5.1
+    slow["decisions"][2] |= {"over_bound": 1.021, "lost": 1}
+    slow["karpenter"][1]["ours"] |= {"hourly": 5.1}
     slow["others"] = {
         "debusine": {"vs_create_new_workers": 19.9},
         "tickets": {"vs_resalloc_pass": 99.0},
@@ -97,7 +98,7 @@ def test_what_did_not_end_is_missed_whatever_the_rest_says() -> None:
     late["decisions"][2] = {
         key: value
         for key, value in late["decisions"][2].items()
-        if key not in {"seconds", "over_bound", "may_lose"}
+        if key not in {"seconds", "over_bound", "lost", "may_lack"}
     } | {"limit_s": 60, "signatures": 9_000}
     late["karpenter"][0]["ours"] = {"limit_s": 60}
 
