@@ -180,9 +180,13 @@ def test_phases_and_tasks_are_told_line_by_line(built: Built) -> None:
     assert "role · Enable the worker's service" in told
 
 
-def test_the_role_changes_nothing_when_it_runs_again(built: Built) -> None:
-    log = (built.folder / "build.log").read_text(encoding="utf-8")
+def test_the_role_changes_nothing_when_it_runs_again(built: Built, site: Site) -> None:
+    folder = built.folder
+    if "keep" in built.manifest.seconds:  # it made the root, and the next one takes that
+        assert site.build().returncode == 0
+        folder = site.builds / site.left()[0]
 
+    log = (folder / "build.log").read_text(encoding="utf-8")
     assert "PLAY RECAP" in log
     assert "changed=0 " in log
 
