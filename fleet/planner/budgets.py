@@ -8,7 +8,7 @@ the next one, so that nothing bought now passes a limit after midnight. In each,
 runs reserves what it is expected still to cost, and each machine or request takes its part.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -230,22 +230,23 @@ class Lifetimes:
         seconds = None if length.longest is None else wait + length.longest
         patience = self._patience(place.pool)
         most = _NONE
-        for holding, end, life, before in self.going(place.pool, window, hours=hours):
-            served = _after(self._ready_of(holding), seconds)
+        for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
+            served = _after(ready, seconds)
             gone = self._gone(holding.tariff, holding.created_at, served, patience)
             most = max(most, _billed(life, window, max(gone, end)) - before)
         return most
 
     def _going(
         self, pool: str, window: Window, *, hours: bool
-    ) -> list[tuple[Holding, datetime, Life, Decimal]]:
-        """Return the machines of a pool that go, when, and what they are billed until then."""
+    ) -> list[tuple[Holding, datetime, datetime, Life, Decimal]]:
+        """Return the machines of a pool that go: when each is ready and gone, and its bill."""
         found = []
         for number in self._serving.get(pool, ()):
             holding, end = self._holdings[number], self._ends[number]
             if end != FOREVER:
                 life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-                found.append((holding, end, life, _billed(life, window, end)))
+                billed = _billed(life, window, end)
+                found.append((holding, self._ready_of(holding), end, life, billed))
         return found
 
     def _expected_ends(self) -> tuple[datetime, ...]:
@@ -575,9 +576,9 @@ class _Books:
     def _row(self, limit: SpendingLimit, window: Window, because: str, room: Decimal) -> Row:
         """Return what machines made and requests served take of a limit."""
         lives, hours = self._lives, limit.unit == HOURS
-        places = list(self._places.values())
+        places: Collection[Place] = self._places.values()
         if limit.pool is not None:
-            places = self._places_of.get(limit.pool, [])
+            places = self._places_of.get(limit.pool, ())
         makes = [place for place in places if place.makes and limit.only is None]
         return Row(
             path=limit.path,
@@ -592,13 +593,13 @@ class _Books:
         self, limit: SpendingLimit, places: Iterable[Place], window: Window
     ) -> Iterator[tuple[tuple[str, str], Decimal]]:
         """Yield how much longer each request keeps a machine of these places, or is at work."""
-        of_one = self._lives.more if limit.only is None else self._lives.work
-        counted = {
-            group.id for group in self._groups if limit.only is None or limit.counts_group(group)
-        }
+        of_one, counted = self._lives.more, None
+        if limit.only is not None:
+            of_one = self._lives.work
+            counted = {group.id for group in self._groups if limit.counts_group(group)}
         for place in places:
             for length, groups in self._lengths[place.key].items():
-                own = [(group, place.key) for group in groups if group in counted]
+                own = [(g, place.key) for g in groups if counted is None or g in counted]
                 if own and (amount := of_one(place, length, window, hours=limit.unit == HOURS)):
                     yield from zip(own, repeat(amount))
 
