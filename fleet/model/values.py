@@ -18,7 +18,7 @@ class Value(BaseModel):
     def altered(self, **changes: object) -> Self:
         """Return the same with these fields changed, unchecked like `model_copy`.
 
-        In a third of its time, for machines are many; which fields were set is not noted.
+        In a third of its time, for machines are many; the same fields as here count as set.
         """
         made, put = type(self).__new__(type(self)), object.__setattr__
         put(made, "__dict__", self.__dict__ | changes)

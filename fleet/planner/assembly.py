@@ -474,7 +474,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             inactive=unit.state is State.DISABLED,
         )
     made = (action for action in actions.values() if isinstance(action, Create))
-    for (reason, kind, image, cost), alike in groupby(made, _likeness):
+    for (reason, kind, image), alike in groupby(made, _likeness):
         planned = WorkerVerdict(
             worker="",
             pool=pool,
@@ -484,14 +484,15 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             state="planned",
             image=image,
             type=kind,
-            cost=cost,
+            cost=Decimal(0),
         )
         for action in alike:
-            yield planned.altered(worker=action.worker, because=action.because)
+            worker, because, cost = action.worker, action.because, action.cost
+            yield planned.altered(worker=worker, because=because, cost=cost)
 
 
-def _likeness(made: Create) -> tuple[Reason, str, str, Decimal]:
-    return made.reason, made.inputs.type, made.inputs.image, made.cost
+def _likeness(made: Create) -> tuple[Reason, str, str]:
+    return made.reason, made.inputs.type, made.inputs.image
 
 
 def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
