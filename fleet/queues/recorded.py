@@ -77,7 +77,7 @@ class Moments:
     """
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, str], tuple[object, Request]] = {}
+        self._before: dict[tuple[str, str], tuple[bytes, Request]] = {}
 
     def world_of(self, name: str, content: bytes) -> World:
         """Return what `world_of` returns, and raise what it raises."""
@@ -87,15 +87,15 @@ class Moments:
             return world_of(name, content)  # says where
 
     def _read(self, recorded: object) -> World:
-        known: dict[tuple[str, str], tuple[object, Request]] = {}
+        known: dict[tuple[str, str], tuple[bytes, Request]] = {}
         found: dict[str, tuple[Request, ...]] = {}
         for queue, demand, said in _requests_in(recorded):
             requests = []
             for each in said:
-                key = queue, each.get("id")
+                key, text = (queue, each.get("id")), to_json(each)
                 before = self._before.get(key)
-                if before is None or before[0] != each:
-                    before = each, Request.model_validate_json(to_json(each))
+                if before is None or before[0] != text:  # to Python 1 and true are equal
+                    before = text, Request.model_validate_json(text)
                 known[key] = before
                 requests.append(before[1])
             found[queue], demand["requests"] = tuple(requests), []

@@ -48,6 +48,15 @@ def test_what_still_waits_is_the_same_object() -> None:
     assert [old is new for old, new in zip(before, after, strict=True)] == [True, False]
 
 
+def test_a_value_that_is_only_equal_to_that_before_is_read_again() -> None:
+    moments = Moments()
+    texts = [moment(nth, a_request(id="1", task_data={"x": x})) for nth, x in enumerate((1, True))]
+
+    for text in texts:
+        read, alone = moments.world_of("history", text), world_of("history", text)
+        assert read.model_dump_json() == alone.model_dump_json()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [b"{", b"[]", b'{"queues": {"debian": {"demand": {"requests": [1]}}}}'],
