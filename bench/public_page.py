@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,10 +62,13 @@ def _beside(result: Result) -> Iterator[Point]:
     if row is not None:
         measured, holds = _times(row["ours"], row["theirs"], 10)
         for each in (row, *(row for row in result["karpenter"] if row["alone"])):
-            costs = [each[side].get("hourly", inf) for side in ("ours", "theirs")]
-            measured += "; each pod alone" if each["alone"] else "; packed"
-            measured += f" {costs[0]:,.0f} against {costs[1]:,.0f} per h"
-            holds = holds and (not each["alone"] or costs[0] <= costs[1] * (1 + 1e-9))
+            ours, theirs = (each[side].get("hourly") for side in ("ours", "theirs"))
+            is_known = ours is not None and theirs is not None
+            if is_known:
+                measured += "; each pod alone" if each["alone"] else "; packed"
+                measured += f" {ours:,.0f} against {theirs:,.0f} per h"
+            if each["alone"]:
+                holds = holds and is_known and ours <= theirs * (1 + 1e-9)
     work = "decide 20,000 requests × 400 machine types"
     must = "10 × faster than Karpenter's generic case; no higher cost per hour, each pod alone"
     yield Point("karpenter", work, must, measured, holds)
@@ -251,12 +253,7 @@ def _decision(row: Row) -> tuple[str, ...]:
         f"{row['peak_mib']:,.0f}" if "peak_mib" in row else "–",
         f"{row['machines']:,}",
     )
-    return (
-        *sizes,
-        *figures,
-        over,
-        *(f"{row[key]:,}" if key in row else "–" for key in ("lost", "may_lack")),
-    )
+    return (*sizes, *figures, over, f"{row['lost']:,}", f"{row['may_lack']:,}")
 
 
 def _pods(row: Row) -> tuple[str, ...]:
