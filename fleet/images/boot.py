@@ -12,7 +12,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from fleet.errors import FleetError
 from fleet.images.fake_debusine import Backend, Stage, WorkerServer
 from fleet.images.programs import need
 from fleet.model.user_data import write_user_data
+from fleet.ports import Tell
 
 HOST = "10.0.2.2"
 """Under which address a machine sees the computer that it runs on."""
@@ -151,7 +152,6 @@ _LOOK = 0.1
 """Seconds between two looks at whether the machine still runs."""
 _METADATA = 1.0
 """Seconds between two sentences on what is waited for."""
-Tell = Callable[[str], None]
 _DONE = {
     Stage.REGISTERED: "its worker registered with the token",
     Stage.CONNECTED: "its worker connected",

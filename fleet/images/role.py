@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,11 +19,9 @@ from typing import Any, TextIO
 
 from fleet.errors import FleetError, add_extra
 from fleet.images.programs import PROXIES
+from fleet.ports import Tell
 from fleet.state.places import shipped_folder
 from fleet.state.processes import kill_marked
-
-Told = Callable[[str], None]
-"""Is told the name of each task as it begins."""
 
 _LONGEST = 40
 """Lines of a failing task's output that go into the error; the log holds all of it."""
@@ -80,12 +78,12 @@ def run_role(
     variables: Mapping[str, object],
     *,
     log: Path,
-    told: Told = lambda _: None,
+    told: Tell = lambda _: None,
     play: Path | None = None,
 ) -> tuple[str, ...]:
     """Run the role to its end, appending all that Ansible says to the log.
 
-    Returns the tasks that changed something.
+    Each task is told as it begins. Returns the tasks that changed something.
     Raises RoleFailed with the failing task and its output. An interruption ends Ansible first.
     """
     runner = _load_runner()
@@ -191,7 +189,7 @@ def _path() -> str:
 class _Listener:
     """Hears Ansible's events: writes the log, tells of tasks, keeps what failed."""
 
-    def __init__(self, log: TextIO, told: Told) -> None:
+    def __init__(self, log: TextIO, told: Tell) -> None:
         self._log = log
         self._told = told
         self.changed: list[str] = []
