@@ -1,4 +1,7 @@
-"""This program works at the simulated Hetzner and is killed while it uploads or bakes."""
+"""This program works at the simulated Hetzner and is killed while it uploads or bakes.
+
+The token is no argument: tests of leaks that run beside it look at those of all processes.
+"""
 
 import os
 import signal
@@ -12,6 +15,7 @@ from fleet.images.folder import read_manifest
 from fleet.images.ssh import Ssh, Writing
 from fleet.model.images import BuildOrder, BuildStep, Transfer
 from fleet.schema.pools import ImageRecipe
+from simulators.hetzner.server import TOKEN
 from tests.builders import NOW
 from tests.rigs.rescue import Shell
 
@@ -28,23 +32,23 @@ def _do_not_wait(_: float) -> None:
     """Nothing here takes time to come up."""
 
 
-def publish(endpoint: str, token: str, folder: str, device: str) -> None:
+def publish(endpoint: str, folder: str, device: str) -> None:
     """Publish until the first bytes are uploaded."""
     writing = Writing(device=device, piece_mib=1, pause=_do_not_wait)
     entry = Entry(connect=Shell, pause=_do_not_wait)
     site = HcloudSite("debian-ci", "fsn1", entry=entry, writing=writing)
-    publisher = HcloudPublisher(site, token, base_url=endpoint)
+    publisher = HcloudPublisher(site, TOKEN, base_url=endpoint)
     publisher.publish(read_manifest(Path(folder)), folder, _die_of_transfer)
 
 
-def build(endpoint: str, token: str, images: str, version: str) -> None:
+def build(endpoint: str, images: str, version: str) -> None:
     """Bake until the role would run."""
     site = HcloudSite("debian-ci", "fsn1", entry=Entry(connect=Idle))
     recipe = ImageRecipe(suite="trixie", architecture="amd64")
     order = BuildOrder(
         image="trixie", version=version, recipe=recipe, built_at=NOW, built_by="ana"
     )
-    InstanceBuilder(Path(images), site, Hetzner(token, base_url=endpoint, pause=_never)).build(
+    InstanceBuilder(Path(images), site, Hetzner(TOKEN, base_url=endpoint, pause=_never)).build(
         order, _die_of_step
     )
 

@@ -213,7 +213,7 @@ def test_what_a_killed_build_left_goes_with_the_next(
     rig: MachineRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = rig.images.parent
-    arguments = [rig.api.endpoint, rig.api.token, str(rig.images), "20261121T202000Z"]
+    arguments = [rig.api.endpoint, str(rig.images), "20261121T202000Z"]
     killed = subprocess.run(
         [sys.executable, "-m", "tests.images.killed", "build", *arguments],
         check=False,

@@ -51,7 +51,7 @@ def killed_publishing(rig: RescueRig, folder: Path) -> int:
 
     What it had in temporary files stays beside the disk.
     """
-    arguments = [rig.api.endpoint, rig.api.token, str(folder), str(rig.disk)]
+    arguments = [rig.api.endpoint, str(folder), str(rig.disk)]
     command = [sys.executable, "-m", "tests.images.killed", "publish", *arguments]
     environment = {**os.environ, "TMPDIR": str(rig.disk.parent)}
     return subprocess.run(command, check=False, env=environment).returncode
