@@ -31,7 +31,7 @@ from fleet.schema.model import Fleet
 from fleet.state.database import TENANCIES, TICKETS
 from fleet.state.store import DatabaseStore
 from fleet.tickets.desk import StoredTicketDesk
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.fakes.asking import FakeAsking
 from tests.rigs import postgres
 

@@ -60,7 +60,7 @@ from fleet.state.secrets import HostSecrets
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import places_of
 from fleet.tickets.desk import StoredTicketDesk
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 
 
 def wire(

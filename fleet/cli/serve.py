@@ -23,7 +23,7 @@ from fleet.ports import Console
 from fleet.schema.model import Fleet
 from fleet.state.store import store_of
 from fleet.tickets.service import TicketCalls
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from fleet.tickets.xml_rpc import Bounds, CredentialFiles, Health, XmlRpcServer, has_hung_up
 
 

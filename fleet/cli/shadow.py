@@ -30,7 +30,7 @@ from fleet.ports import Console
 from fleet.schema.model import Fleet, HooksPool, Provider
 from fleet.state.files import LocalFiles
 from fleet.state.store import store_of
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 
 
 def arguments(parser: Parser) -> None:

@@ -25,7 +25,7 @@ from fleet.state.store import store_of
 from fleet.tagrules.names import PARTS
 from fleet.tagrules.requests import Memberships
 from fleet.tickets.handout import Judged, judge, why_all_wait, why_refused, why_waits
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 
 
 def arguments(parser: Parser) -> None:

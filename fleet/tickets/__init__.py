@@ -2,6 +2,6 @@
 
 A ticket is `model/tickets.py`. Begin with `desk` (a queue of tickets), then `handout` (which
 machines are free, why tickets wait) and `assignment` (which ticket is first, and which machine
-may be used again). `tables` reads and writes them, in the tables that `state/database.py`
-declares; `service` and `xml_rpc` serve clients.
+may be used again). `store` reads and writes them in a database, in the tables that
+`state/database.py` declares; `service` and `xml_rpc` serve clients.
 """

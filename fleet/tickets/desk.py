@@ -26,7 +26,7 @@ from fleet.ports import Clock, Tell
 from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse
 from fleet.tagrules.names import names_of
 from fleet.tickets.assignment import Tenancy, clean, may_serve_again, touch
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 
 
 class StoredTicketDesk:

@@ -16,7 +16,7 @@ from fleet.model.tickets import Given, Ticket
 from fleet.ports import Provider, StackRecord, StackRef
 from fleet.state.store import DatabaseStore
 from fleet.tickets.desk import StoredTicketDesk
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet

@@ -15,7 +15,7 @@ from fleet.engines.pulumi_backends import open_objects
 from fleet.ports import StackRecord
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket
 from tests.ports.engines import skip_without_cli

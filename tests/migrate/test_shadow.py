@@ -18,7 +18,7 @@ from fleet.migrate.shadow import (
 )
 from fleet.model.tickets import fail
 from fleet.state.store import DatabaseStore
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW, a_plan, a_pool_verdict
 
 FIRST = SeenTicket(id=71, tags=("big",), sandbox="ada/x--ben", waits=True)

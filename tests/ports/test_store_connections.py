@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from fleet.ports import Store
 from fleet.state.database import TENANCIES, TICKETS, make_tables
 from fleet.state.store import DatabaseStore
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.builders.ticketing import a_ticket
 from tests.ports.stores import opener, postgres_store, postgres_url, store
 

@@ -13,7 +13,7 @@ from fleet.model.tickets import Given, Leased, Ticket, close, hear
 from fleet.ports import TicketDesk
 from fleet.state.store import DatabaseStore
 from fleet.tickets.desk import StoredTicketDesk
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet

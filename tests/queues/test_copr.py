@@ -16,7 +16,7 @@ from fleet.schema.model import CoprQueue
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.names import names_of
 from fleet.tickets.desk import StoredTicketDesk
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FixedClock

@@ -9,7 +9,7 @@ from fleet.schema.model import Fleet
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from fleet.tickets.xml_rpc import XmlRpcServer
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket_fleet

@@ -13,7 +13,7 @@ import pytest
 
 from fleet.model.tickets import Ticket, TicketState
 from fleet.state.store import DatabaseStore
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.rigs.process import clean_environment, fleet_command
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.trial import Trial, fleet_yaml

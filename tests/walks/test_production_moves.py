@@ -24,7 +24,7 @@ from fleet.apply.timer import SystemClock
 from fleet.state.places import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.migrate.production import pools_yaml
 from tests.rigs.resalloc_server import ResallocServer
 from tests.rigs.trial import Trial

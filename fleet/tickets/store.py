@@ -1,4 +1,4 @@
-"""Store tickets, and what is remembered of machines, in tables.
+"""Store tickets, and what is remembered of machines, in the database.
 
 Each change is one transaction that checks the current state: an ended ticket never changes, and a
 ticket gets a machine only while it waits, whatever other processes do meanwhile.

@@ -1,4 +1,4 @@
-"""A desk is told to let machines go, as every registry is."""
+"""What the database keeps of tickets and their machines, and the desk that reads it."""
 
 import sqlite3
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from fleet.model.tickets import Given, Ticket, close
 from fleet.schema.rules import SOURCE_CHROOT
 from fleet.state.store import DatabaseStore
 from fleet.tickets.desk import StoredTicketDesk
-from fleet.tickets.tables import DatabaseTickets
+from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 
