@@ -74,7 +74,7 @@ def scaled(wants: Wants, idle_after: int | None = None) -> Policy:
     """Return the policy that has what is wanted, up to `workers.max` and `max_starting`.
 
     What is idle for `idle_after` seconds (None: as long as the pool says) goes, beyond what is
-    kept, in the order of `lifecycle/order.py`.
+    kept, in the order of `lifecycle/deletion_order.py`.
     """
     return _Scaled(wants, idle_after)
 

@@ -7,7 +7,7 @@ sandbox that is not served (it is blocked, say, or over a limit) keeps nothing.
 
 from fleet.model.facts import Demand, World
 from fleet.model.plan import Reason
-from fleet.planner.lifecycle.order import paid_for
+from fleet.planner.lifecycle.deletion_order import paid_for
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Reuse, TicketQueue

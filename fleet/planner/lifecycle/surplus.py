@@ -6,7 +6,7 @@ stays. `order.py` says which goes first. A machine that boots for nothing goes b
 
 from fleet.model.facts import World
 from fleet.model.plan import Reason
-from fleet.planner.lifecycle.order import paid_for, scale_down_order, youngest_first
+from fleet.planner.lifecycle.deletion_order import paid_for, scale_down_order, youngest_first
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue

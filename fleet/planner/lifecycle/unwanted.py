@@ -2,7 +2,7 @@
 
 from fleet.model.facts import World
 from fleet.model.plan import Reason
-from fleet.planner.lifecycle.order import scale_down_order, youngest_first
+from fleet.planner.lifecycle.deletion_order import scale_down_order, youngest_first
 from fleet.planner.pool_plan import PoolPlan, gives_back, is_going
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue
