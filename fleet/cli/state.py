@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.apply.carry import export_state, import_state, unlock
 from fleet.apply.config import Config, load_config
-from fleet.apply.decide import look, plan_for
 from fleet.apply.forget import forget_stack
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources
+from fleet.apply.plan import look, plan_for
 from fleet.apply.rebuild import (
     Orphan,
     Rebuild,
@@ -25,7 +24,9 @@ from fleet.apply.rebuild import (
 )
 from fleet.apply.record import RunLog
 from fleet.apply.shared import apply_shared_stacks
+from fleet.apply.state_file import export_state, import_state
 from fleet.apply.timer import SystemClock
+from fleet.apply.unlock import unlock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.cli.machine import forget

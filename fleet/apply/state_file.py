@@ -1,16 +1,14 @@
-"""Carry a fleet's state, its store and its stacks, as one file from one place to another.
+"""Export a fleet's state, its store and its stacks, to one file, and import such a file.
 
 Nothing that exists is overwritten. An import that was interrupted is finished by the same command,
 since content that is already there is accepted.
-
-The locks of dead runs are removed here too.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
@@ -20,7 +18,7 @@ from fleet.apply.wire import lock_owner
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import load_project, project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, place_of
-from fleet.engines.pulumi_state import Lock, drop_locks, find_checkpoint, find_locks, stack_key
+from fleet.engines.pulumi_state import Lock, find_checkpoint, find_locks, stack_key
 from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreFailed, StoreMissing, WrongUsage
 from fleet.model.saved_plan import LIMIT_BYTES
 from fleet.model.values import Moment, Value
@@ -260,72 +258,3 @@ def _write(path: Path, text: str) -> None:
         replace_file(path, text.encode(), mode=0o600)
     except OSError as error:
         raise FileUnreadable(f"{path}: cannot be written: {error.strerror}") from error
-
-
-class Held(NamedTuple):
-    """A lock, who holds it, and what removes it."""
-
-    what: str
-    owner: str
-    since: str
-    alive: bool | None
-    release: Callable[[], None]
-
-
-def unlock(
-    fleet: Fleet, store: DatabaseStore, places: Places, dead: str | None, console: Console
-) -> int:
-    """Remove the locks of dead runs; `dead` is a holder that a person knows to be dead."""
-    names = stacks_of(fleet, store.stacks())
-    locks = (*_of_the_fleet(fleet.fleet, store), *_of_stacks(names, places))
-    kept = []
-    for held in locks:
-        if held.alive is False or (held.alive is None and held.owner == dead):
-            held.release()
-            console.out(f"removed {held.what}, held by {held.owner} since {held.since}")
-        else:
-            kept.append(_why_kept(held))
-    if kept:
-        raise PlanRefused("; ".join(kept))
-    if not locks:
-        console.out("no lock is held")
-    return 0
-
-
-def _of_the_fleet(fleet: str, store: DatabaseStore) -> Iterator[Held]:
-    holder = store.lock_holder()
-    if holder:
-        owner, since = holder
-        yield Held(
-            f"the lock of fleet {fleet}",
-            owner,
-            since,
-            store.is_held(),
-            partial(store.unlock, owner),
-        )
-
-
-def _of_stacks(names: Iterable[Name], places: Places) -> Iterator[Held]:
-    """Yield the locks that the real engine left; of the embedded one the kernel keeps none."""
-    objects = open_objects(places.backend)
-    if objects is None:
-        return
-    for project, name in names:
-        for lock in find_locks(objects, project, name):
-            yield Held(
-                f"the lock of stack {name}",
-                lock.owner,
-                lock.since,
-                lock.alive,
-                partial(drop_locks, objects, [lock]),
-            )
-
-
-def _why_kept(held: Held) -> str:
-    whose = f"{held.what} is held by {held.owner} since {held.since}"
-    if held.alive:
-        return f"{whose}, and that process is running: wait for it"
-    return (
-        f"{whose}; cannot tell from here whether that process runs; if it is dead: fleet state "
-        f"unlock --holder '{held.owner}'"
-    )

@@ -1,0 +1,83 @@
+"""Remove the locks of dead runs, of a fleet and of its stacks."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from fleet.apply.state_file import Name, stacks_of
+from fleet.engines.pulumi_backends import open_objects
+from fleet.engines.pulumi_state import drop_locks, find_locks
+from fleet.errors import PlanRefused
+from fleet.ports import Console
+from fleet.schema.model import Fleet
+from fleet.state.places import Places
+from fleet.state.store import DatabaseStore
+
+
+class Held(NamedTuple):
+    """A lock, who holds it, and what removes it."""
+
+    what: str
+    owner: str
+    since: str
+    alive: bool | None
+    release: Callable[[], None]
+
+
+def unlock(
+    fleet: Fleet, store: DatabaseStore, places: Places, dead: str | None, console: Console
+) -> int:
+    """Remove the locks of dead runs; `dead` is a holder that a person knows to be dead."""
+    names = stacks_of(fleet, store.stacks())
+    locks = (*_of_the_fleet(fleet.fleet, store), *_of_stacks(names, places))
+    kept = []
+    for held in locks:
+        if held.alive is False or (held.alive is None and held.owner == dead):
+            held.release()
+            console.out(f"removed {held.what}, held by {held.owner} since {held.since}")
+        else:
+            kept.append(_why_kept(held))
+    if kept:
+        raise PlanRefused("; ".join(kept))
+    if not locks:
+        console.out("no lock is held")
+    return 0
+
+
+def _of_the_fleet(fleet: str, store: DatabaseStore) -> Iterator[Held]:
+    holder = store.lock_holder()
+    if holder:
+        owner, since = holder
+        yield Held(
+            f"the lock of fleet {fleet}",
+            owner,
+            since,
+            store.is_held(),
+            partial(store.unlock, owner),
+        )
+
+
+def _of_stacks(names: Iterable[Name], places: Places) -> Iterator[Held]:
+    """Yield the locks that the real engine left; of the embedded one the kernel keeps none."""
+    objects = open_objects(places.backend)
+    if objects is None:
+        return
+    for project, name in names:
+        for lock in find_locks(objects, project, name):
+            yield Held(
+                f"the lock of stack {name}",
+                lock.owner,
+                lock.since,
+                lock.alive,
+                partial(drop_locks, objects, [lock]),
+            )
+
+
+def _why_kept(held: Held) -> str:
+    whose = f"{held.what} is held by {held.owner} since {held.since}"
+    if held.alive:
+        return f"{whose}, and that process is running: wait for it"
+    return (
+        f"{whose}; cannot tell from here whether that process runs; if it is dead: fleet state "
+        f"unlock --holder '{held.owner}'"
+    )
