@@ -16,8 +16,8 @@ from fleet.apply.config import (
     check_file,
     to_config,
 )
-from fleet.apply.decide import Decision
 from fleet.apply.parallel import Background
+from fleet.apply.plan import Decision
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.timer import Signals, SystemClock
 from fleet.errors import FleetError, Locked, StoreMissing

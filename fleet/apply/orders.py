@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.decide import look
 from fleet.apply.observe import Sources
 from fleet.apply.origin import find_origin
+from fleet.apply.plan import look
 from fleet.apply.record import order_entry
 from fleet.apply.timer import SystemClock, why_odd
 from fleet.apply.wire import wire

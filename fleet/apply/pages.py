@@ -10,8 +10,8 @@ from hashlib import sha256
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
-from fleet.apply.decide import Decision
 from fleet.apply.places import place_of, with_places
+from fleet.apply.plan import Decision
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.explain.history import DAYS, HOLDS, history_of
 from fleet.explain.money import WEEK, RecentCharges, money_of

@@ -16,9 +16,9 @@ from datetime import datetime
 from functools import partial
 
 from fleet.apply.config import Config
-from fleet.apply.decide import look
 from fleet.apply.observe import Sources
 from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
+from fleet.apply.plan import look
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.timer import Signals, SystemClock, check_servers, check_skew

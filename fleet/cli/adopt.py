@@ -10,8 +10,8 @@ from fleet.apply.adopt import (
     pool_to_adopt,
 )
 from fleet.apply.config import Config, load_config
-from fleet.apply.decide import look
 from fleet.apply.observe import Sources, stack_ref
+from fleet.apply.plan import look
 from fleet.apply.record import RunLog
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire

@@ -8,7 +8,7 @@ from pathlib import Path
 from posixpath import dirname, join
 
 from fleet.apply.config import Config
-from fleet.apply.decide import compare_with, decide, load_base, reading_base
+from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
 from fleet.apply.policies import (
     FOLDER,
     PolicyProcess,
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.policies and not Path(folder).is_dir():
         raise WrongUsage(f"--policies {folder}: there is no such folder")
     found = find_policies(folder)
-    decision = decide(args, console)
+    decision = observe_and_plan(args, console)
     base = load_base(args, decision.plan.fleet) if args.base else None
     change = None if base is None else compare_with(base, decision, console)
     given = {

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.decide import look, plan_for, priced
 from fleet.apply.doctor import Asked, examine
+from fleet.apply.plan import look, plan_for, priced
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json

@@ -2,8 +2,8 @@
 
 import argparse
 
-from fleet.apply.decide import Decision, decide
 from fleet.apply.places import with_places
+from fleet.apply.plan import Decision, observe_and_plan
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag
 from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print one explanation, or that of all that waits; exit 1 if the name is unknown."""
     if args.all != (args.name is None) or (args.all and args.kind != "request"):
         raise WrongUsage("name what to explain, or use `request --all`")
-    decision = decide(args, console)
+    decision = observe_and_plan(args, console)
     if args.all:
         return _explain_all(args, decision, console)
     explanation = _explain(decision, args.kind, args.name)

@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.decide import look, priced
 from fleet.apply.observe import Sources
+from fleet.apply.plan import look, priced
 from fleet.apply.record import order_entry
 from fleet.apply.timer import Signals, SystemClock
 from fleet.apply.wire import lock_owner, wire

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.decide import look
+from fleet.apply.plan import look
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_span, flag, moment_of, option

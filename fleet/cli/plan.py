@@ -2,7 +2,7 @@
 
 import argparse
 
-from fleet.apply.decide import compare_with, decide, load_base, reading_base
+from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
 from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.explain.changes import Comparison
@@ -41,7 +41,7 @@ beside = reading_base
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
     # What a change edits can be said without a world.
-    decision = decide(args, console, needs_world=not args.base)
+    decision = observe_and_plan(args, console, needs_world=not args.base)
     plan = decision.plan
     change = None
     if args.base:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from fleet.apply.config import load_config
-from fleet.apply.decide import load_base, reading_base
+from fleet.apply.plan import load_base, reading_base
 from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.cli.output import show
 from fleet.cli.recorded import add_history, recorded

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.apply.config import load_config
-from fleet.apply.decide import decide
 from fleet.apply.observe import ended_runs
+from fleet.apply.plan import observe_and_plan
 from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
 from fleet.errors import FileUnreadable, WrongUsage
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if args.world or args.site or args.metrics:
             raise WrongUsage("--heartbeat excludes --world, --site and --metrics")
         return _heartbeat(args, console)
-    decision = decide(args, console)
+    decision = observe_and_plan(args, console)
     plan = decision.plan
     store = None if args.world else store_of(decision.config.fleet, args.file)
     if args.metrics:

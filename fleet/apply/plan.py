@@ -1,4 +1,4 @@
-"""Load fleet.yaml, look at the world and plan: what every command does that shows a plan."""
+"""Load fleet.yaml, observe the world and plan: what every command does that shows a plan."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,8 +86,10 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
     return Config(checked.fleet, checked.document, ())
 
 
-def decide(args: argparse.Namespace, console: Console, *, needs_world: bool = True) -> Decision:
-    """Load fleet.yaml, look at the world or read it from `--world`, and plan.
+def observe_and_plan(
+    args: argparse.Namespace, console: Console, *, needs_world: bool = True
+) -> Decision:
+    """Load fleet.yaml, observe the world or read it from `--world`, and plan.
 
     Where that file cannot be used and is not needed, everything is unknown.
     """
