@@ -213,7 +213,7 @@ def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator
     for key in sorted(keys, key=str):
         file = config.document.span(key).file
         if file != config.document.name:
-            yield words.place(key), file
+            yield words.yaml_key(key), file
 
 
 def compare_with(base: Config | Unknown, decision: Decision, console: Console) -> Comparison:

@@ -448,7 +448,7 @@ class _Kind(NamedTuple):
 
 def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
     before, after = _by_kind(base), _by_kind(head)
-    for kind in sorted(before.keys() | after.keys(), key=_place):
+    for kind in sorted(before.keys() | after.keys(), key=_order):
         old, new = before.get(kind, []), after.get(kind, [])
         if len(old) == len(new):
             continue
@@ -463,7 +463,7 @@ def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
         )
 
 
-def _place(kind: _Kind) -> tuple[object, ...]:
+def _order(kind: _Kind) -> tuple[object, ...]:
     order = ("create", "drain", "delete").index(kind.action)
     return (kind.pool, order, *((part is not None, part) for part in kind[2:]))
 
@@ -562,7 +562,7 @@ def _served_by(plan: Plan) -> dict[str, _Why]:
 
 
 def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
-    before, after = _guards_by_place(base), _guards_by_place(head)
+    before, after = _guards_by_path(base), _guards_by_path(head)
     for key in before | after:
         old, new = before.get(key), after.get(key)
         speaks = new or old
@@ -580,7 +580,7 @@ def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
             )
 
 
-def _guards_by_place(plan: Plan) -> dict[tuple[object, ...], GuardResult]:
+def _guards_by_path(plan: Plan) -> dict[tuple[object, ...], GuardResult]:
     return {(guard.guard, guard.pool, guard.path): guard for guard in plan.guards}
 
 

@@ -140,8 +140,8 @@ Bill = Annotated[Decimal, AfterValidator(_bounded), PlainSerializer(_plain, retu
 
 def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
     """Return amounts of money with as many places as the finest of them needs, at least two."""
-    places = max(map(_places, amounts), default=2)
-    form = f"{'+' if sign else ''}.{places}f"
+    decimals = max(map(_decimals, amounts), default=2)
+    form = f"{'+' if sign else ''}.{decimals}f"
     return [format(amount, form) for amount in amounts]
 
 
@@ -150,7 +150,7 @@ def rate(amount: Decimal, *, sign: bool = False) -> str:
     return rates([amount], sign=sign)[0]
 
 
-def _places(amount: Decimal) -> int:
+def _decimals(amount: Decimal) -> int:
     exponent = amount.normalize().as_tuple().exponent
     return max(2, -exponent) if isinstance(exponent, int) else 2
 

@@ -93,7 +93,7 @@ class Ticket(NamedTuple):
         return self.tags if self.granted is None else self.granted
 
     @property
-    def place(self) -> str:
+    def effective_sandbox(self) -> str:
         """Return its sandbox; one of its own where it names none."""
         return self.sandbox or f"{ALONE}{self.id}"
 
@@ -213,7 +213,7 @@ def to_request(ticket: Ticket) -> Request:
         chroot=ticket.chroot or None,
         package=ticket.package or None,
         team=ticket.team or None,
-        sandbox=ticket.place,
+        sandbox=ticket.effective_sandbox,
     )
 
 
@@ -257,7 +257,7 @@ class Limit:
     def whose(self, ticket: Ticket) -> str:
         """Return whose machines a ticket counts to."""
         if self.of == "sandbox":
-            return ticket.place
+            return ticket.effective_sandbox
         return "" if self.of == "total" else getattr(ticket, self.of)
 
     def sentence(self, who: str, held: int, before: int = 0) -> str:

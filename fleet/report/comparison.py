@@ -389,8 +389,8 @@ def _config(change: ConfigChange) -> _Row:
     section, *inner = change.path
     if section == "pools":
         pool, *key = inner
-        return _Row("pool", str(pool), "*", f"{words.place(key)} {_edit(change)}", "")
-    return _Row("fleet.yaml", "", "*", f"{words.place(change.path)}: {_edit(change)}", "")
+        return _Row("pool", str(pool), "*", f"{words.yaml_key(key)} {_edit(change)}", "")
+    return _Row("fleet.yaml", "", "*", f"{words.yaml_key(change.path)}: {_edit(change)}", "")
 
 
 def _edit(change: ConfigChange) -> str:

@@ -192,8 +192,8 @@ def _unserved(plan: Plan) -> Iterator[str]:
 
 def _key(plan: Plan, path: Sequence[str | int]) -> str:
     """Return a key of fleet.yaml, and the included file that it stands in."""
-    file = plan.included.get(words.place(path[:2]))
-    return code(words.place(path)) + (f" ({code(file)})" if file else "")
+    file = plan.included.get(words.yaml_key(path[:2]))
+    return code(words.yaml_key(path)) + (f" ({code(file)})" if file else "")
 
 
 def _tags(plan: Plan) -> Iterator[str]:

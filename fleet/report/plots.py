@@ -1,7 +1,7 @@
 """Shapes of plots over time, for templates to draw as SVG: paths, ticks, gaps, texts.
 
 The picture of a plot is `width` slots wide and 100 high, and is stretched to the page; what has
-to be read stands beside it, at places in percent. What is unknown is a gap, never a zero.
+to be read stands beside it, at positions in percent. What is unknown is a gap, never a zero.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ _WORDY = 14
 class Tick(NamedTuple):
     """A line of an axis: where, in percent of the plot, and its text."""
 
-    place: float
+    percent: float
     text: str
 
 
@@ -139,9 +139,9 @@ def _days(span: Span) -> Iterator[Tick]:
     whole = span.length * span.slots
     day = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
     while (day := day + timedelta(days=1)) < span.start + whole:
-        place = round(100 * ((day - span.start) / whole), 2)
+        percent = round(100 * ((day - span.start) / whole), 2)
         is_named = day.day == 1 or day - span.start <= timedelta(days=1)
-        yield Tick(place, f"{day.day} {day:%b}" if is_named else f"{day.day}")
+        yield Tick(percent, f"{day.day} {day:%b}" if is_named else f"{day.day}")
 
 
 def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
@@ -183,7 +183,7 @@ def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
     parts: list[str] = []
     before = None
     for nth in slots:
-        height = _place(values[nth] or 0, top)
+        height = _y(values[nth] or 0, top)
         across = f"H{nth + (slots.step > 0)}"
         if height == before:
             parts[-1] = across
@@ -193,5 +193,5 @@ def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
     return "".join(parts)
 
 
-def _place(value: float, top: float) -> str:
+def _y(value: float, top: float) -> str:
     return f"{HEIGHT - HEIGHT * value / top:.1f}".removesuffix(".0")

@@ -36,7 +36,7 @@ class DescribedEdit(NamedTuple):
 def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
     """Return a sensitive edit in words."""
     what, gone = _SENSITIVE[edit.kind]
-    key = words.place(edit.path)
+    key = words.yaml_key(edit.path)
     place = f"{key} ({edit.place})" if edit.place else key
     return DescribedEdit(what, place, edit.before or "none", edit.after or gone, _about(edit))
 

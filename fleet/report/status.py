@@ -88,7 +88,7 @@ def _use(budget: BudgetVerdict) -> Decimal:
 
 def _format_budget(budget: BudgetVerdict) -> ShownBudget:
     return ShownBudget(
-        budget=words.place(budget.path),
+        budget=words.yaml_key(budget.path),
         when=budget.when,
         spent=_figure(budget.spent if budget.known else None),
         reserved=_figure(budget.reserved),
@@ -134,7 +134,7 @@ def shown_limits(
     shown = [limits[nth] for nth in sorted(sorted(range(len(limits)), key=left)[:most])]
     rows = [
         (
-            words.place(limit.path),
+            words.yaml_key(limit.path),
             "all" if limit.path[-1] == "total" else limit.who or words.UNKNOWN,
             *map(str, (limit.in_use, limit.given, limit.waiting, limit.limit)),
         )

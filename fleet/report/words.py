@@ -1,4 +1,4 @@
-"""Format figures for people: money, durations, counts, places in fleet.yaml."""
+"""Format figures for people: money, durations, counts, keys of fleet.yaml."""
 
 import re
 from collections import Counter
@@ -171,7 +171,7 @@ def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> 
     """Return keys with their files: pools.arm.image in fleet.d/arm.yaml."""
     files: dict[str, list[str]] = {}
     for path in paths:
-        files.setdefault(included.get(place(path[:2]), "fleet.yaml"), []).append(place(path))
+        files.setdefault(included.get(yaml_key(path[:2]), "fleet.yaml"), []).append(yaml_key(path))
     return "; ".join(f"{some_of(keys)} in {file}" for file, keys in files.items())
 
 
@@ -277,7 +277,7 @@ def used(approval: ApprovalVerdict) -> str:
     return f"used {approval.used} of {approval.count}{now}"
 
 
-def place(path: Sequence[str | int]) -> str:
+def yaml_key(path: Sequence[str | int]) -> str:
     """Return a key of fleet.yaml as a dotted path, odd names in quotes."""
     text = "".join(
         f"[{part}]"

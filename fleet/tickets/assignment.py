@@ -65,11 +65,11 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
     """
     if tenancy.draining or tenancy.disabled:
         raise ValueError(f"machine {tenancy.machine} takes no more tickets")
-    if tenancy.uses and tenancy.sandbox != ticket.place:
+    if tenancy.uses and tenancy.sandbox != ticket.effective_sandbox:
         raise ValueError(f"machine {tenancy.machine} is in sandbox {tenancy.sandbox.strip()}")
     return replace(
         touch(tenancy, now),
-        sandbox=ticket.place,
+        sandbox=ticket.effective_sandbox,
         uses=tenancy.uses + 1,
         first_used=tenancy.first_used or now,
         dirty=True,

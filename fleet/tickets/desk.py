@@ -215,7 +215,7 @@ def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
         package=request.package,
         names=names_of(request),
         team=ticket.team or None,
-        sandbox=ticket.place,
+        sandbox=ticket.effective_sandbox,
     )
 
 

@@ -212,8 +212,8 @@ class Tickets(RuleBasedStateMachine):
     def no_ticket_had_two_machines_and_no_machine_two_sandboxes(self) -> None:
         machines = Counter(number for number, _ in self.farm.desk.leases)
         assert all(count == 1 for count in machines.values())
-        for places in self.farm.desk.places.values():
-            assert len(places) == 1
+        for sandboxes in self.farm.desk.sandboxes.values():
+            assert len(sandboxes) == 1
 
     @invariant()
     def no_machine_is_given_before_it_was_cleaned(self) -> None:

@@ -27,7 +27,7 @@ class FarmDesk(FakeTicketDesk):
         super().__init__(fleet)
         self._farm = farm
         self.leases: list[tuple[int, str]] = []
-        self.places: dict[int, set[str]] = {}
+        self.sandboxes: dict[int, set[str]] = {}
         """A machine, by its number among those that had a ticket, to the sandboxes it served."""
         self._served: list[Made] = []
         self.given_dirty: list[str] = []
@@ -55,7 +55,7 @@ class FarmDesk(FakeTicketDesk):
                 if all(other is not made for other in self._served):
                     self._served.append(made)
                 key = next(n for n, other in enumerate(self._served) if other is made)
-                self.places.setdefault(key, set()).add(self.all[each.ticket].place)
+                self.sandboxes.setdefault(key, set()).add(self.all[each.ticket].effective_sandbox)
                 self.leases.append((each.ticket, each.machine))
                 own = self.known.get(each.machine)
                 if each.machine in dirty and own and own.since >= made.created_at:

@@ -179,6 +179,6 @@ def test_tags_that_cannot_be_are_named(tags: tuple[str, ...], fault: str) -> Non
 
 
 def test_a_sandbox_that_looks_like_a_ticket_s_own_is_refused() -> None:
-    place = a_ticket(7).place
+    own = a_ticket(7).effective_sandbox
 
-    assert find_fault(("a",), (place,)) != ""
+    assert find_fault(("a",), (own,)) != ""

@@ -91,11 +91,11 @@ def test_no_names_say_nothing() -> None:
 
 
 def test_a_place_is_a_dotted_path() -> None:
-    assert words.place(("pools", "builders", "workers", "max")) == "pools.builders.workers.max"
+    assert words.yaml_key(("pools", "builders", "workers", "max")) == "pools.builders.workers.max"
 
 
 def test_a_place_quotes_odd_names_and_indexes_lists() -> None:
-    assert words.place(("tags", "worker:class:big", "asked_by", 2)) == (
+    assert words.yaml_key(("tags", "worker:class:big", "asked_by", 2)) == (
         'tags."worker:class:big".asked_by[2]'
     )
 

@@ -215,7 +215,7 @@ _WAITING = """
 _IN_SCOPE = """
   FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
                         JOIN db_scope s ON s.id = v.scope_id"""
-_PLACES = (
+_SOURCE_PACKAGES = (
     "SELECT DISTINCT v.id, s.name, v.name, t"
     + _IN_SCOPE
     + " CROSS JOIN LATERAL unnest(r.scheduler_tags_provided) t"
@@ -230,7 +230,7 @@ _WRITTEN = (
 )
 
 
-class Place(NamedTuple):
+class SourcePackage(NamedTuple):
     """A source package in a workspace, whose own id comes first."""
 
     workspace_id: int
@@ -263,14 +263,13 @@ class Decider:
         self._allowed = _compile(fleet, today) if fleet.powerful else None
         self._timed = patterns_of(fleet)
 
-    def of_place(self, place: Place, architectures: Iterable[str]) -> _Decided | None:
+    def of_package(self, of: SourcePackage, architectures: Iterable[str]) -> _Decided | None:
         """Return what may follow from a package for any request about it; None: nothing does."""
-        _, scope, workspace, package = place
-        names = (f"{scope}/{workspace}/{each}/{package}" for each in architectures)
-        tasks = sorted(self._tasks.get(package, ()))
+        names = (f"{of.scope}/{of.workspace}/{each}/{of.package}" for each in architectures)
+        tasks = sorted(self._tasks.get(of.package, ()))
         found = _Decided(
             tuple(map(self._taken, names)),
-            tuple((task, self._asked(task, package)) for task in tasks),
+            tuple((task, self._asked(task, of.package)) for task in tasks),
         )
         return found if any(found.taken) or any(any(asked) for _, asked in found.asked) else None
 
@@ -303,7 +302,7 @@ class Packages:
     """The packages that wait and decide something, by class."""
 
     decider: Decider
-    classes: Mapping[Place, int] = field(default_factory=dict)
+    classes: Mapping[SourcePackage, int] = field(default_factory=dict)
     history: tuple[TaskHistory, ...] = ()
     by_architecture: bool = False
     """For some package another rule is right for another architecture."""
@@ -312,8 +311,8 @@ class Packages:
     def alone(self) -> frozenset[str]:
         """Return packages that share their class with no other: their group is about them."""
         of_class: defaultdict[int, set[str]] = defaultdict(set)
-        for place, number in self.classes.items():
-            of_class[number].add(place.package)
+        for source, number in self.classes.items():
+            of_class[number].add(source.package)
         return frozenset(min(names) for names in of_class.values() if len(names) == 1)
 
 
@@ -324,22 +323,22 @@ def read_packages(
     if not (looks.named or looks.history):
         return Packages(Decider(*of))
     values: dict[str, object] = {"scopes": list(scopes), "prefix": PACKAGE_TAG}
-    rows = connection.execute(_PLACES, values).fetchall()
-    places = [
-        Place(number, scope, workspace, tag.removeprefix(PACKAGE_TAG))
+    rows = connection.execute(_SOURCE_PACKAGES, values).fetchall()
+    sources = [
+        SourcePackage(number, scope, workspace, tag.removeprefix(PACKAGE_TAG))
         for number, scope, workspace, tag in rows
     ]
     history: tuple[TaskHistory, ...] = ()
     if looks.history:
-        history = read_peaks(connection, {place.package for place in places})
+        history = read_peaks(connection, {source.package for source in sources})
     decider = Decider(*of, history)
     architectures = _architectures(connection, values) if looks.named else ()
     numbers: dict[_Decided, int] = {}
-    classes: dict[Place, int] = {}
-    for place in places:
-        decided = decider.of_place(place, architectures)
+    classes: dict[SourcePackage, int] = {}
+    for source in sources:
+        decided = decider.of_package(source, architectures)
         if decided is not None:
-            classes[place] = numbers.setdefault(decided, len(numbers))
+            classes[source] = numbers.setdefault(decided, len(numbers))
     by_architecture = any(len(set(decided.taken)) > 1 for decided in numbers)
     return Packages(decider, classes, history, by_architecture)
 

@@ -123,7 +123,7 @@ def read_groups(
         alike = (decided, _alike(plain))
         known = found.get(alike)
         found[alike] = kept if known is None else _joined(known, kept)
-    return tuple(sorted(found.values(), key=_place))
+    return tuple(sorted(found.values(), key=_order))
 
 
 def read_environments(
@@ -189,10 +189,10 @@ def _tags_of(found: int | Sequence[int], brought: Sequence[str]) -> tuple[str, .
 
 
 def _classes(packages: Packages) -> dict[str, object]:
-    places = list(packages.classes)
+    sources = list(packages.classes)
     return {
-        "workspaces": [place.workspace_id for place in places],
-        "tags": [PACKAGE_TAG + place.package for place in places],
+        "workspaces": [source.workspace_id for source in sources],
+        "tags": [PACKAGE_TAG + source.package for source in sources],
         "numbers": list(packages.classes.values()),
     }
 
@@ -265,10 +265,10 @@ def _alike(request: Request) -> Hashable:
 
 
 def _joined(one: Request, other: Request) -> Request:
-    older = min(one, other, key=_place)
+    older = min(one, other, key=_order)
     return older.model_copy(update={"count": one.count + other.count})
 
 
-def _place(request: Request) -> tuple[int, datetime, int]:
+def _order(request: Request) -> tuple[int, datetime, int]:
     """Return the sorting key of Debusine's scheduler: priority, then age."""
     return (-request.priority, request.pending_since or _EPOCH, int(request.id))

@@ -59,7 +59,7 @@ def site(shown: Shown) -> dict[str, str]:
         "style.css": templates.get_template("style.css").render(),
     }
     for page in (page for part in PARTS for page in part.pages(shown)):
-        here = links.Place(page.path, shown.addresses)
+        here = links.PageLinks(page.path, shown.addresses)
         template = templates.get_template(page.template)
         files[page.path] = template.render(here=here, **shared, **page.values)
     return dict(sorted(files.items()))

@@ -99,15 +99,15 @@ def _panel(id_: str, plot: Plot, keys: Sequence[Key], trend: Trend) -> Panel:
 
 def _rows(slots: Sequence[Slot]) -> Iterator[Row]:
     most = max((slot.rate for slot in slots if slot.rate is not None), default=0)
-    places = 4 if most < 1 else 2
+    decimals = 4 if most < 1 else 2
     for slot in reversed(slots):
         yield Row(
             at=slot.start,
             machines=tuple(_figure(getattr(slot, state), 1) for state in _STATES),
             waiting=words.figure(slot.waiting),
-            rate=_figure(slot.rate, places),
+            rate=_figure(slot.rate, decimals),
         )
 
 
-def _figure(value: float | None, places: int) -> str:
-    return words.UNKNOWN if value is None else f"{value:,.{places}f}"
+def _figure(value: float | None, decimals: int) -> str:
+    return words.UNKNOWN if value is None else f"{value:,.{decimals}f}"

@@ -54,7 +54,7 @@ def _key(worker: WorkerVerdict) -> tuple[str, str]:
     return worker.worker, f"{worker.pool} {worker.registry or ''}"
 
 
-class Place:
+class PageLinks:
     """One page's view of the others: links that hold wherever the site is put."""
 
     def __init__(self, path: str, addresses: Addresses) -> None:

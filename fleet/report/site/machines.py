@@ -100,13 +100,13 @@ def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Bind
         if not own and unserved.signature in fitting:
             own = [(unserved.because, unserved.path)]
         for because, path in own:
-            key = (because, words.place(path) if path else "")
+            key = (because, words.yaml_key(path) if path else "")
             held[key] = held.get(key, 0) + unserved.count
     for (because, where), count in sorted(held.items(), key=lambda each: -each[1]):
         yield Binding(because, where, count)
     for guard in shown.plan.guards:
         if guard.pool == pool and guard.result != "passed":
-            yield Binding(guard.because, words.place(guard.path) if guard.path else "", 0)
+            yield Binding(guard.because, words.yaml_key(guard.path) if guard.path else "", 0)
 
 
 def _image(shown: Shown, pool: PoolStatus) -> ImageStory | None:

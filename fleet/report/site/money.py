@@ -78,7 +78,7 @@ def budget_row(budget: BudgetVerdict, money: Money | None) -> BudgetRow:
     is_month = budget.period == "month"
     return BudgetRow(
         name=budget.budget,
-        path=words.place(budget.path),
+        path=words.yaml_key(budget.path),
         when=budget.when,
         spent=words.figure(None) if not budget.known else f"{budget.spent:.2f}",
         reserved=f"{budget.reserved + budget.planned:.2f}" if budget.known else words.UNKNOWN,

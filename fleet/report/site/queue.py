@@ -40,7 +40,7 @@ def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]
 
 def _place(shown: Shown, group: WaitingGroup) -> str:
     """Return the key that decides, and where it stands."""
-    key, place = words.place(group.path), shown.places.get(group.path, "")
+    key, place = words.yaml_key(group.path), shown.places.get(group.path, "")
     if not place:
         return key
     return place if place.startswith(key) else f"{key}, {place}"

@@ -45,7 +45,6 @@ def environment() -> Environment:
         rates=words.rates,
         rate=words.rate,
         many=words.many,
-        place=words.place,
         since=words.since,
         starts=words.starts,
         have_a_machine=words.have_a_machine,
