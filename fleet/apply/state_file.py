@@ -17,7 +17,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import load_project, project_name
-from fleet.engines.pulumi_backends import Objects, open_objects, place_of
+from fleet.engines.pulumi_backends import Objects, open_objects, shown_address
 from fleet.engines.pulumi_state import Lock, find_checkpoint, find_locks, stack_key
 from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreFailed, StoreMissing, WrongUsage
 from fleet.model.saved_plan import LIMIT_BYTES
@@ -88,7 +88,9 @@ def import_state(
     stacks.write(file.embedded, file.pulumi, file.settings)
     # Last: without a store nothing is applied, so no run continues with half of it.
     store.fill(file.store)
-    console.out(f"imported {_contents(file)} from {source} to {store.place} and {stacks.place}")
+    console.out(
+        f"imported {_contents(file)} from {source} to {store.address} and {stacks.address}"
+    )
     return 0
 
 
@@ -117,7 +119,7 @@ class Stacks:
     """The stacks where one fleet.yaml keeps them."""
 
     def __init__(self, places: Places) -> None:
-        self.place = place_of(places.backend)
+        self.address = shown_address(places.backend)
         self.settings_folder = places.folder / "pulumi" / "work"
         self._records = Records(places.embedded)
         self._backend = places.backend
@@ -127,7 +129,7 @@ class Stacks:
         objects = open_objects(self._backend)
         if objects is None:
             raise StoreFailed(
-                f"only the Pulumi CLI can read {self.place}; move its stacks with `pulumi stack "
+                f"only the Pulumi CLI can read {self.address}; move its stacks with `pulumi stack "
                 "export` and `pulumi stack import`"
             )
         return objects
@@ -210,7 +212,7 @@ def _other_stacks(stacks: Stacks, file: StateFile) -> Iterator[str]:
             yield f"stack {name} of the embedded engine"
     for key, checkpoint in stacks.read(file.pulumi).items():
         if checkpoint != file.pulumi[key]:
-            yield f"{stacks.place}/{key}"
+            yield f"{stacks.address}/{key}"
     for path, text in stacks.read_settings(file.settings).items():
         if text != file.settings[path]:
             yield str(stacks.settings_folder / path)
@@ -222,7 +224,7 @@ def _other_store(store: DatabaseStore, file: StateFile) -> Iterator[str]:
     except StoreMissing:
         return
     if any(rows.values()) and _plain(rows) != _plain(file.store):
-        yield f"the store {store.place}"
+        yield f"the store {store.address}"
 
 
 def _plain(rows: Mapping[str, Sequence[Mapping[str, Cell]]]) -> dict[str, list[dict[str, Cell]]]:

@@ -227,4 +227,4 @@ def _create_store(console: Console, made: Iterable[str]) -> str:
     store = store_of(fleet, "fleet.yaml")
     if not store.init():
         raise _already(path for path in map(Path, (*made, _STORE)) if os.path.lexists(path))
-    return store.place
+    return store.address

@@ -110,7 +110,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _init(fleet: Fleet, store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
     made = store.init()
-    console.out(f"store {store.place} {'created' if made else 'already exists'}")
+    console.out(f"store {store.address} {'created' if made else 'already exists'}")
     if args.forget_stack:
         forget_stack(store, wire(fleet, args.file).engine_of, args.forget_stack)
         console.out(
@@ -125,7 +125,7 @@ def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, consol
     holder = store.lock_holder()
     if args.json:
         shown = {
-            "store": store.place,
+            "store": store.address,
             "backend": places.backend,
             "lock": holder,
             "stacks": stacks,
@@ -133,7 +133,7 @@ def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, consol
         }
         console.out(json.dumps(shown, indent=2, sort_keys=True))
         return 0
-    lines = [f"store    {store.place}", f"backend  {places.backend}"]
+    lines = [f"store    {store.address}", f"backend  {places.backend}"]
     lines.append(f"lock     {f'{holder[0]} since {holder[1]}' if holder else 'free'}")
     lines += [f"stack    {s['name']} ({s['engine']}, serial {s['serial']})" for s in stacks]
     lines = [*map(clean, lines)]

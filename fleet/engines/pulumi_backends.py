@@ -154,7 +154,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 class Objects(Protocol):
     """What one backend holds, by key; each raises StoreFailed where it does not answer."""
 
-    place: str
+    address: str
     """Where it is, without credentials."""
 
     def read(self, key: str) -> bytes | None:
@@ -178,7 +178,7 @@ def file_root(backend: str) -> Path | None:
     return Path(folder).expanduser() / ".pulumi"
 
 
-def place_of(backend: str) -> str:
+def shown_address(backend: str) -> str:
     """Return a backend's URL without what may be a secret: its password, its parameters."""
     parts = urlsplit(backend)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -208,7 +208,7 @@ class FileObjects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.place = f"file://{folder}"
+        self.address = f"file://{folder}"
 
     def read(self, key: str) -> bytes | None:
         """Return a file's content; None when there is no such file."""
@@ -273,12 +273,12 @@ class PostgresObjects:
     def __init__(self, backend: str) -> None:
         parts = urlsplit(backend)
         options = dict(parse_qsl(parts.query))
-        self.place = place_of(backend)
+        self.address = shown_address(backend)
         self._table = options.pop("table", _TABLE)
         self._settings = options
         folder = parts.path.strip("/")
         self._before = f"{folder}/" if folder else ""
-        self._address = parts._replace(query="").geturl()
+        self._url = parts._replace(query="").geturl()
 
     def read(self, key: str) -> bytes | None:
         """Return what a row holds; None when there is no such row."""
@@ -321,14 +321,14 @@ class PostgresObjects:
 
     @contextmanager
     def _connected(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
-        with needing("postgres", self.place, StoreFailed):
+        with needing("postgres", self.address, StoreFailed):
             import psycopg
         try:
             with psycopg.connect(self._dsn(), autocommit=True) as connection:
                 yield connection
         except (psycopg.Error, ValueError, KeyError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise StoreFailed(f"{self.place} does not answer: {reason}") from error
+            raise StoreFailed(f"{self.address} does not answer: {reason}") from error
 
     def _dsn(self) -> str:
         """Return the address as libpq wants it: what it does not know is a setting of the server.
@@ -344,7 +344,7 @@ class PostgresObjects:
         ]
         options = " ".join(filter(None, [said.get("options", ""), *others]))
         said |= {"options": options} if options else {}
-        return f"{self._address}?{urlencode(said, quote_via=quote)}" if said else self._address
+        return f"{self._url}?{urlencode(said, quote_via=quote)}" if said else self._url
 
 
 _ANSWER_SECONDS = 10

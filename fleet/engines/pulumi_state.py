@@ -88,7 +88,7 @@ def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any
         kept = objects.read(key + KEPT)
         if kept is None:
             raise
-        file = _checkpoint(f"{objects.place}/{key}{KEPT}", kept, bytes)
+        file = _checkpoint(f"{objects.address}/{key}{KEPT}", kept, bytes)
     return None if file is None else dict(file["checkpoint"].get("latest") or {})
 
 
@@ -97,19 +97,19 @@ def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
     for suffix, unpacked in PACKINGS.items():
         raw = objects.read(key + suffix)
         if raw is not None:
-            return _checkpoint(f"{objects.place}/{key}{suffix}", raw, unpacked)
+            return _checkpoint(f"{objects.address}/{key}{suffix}", raw, unpacked)
     return None
 
 
-def _checkpoint(place: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> dict[str, Any]:
+def _checkpoint(address: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> dict[str, Any]:
     try:
         file = json.loads(unpacked(raw))
         file["checkpoint"].get("latest")
         return dict(file)
     except (OSError, EOFError) as error:
-        raise NotACheckpoint(f"{place}: {error}") from error
+        raise NotACheckpoint(f"{address}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotACheckpoint(f"{place} is not a Pulumi checkpoint: {error}") from error
+        raise NotACheckpoint(f"{address} is not a Pulumi checkpoint: {error}") from error
 
 
 def resources_of(deployment: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:

@@ -35,13 +35,13 @@ _SMALL = 64 * 1024
 
 
 class Shelf(Protocol):
-    """A place with files, by key, as in IMAGE/VERSION/NAME; each raises a FleetError."""
+    """Files of one store, by key, as in IMAGE/VERSION/NAME; each raises a FleetError."""
 
-    place: str
+    address: str
     """Its URL, without credentials."""
 
     def reach(self) -> None:
-        """Raise where the place itself is not there: what it holds is not known then."""
+        """Raise where the store itself is not there: what it holds is not known then."""
 
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the keys that begin so, sorted; none where nothing was ever published."""
@@ -122,12 +122,12 @@ class StorePublisher:
         found = self._mark(before + MARK)
         if found is None and there:
             raise PublicationRefused(
-                f"{self._shelf.place}/{before} has files without the mark {MARK}, so it is not "
+                f"{self._shelf.address}/{before} has files without the mark {MARK}, so it is not "
                 "fleet's; move them away"
             )
         if found and (found.fleet, found.sha256) != (wanted.fleet, wanted.sha256):
             raise PublicationRefused(
-                f"{self._shelf.place}/{before} has another disk, of fleet {found.fleet} with "
+                f"{self._shelf.address}/{before} has another disk, of fleet {found.fleet} with "
                 f"sha256 {found.sha256[:12]}…; delete that folder if nothing uses it"
             )
         if found is None or found.state == "partial":
@@ -137,7 +137,7 @@ class StorePublisher:
 
     def delete(self, upload_id: str) -> None:
         """Remove the folder that an upload is in; its mark goes last."""
-        key = upload_id.removeprefix(f"{self._shelf.place}/")
+        key = upload_id.removeprefix(f"{self._shelf.address}/")
         before, _, name = key.rpartition("/")
         if not before or not name or key == upload_id:
             return
@@ -154,7 +154,7 @@ class StorePublisher:
         old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self._remove(f"{each.image}/{each.version}/")
-        return tuple(f"{self._shelf.place}/{each.image}/{each.version}" for each in old)
+        return tuple(f"{self._shelf.address}/{each.image}/{each.version}" for each in old)
 
     def _write(self, mark: _Mark, manifest: Manifest, folder: Path, tell: Tell) -> None:
         before = f"{mark.image}/{mark.version}/"
@@ -175,7 +175,7 @@ class StorePublisher:
                 # What is there would be gone on with by the next run as if it were right.
                 self._remove(before)
                 raise PublicationRefused(
-                    f"{self._shelf.place}/{before}{name} has sha256 {seen or 'none'} where "
+                    f"{self._shelf.address}/{before}{name} has sha256 {seen or 'none'} where "
                     f"{sums[name]} was written; does the file in {folder} still match its "
                     "manifest? The upload was removed"
                 )
@@ -199,7 +199,7 @@ class StorePublisher:
             return _Mark.model_validate_json(content)
         except ValidationError as error:
             raise PublicationRefused(
-                f"{self._shelf.place}/{key} is no mark of fleet; move it away"
+                f"{self._shelf.address}/{key} is no mark of fleet; move it away"
             ) from error
 
     def _upload(self, mark: _Mark) -> Upload:
@@ -215,7 +215,7 @@ class StorePublisher:
         )
 
     def _address(self, mark: _Mark, disk: str) -> str:
-        return f"{self._shelf.place}/{mark.image}/{mark.version}/{disk}"
+        return f"{self._shelf.address}/{mark.image}/{mark.version}/{disk}"
 
 
 _PIECE = 1 << 20
@@ -228,7 +228,7 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.place = root.as_uri()
+        self.address = root.as_uri()
 
     def reach(self) -> None:
         """Raise where there is no such directory; the first file that is published makes it."""
@@ -356,7 +356,7 @@ class Bucket:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
-        self.place = self._s3.place
+        self.address = self._s3.address
 
     def reach(self) -> None:
         """Raise if there is no such bucket, or no answer."""

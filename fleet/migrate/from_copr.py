@@ -664,5 +664,5 @@ class CoprAllowList:
         with Reader(server, limits=Limits(body_bytes=_LIMIT_BYTES)) as reader:
             reply = reader.get(path, {}, {})
         if reply.status != _OK:
-            raise SourceUnreachable(f"{reply.place} answered with status {reply.status}")
+            raise SourceUnreachable(f"{reply.address} answered with status {reply.status}")
         return reply.body

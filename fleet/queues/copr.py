@@ -69,11 +69,11 @@ class _Job(BaseModel):
 
     @property
     def priority(self) -> int:
-        """Return its place among Copr's classes: source builds first, background ones last."""
+        """Return its rank among Copr's classes: source builds first, background ones last."""
         return 2 * (not self.background) + self.is_source
 
     @property
-    def place(self) -> str | None:
+    def ticket_sandbox(self) -> str | None:
         """Return its sandbox as a ticket of it has that."""
         return bounded(self.sandbox) if self.sandbox else None
 
@@ -170,13 +170,13 @@ def _list(reader: Reader) -> tuple[_Job | None, ...]:
     reply = reader.get(LIST, {}, {})
     if reply.status != _OK:
         raise SourceUnreachable(
-            f"{reply.place} answered with status {reply.status}: {_advice(reply)}"
+            f"{reply.address} answered with status {reply.status}: {_advice(reply)}"
         )
     jobs = reply.parse(_Jobs).root
     if not jobs and _MARK.lower() not in reply.headers:
         raise SourceUnreachable(
-            f"{reply.place} lists no build and lacks the header {_MARK} of a Copr frontend; is a "
-            "cache or another program answering?"
+            f"{reply.address} lists no build and lacks the header {_MARK} of a Copr frontend; is "
+            "a cache or another program answering?"
         )
     return jobs
 
@@ -223,14 +223,14 @@ def _without(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_J
         unpaired[ticket.required, ticket.sandbox].append(ticket)
     left = []
     for job in jobs:
-        alike = unpaired[job.required, job.place]
+        alike = unpaired[job.required, job.ticket_sandbox]
         if alike:
             alike.pop()
         else:
             left.append(job)
     for ticket in (each for alike in unpaired.values() for each in alike if each.package):
         asked = set(ticket.required)
-        fit = (j for j in left if j.place == ticket.sandbox and asked <= set(j.required))
+        fit = (j for j in left if j.ticket_sandbox == ticket.sandbox and asked <= set(j.required))
         if own := next(fit, None):
             left.remove(own)
     return left
@@ -240,7 +240,7 @@ def _begun(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[str, list[_J
     """Return by ticket the builds that its machine may run, where it does not tell its package."""
     alike: defaultdict[object, list[_Job]] = defaultdict(list)
     for job in jobs:
-        alike[job.required, job.place].append(job)
+        alike[job.required, job.ticket_sandbox].append(job)
     return {
         each.running: alike[each.work.required, each.work.sandbox]
         for each in workers
@@ -297,7 +297,7 @@ def _request(job: _Job, count: int, named: _Named | None) -> Request:
         count=count,
         task="source" if job.is_source else "build",
         required=job.required,
-        provided=(SANDBOX + job.place,) if job.place else (),
+        provided=(SANDBOX + job.ticket_sandbox,) if job.ticket_sandbox else (),
         asked=dict.fromkeys(job.required, "system"),
         priority=job.priority,
         requester=submitter,
@@ -305,7 +305,7 @@ def _request(job: _Job, count: int, named: _Named | None) -> Request:
         project=named.project_dirname if named else project,
         chroot=SOURCE_CHROOT if job.is_source else job.chroot,
         package=named.package_name if named else None,
-        sandbox=job.place,
+        sandbox=job.ticket_sandbox,
         deadline_seconds=named.timeout if named and (named.timeout or 0) > 0 else None,
     )
 

@@ -173,12 +173,14 @@ class Gitlab:
             page = reply.headers.get("x-next-page", "")
             if not page.isdecimal():
                 return
-        raise SourceUnreachable(f"{reply.place} has more than {_MOST_PAGES} pages")
+        raise SourceUnreachable(f"{reply.address} has more than {_MOST_PAGES} pages")
 
     def _checked(self, reply: Reply, *, needs: str = _COMMENTS) -> Reply:
         if reply.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
             return reply
-        raise SourceUnreachable(f"{reply.place} answered {reply.status}: {_advice(reply, needs)}")
+        raise SourceUnreachable(
+            f"{reply.address} answered {reply.status}: {_advice(reply, needs)}"
+        )
 
 
 def _advice(reply: Reply, needs: str) -> str:

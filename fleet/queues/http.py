@@ -79,9 +79,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer; `place` is the address it came from, safe to show."""
+    """A whole answer; `address` is where it came from, safe to show."""
 
-    place: str
+    address: str
     status: int
     kind: str
     body: bytes
@@ -94,8 +94,8 @@ class Reply:
         """Return the JSON of the answer as a value of this model."""
         if "html" in self.kind:
             raise SourceUnreachable(
-                f"{self.place} answered with an HTML page instead of JSON; is this the address of "
-                "a login page or proxy?"
+                f"{self.address} answered with an HTML page instead of JSON; is this the address "
+                "of a login page or proxy?"
             )
         try:
             return model.model_validate_json(self.body)
@@ -104,7 +104,7 @@ class Reply:
             where = "".join(f" at {'.'.join(map(str, first['loc']))}" for _ in first["loc"][:1])
             # The cause would show what the server sent, which may be a secret.
             raise SourceUnreachable(
-                f"{self.place}: unexpected answer{where}: {first['msg']}; is the address right, "
+                f"{self.address}: unexpected answer{where}: {first['msg']}; is the address right, "
                 "and the server's version supported?"
             ) from None
 
@@ -113,7 +113,7 @@ class _Asked(NamedTuple):
     """One request."""
 
     method: str
-    place: str
+    address: str
     query: Query
     headers: Mapping[str, str]
     body: Body = None
@@ -212,23 +212,23 @@ class Reader:
     def _ask(self, asked: "_Asked", only: bytes) -> Reply:
         import httpx
 
-        place = asked.place
+        address = asked.address
         try:
             # Complete silence is noticed sooner, and reported as such.
             with self._cut_after(min(self._silence * _DRIPPING, self.left())):
                 response = self._begin(asked)
         except httpx.TransportError as error:
-            raise self._translated(place, error) from error
+            raise self._translated(address, error) from error
         except (httpx.InvalidURL, UnicodeError):
             # Their texts may hold the header's value, which may be a secret.
-            raise _unsendable(place) from None
+            raise _unsendable(address) from None
         try:
             if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
-                raise _redirected(place, response.headers.get("location", ""))
+                raise _redirected(address, response.headers.get("location", ""))
             with self._cut_after(self.left()):
-                body = self._body(place, response, only)
+                body = self._body(address, response, only)
         except httpx.TransportError as error:
-            raise self._broken_off(place, error) from error
+            raise self._broken_off(address, error) from error
         finally:
             response.close()
         kind = response.headers.get("content-type", "").lower()
@@ -237,40 +237,41 @@ class Reader:
         # What a cache kept was sent at another time.
         if "age" not in headers and (sent := read_date(date)) is not None:
             self.clock_ahead = round((sent - datetime.now(UTC)) / timedelta(minutes=1))
-        return Reply(place, response.status_code, kind, body, date, headers)
+        return Reply(address, response.status_code, kind, body, date, headers)
 
     def _begin(self, asked: "_Asked") -> "httpx.Response":
         import httpx
 
-        place = asked.place
+        address = asked.address
         request = self._client.build_request(
             asked.method,
-            place,
+            address,
             params=dict(asked.query) or None,
             headers=dict(asked.headers),
             json=asked.body,
-            timeout=self._timeout(place),
+            timeout=self._timeout(address),
             extensions={"trace": self._note},
         )
         try:
             return self._client.send(request, stream=True)
         except httpx.LocalProtocolError:
-            raise _unsendable(place) from None
+            raise _unsendable(address) from None
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
             if self._is_cut:
                 raise
             if asked.method == "POST":
                 raise SourceUnreachable(
-                    f"{place} closed the connection without an answer; it may have made the change"
+                    f"{address} closed the connection without an answer; it may have made "
+                    "the change"
                 ) from error
             # A server may end a kept connection at any time: gunicorn does, after N requests.
-            request.extensions["timeout"] = self._timeout(place).as_dict()
+            request.extensions["timeout"] = self._timeout(address).as_dict()
             return self._client.send(request, stream=True)
 
-    def _body(self, place: str, response: "httpx.Response", only: bytes) -> bytes:
+    def _body(self, address: str, response: "httpx.Response", only: bytes) -> bytes:
         body, line = bytearray(), b""
         for part in response.iter_raw():
-            self._timeout(place)
+            self._timeout(address)
             if only:
                 *lines, line = (line + part).split(b"\n")
                 body += b"".join(each + b"\n" for each in lines if each.startswith(only))
@@ -278,29 +279,29 @@ class Reader:
                 body += part
             if len(body) + len(line) > self._limits.body_bytes:
                 raise SourceUnreachable(
-                    f"{place} answered with more than {self._limits.body_bytes} bytes"
+                    f"{address} answered with more than {self._limits.body_bytes} bytes"
                 )
         return bytes(body) + (line if line.startswith(only) else b"")
 
-    def _timeout(self, place: str) -> "httpx.Timeout":
+    def _timeout(self, address: str) -> "httpx.Timeout":
         import httpx
 
         left = self.left()
         if left <= 0:
-            raise TooSlow(f"{place} was not read within {self._limits.total:g} s")
+            raise TooSlow(f"{address} was not read within {self._limits.total:g} s")
         return httpx.Timeout(min(self._silence, left), connect=min(self._limits.connect, left))
 
-    def _translated(self, place: str, error: "httpx.TransportError") -> SourceUnreachable:
+    def _translated(self, address: str, error: "httpx.TransportError") -> SourceUnreachable:
         import httpx
 
         match error:
             case _ if self._is_cut:
-                self._timeout(place)
+                self._timeout(address)
                 because = f"did not begin its answer within {self._silence * _DRIPPING:g} s"
             case httpx.ConnectTimeout():
                 because = f"could not be reached within {self._limits.connect:g} s"
             case httpx.TimeoutException():
-                self._timeout(place)
+                self._timeout(address)
                 because = f"sent nothing for {self._silence:g} s"
             case httpx.ConnectError():
                 because = f"could not be reached ({error})"
@@ -310,19 +311,19 @@ class Reader:
                 because = "closed the connection twice without an answer"
             case _:
                 because = f"failed ({type(error).__name__})"
-        return SourceUnreachable(f"{place} {because}; is the server up and the address right?")
+        return SourceUnreachable(f"{address} {because}; is the server up and the address right?")
 
-    def _broken_off(self, place: str, error: "httpx.TransportError") -> SourceUnreachable:
+    def _broken_off(self, address: str, error: "httpx.TransportError") -> SourceUnreachable:
         import httpx
 
         if self._is_cut:
-            return TooSlow(f"{place} was not read within {self._limits.total:g} s")
+            return TooSlow(f"{address} was not read within {self._limits.total:g} s")
         if isinstance(error, httpx.TimeoutException):
-            self._timeout(place)
+            self._timeout(address)
             return SourceUnreachable(
-                f"{place} stopped in the middle of its answer for {self._silence:g} s"
+                f"{address} stopped in the middle of its answer for {self._silence:g} s"
             )
-        return SourceUnreachable(f"{place} broke off in the middle of its answer; retry")
+        return SourceUnreachable(f"{address} broke off in the middle of its answer; retry")
 
 
 def read_date(header: str) -> datetime | None:
@@ -341,7 +342,7 @@ def retry_advice(status: int) -> str:
     return "retry, then look at the server's log"
 
 
-def _redirected(place: str, location: str) -> SourceUnreachable:
+def _redirected(address: str, location: str) -> SourceUnreachable:
     try:
         host = urlsplit(location).hostname or ""
     except ValueError:
@@ -350,14 +351,14 @@ def _redirected(place: str, location: str) -> SourceUnreachable:
     host = re.sub(r"[^a-z0-9.:-]", "", host)[:100]
     target = f"to the host {host}" if host else "to another path of the same host"
     return SourceUnreachable(
-        f"{place} redirects {target}; fleet does not follow redirects and sent no token "
+        f"{address} redirects {target}; fleet does not follow redirects and sent no token "
         "there. If that address is right, write it into fleet.yaml"
     )
 
 
-def _unsendable(place: str) -> SourceUnreachable:
+def _unsendable(address: str) -> SourceUnreachable:
     return SourceUnreachable(
-        f"{place}: the address, token or scope has characters that HTTP cannot carry; does the "
+        f"{address}: the address, token or scope has characters that HTTP cannot carry; does the "
         "secret contain a line break?"
     )
 

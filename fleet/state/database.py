@@ -319,7 +319,7 @@ class Database:
         self._fence = 0
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Return where the store is, without credentials, as short as it can be said from here."""
         path = self._file
         if path:
@@ -358,7 +358,7 @@ class Database:
             raise StoreFailed(self._newer(about))
         if about.get("fleet") != self._fleet:
             raise StoreFailed(
-                f"{self.place} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
+                f"{self.address} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
                 "give each fleet a store of its own"
             )
         self._is_there = True
@@ -375,7 +375,7 @@ class Database:
         except (StoreFailed, StoreMissing):
             return  # a file of somebody else
         raise StoreFailed(
-            f"there is no store at {self.place}, but this fleet has one at {older}: "
+            f"there is no store at {self.address}, but this fleet has one at {older}: "
             "earlier versions of fleet decoded %XX in a path and cut it at a ?; with no run under "
             f"way move it: `{commands}`"
             + ("; or leave out of state.store what follows the ?" * ("?" in path.name))
@@ -383,7 +383,7 @@ class Database:
 
     def _missing(self) -> str:
         return (
-            f"there is no store at {self.place}; for a new fleet create one with "
+            f"there is no store at {self.address}; for a new fleet create one with "
             "`fleet state init`, for an existing fleet restore the old one"
         )
 
@@ -393,22 +393,22 @@ class Database:
         needs = f"fleet {about['needs']} or later" if "needs" in about else "a later fleet"
         ours = version("fleet-reconciler")
         return (
-            f"the store at {self.place} is of format {about.get('format')} and needs {needs}; "
+            f"the store at {self.address} is of format {about.get('format')} and needs {needs}; "
             f"this is fleet {ours}, which would not obey all that stands in it: install {needs}"
         )
 
     def _damaged(self, reason: str) -> str:
         return (
-            f"the store at {self.place} is damaged: {reason}; restore a backup, or move the file "
-            "away and create a new store with `fleet state init`; a new store lacks the pools "
-            "that fleet.yaml no longer has but that still have machines, and the lost stacks "
-            "(docs/how-to/restore-lost-state.md)"
+            f"the store at {self.address} is damaged: {reason}; restore a backup, or move the "
+            "file away and create a new store with `fleet state init`; a new store lacks the "
+            "pools that fleet.yaml no longer has but that still have machines, and the lost "
+            "stacks (docs/how-to/restore-lost-state.md)"
         )
 
     def _connect(self) -> sa.Connection:
         if self._file:
             return connect_file(self.url)
-        with needing("postgres", f"the store at {self.place}", StoreFailed):
+        with needing("postgres", f"the store at {self.address}", StoreFailed):
             return _pooled_engine(self.url).connect()
 
     @contextmanager
@@ -434,7 +434,7 @@ class Database:
             if reason.startswith(_DAMAGE):
                 raise StoreFailed(self._damaged(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
-            raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
+            raise StoreFailed(f"the store at {self.address} does not answer: {reason}") from error
 
 
 _OPENED: ContextVar[sa.URL] = ContextVar("opened")

@@ -53,7 +53,7 @@ class S3Prefix:
         folder = parts.path.strip("/")
         self.bucket = parts.hostname or ""
         self.before = f"{folder}/" if folder else ""
-        self.place = f"s3://{self.bucket}/{folder}".rstrip("/")
+        self.address = f"s3://{self.bucket}/{folder}".rstrip("/")
         self._options = dict(parse_qsl(parts.query))
         self._failed = failed
         self._next_step = next_step
@@ -86,7 +86,7 @@ class S3Prefix:
     @cached_property
     def client(self) -> Any:  # noqa: ANN401 - boto3 ships no types
         """Return boto3's client, which is slow to load."""
-        with needing("s3", self.place, self._failed):
+        with needing("s3", self.address, self._failed):
             from botocore.config import Config
 
         by_path = self._says_yes("s3ForcePathStyle", "use_path_style")
@@ -102,7 +102,7 @@ class S3Prefix:
     @contextmanager
     def asked(self, *, absent_is_fine: bool = False) -> Iterator[type[Any]]:
         """Say of what failed why; yields the class of what the server refuses."""
-        with needing("s3", self.place, self._failed):
+        with needing("s3", self.address, self._failed):
             from botocore import exceptions
 
         try:
@@ -112,15 +112,15 @@ class S3Prefix:
             if absent_is_fine and said.get("Code") in _ABSENT:
                 return
             raise self._failed(
-                f"{self.place} refuses {error.operation_name}: {said.get('Code', 'no reason')}: "
+                f"{self.address} refuses {error.operation_name}: {said.get('Code', 'no reason')}: "
                 f"{said.get('Message', '')}"
             ) from error
         except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
             raise self._failed(
-                f"{self.place} does not answer: {type(error).__name__}{self._next_step}"
+                f"{self.address} does not answer: {type(error).__name__}{self._next_step}"
             ) from error
         except (exceptions.BotoCoreError, ValueError) as error:
-            raise self._failed(f"{self.place} cannot be asked: {error}") from error
+            raise self._failed(f"{self.address} cannot be asked: {error}") from error
 
     def _endpoint(self) -> str | None:
         """Return where the server is, with the scheme that older URLs leave out."""

@@ -15,7 +15,7 @@ from fleet.engines.pulumi_backends import (
     drop_cut_notes,
     file_root,
     open_objects,
-    place_of,
+    shown_address,
 )
 from fleet.engines.pulumi_state import break_dead_locks, drop_locks, find_locks, read_checkpoint
 from fleet.errors import Locked, StoreFailed
@@ -301,7 +301,7 @@ def test_other_backends_are_reached_by_the_cli_only(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "place"),
+    ("backend", "address"),
     [
         (
             "postgres://me:hunter2@db.example.org:5432/states?x=1",
@@ -311,8 +311,10 @@ def test_other_backends_are_reached_by_the_cli_only(backend: str) -> None:
         ("file:///srv/states", "file:///srv/states"),
     ],
 )
-def test_a_place_is_named_without_what_may_be_secret(backend: str, place: str) -> None:
-    assert place_of(backend) == place
+def test_a_backend_s_address_is_shown_without_what_may_be_secret(
+    backend: str, address: str
+) -> None:
+    assert shown_address(backend) == address
 
 
 def test_of_the_notes_beside_files_only_those_are_removed_that_a_kill_cut_off(

@@ -119,7 +119,7 @@ def test_a_password_among_the_options_is_in_no_message() -> None:
         "postgresql://fleet@host/fleet?password=canary&sslmode=require", "debian"
     )
 
-    assert store.place == "postgresql+psycopg://fleet@host/fleet?sslmode=require"
+    assert store.address == "postgresql+psycopg://fleet@host/fleet?sslmode=require"
 
 
 @pytest.mark.parametrize("opener", ["sqlite", "postgresql"], indirect=True)

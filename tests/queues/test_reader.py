@@ -41,7 +41,7 @@ def test_nothing_of_an_address_but_its_host_and_path_is_used() -> None:
         with Reader(f"{server.url}/sub/?key=canary#canary") as reader:
             reply = reader.get("/list", {"a": "b c"}, {})
 
-        assert reply.place == f"{server.url}/sub/list"
+        assert reply.address == f"{server.url}/sub/list"
         assert server.received[0].path == "/sub/list"
         assert server.received[0].query == {"a": "b c"}
 

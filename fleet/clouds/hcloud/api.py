@@ -140,7 +140,7 @@ def _good(reply: "Reply") -> "Reply":
     """Return an answer that is as it should be."""
     if reply.status not in _DONE:
         kind = RefusesAll if reply.status in _ANSWERS_FOR_ALL else SourceUnreachable
-        raise kind(f"{reply.place} answered with status {reply.status}: {advise(reply.status)}")
+        raise kind(f"{reply.address} answered with status {reply.status}: {advise(reply.status)}")
     return reply
 
 

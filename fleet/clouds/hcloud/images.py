@@ -329,7 +329,7 @@ def _judged(reply: "Reply") -> _Reply:
     if reply.status in _AGAIN:
         return _Reply(error=content.error or Failure(code=str(reply.status)))
     raise PublicationRefused(
-        f"{reply.place} refused ({reply.status}): {_error_text(content) or advise(reply.status)}"
+        f"{reply.address} refused ({reply.status}): {_error_text(content) or advise(reply.status)}"
     )
 
 

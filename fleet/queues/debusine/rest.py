@@ -267,7 +267,7 @@ class Asking:
         if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
             return reply
         advice = self._advice(reply.status, scope)
-        raise SourceUnreachable(f"{reply.place} answered with status {reply.status}: {advice}")
+        raise SourceUnreachable(f"{reply.address} answered with status {reply.status}: {advice}")
 
     def _advice(self, status: int, scope: str | None) -> str:
         match status:

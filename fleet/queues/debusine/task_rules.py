@@ -154,7 +154,7 @@ class TaskRules:
             404: f"no such workspace or collection; an owner creates it: `{create}`",
             400: "the server rejects the entries; is its version supported (0.16)?",
         }.get(reply.status) or retry_advice(reply.status)
-        raise SourceUnreachable(f"{reply.place} answered with status {reply.status}: {advice}")
+        raise SourceUnreachable(f"{reply.address} answered with status {reply.status}: {advice}")
 
 
 def _sorted(rules: Sequence[QueueRule | None]) -> tuple[QueueRule, ...]:
