@@ -19,8 +19,8 @@ from fleet.schema.model import Fleet
 from fleet.schema.source import Document, Files
 from fleet.schema.units import read_duration
 from fleet.state.files import LocalFiles
-from fleet.state.places import find_places
 from fleet.state.revision import names_file
+from fleet.state.storage import find_storage
 
 if TYPE_CHECKING:
     from fleet.model.facts import World
@@ -145,7 +145,7 @@ def refuse_throwaway_state(fleet: Fleet, config: str) -> None:
     checkout = os.environ.get("CI_PROJECT_DIR")
     if not checkout:
         return
-    for path in find_places(fleet, config).local():
+    for path in find_storage(fleet, config).local():
         if path.resolve().is_relative_to(Path(checkout).resolve()):
             raise PlanRefused(
                 f"refused: state at {path} is inside this job's checkout and would be lost with "

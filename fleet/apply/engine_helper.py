@@ -17,8 +17,8 @@ from fleet.engines.pulumi_backends import known_cli
 from fleet.errors import EngineAbsent
 from fleet.ports import Engine
 from fleet.schema.model import Fleet
-from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
+from fleet.state.storage import find_storage
 
 
 def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
@@ -26,7 +26,7 @@ def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
     fleet, file = setting
     clock, secrets = SystemClock(), HostSecrets.beside(file)
     clouds = clouds_of(fleet, file, clock)
-    return engines_of(fleet, find_places(fleet, file), clouds, secrets, clock.now())
+    return engines_of(fleet, find_storage(fleet, file), clouds, secrets, clock.now())
 
 
 def run(descriptor: int) -> None:

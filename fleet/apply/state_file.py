@@ -27,7 +27,7 @@ from fleet.report.words import many
 from fleet.schema.model import Fleet
 from fleet.state.database import Cell, complete, find_mistake
 from fleet.state.files import LocalFiles, replace_file
-from fleet.state.places import Places, shipped_folder
+from fleet.state.storage import Storage, shipped_folder
 from fleet.state.store import DatabaseStore
 
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
@@ -48,11 +48,11 @@ class StateFile(Value):
 
 
 def export_state(
-    fleet: Fleet, store: DatabaseStore, places: Places, out: str, console: Console
+    fleet: Fleet, store: DatabaseStore, storage: Storage, out: str, console: Console
 ) -> int:
     """Write the store and the stacks to a file, under the lock."""
     clock = SystemClock()
-    stacks = Stacks(places)
+    stacks = Stacks(storage)
     with store.lock(lock_owner(), clock.now()) as died:
         if died:
             console.note(f"took over the lock of {died}, which died")
@@ -72,13 +72,13 @@ def export_state(
 
 
 def import_state(
-    fleet: Fleet, store: DatabaseStore, places: Places, source: str, console: Console
+    fleet: Fleet, store: DatabaseStore, storage: Storage, source: str, console: Console
 ) -> int:
     """Import a file into the state that fleet.yaml names, all of it or nothing."""
     file = _read(Path(source))
     if file.fleet != fleet.fleet:
         raise WrongUsage(f"{source} is of fleet {file.fleet}, fleet.yaml of fleet {fleet.fleet}")
-    stacks = Stacks(places)
+    stacks = Stacks(storage)
     present = {*_other_stacks(stacks, file), *_other_store(store, file)}
     if present:
         raise PlanRefused(
@@ -118,11 +118,11 @@ def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
 class Stacks:
     """The stacks where one fleet.yaml keeps them."""
 
-    def __init__(self, places: Places) -> None:
-        self.address = shown_address(places.backend)
-        self.settings_folder = places.folder / "pulumi" / "work"
-        self._records = Records(places.embedded)
-        self._backend = places.backend
+    def __init__(self, storage: Storage) -> None:
+        self.address = shown_address(storage.backend)
+        self.settings_folder = storage.folder / "pulumi" / "work"
+        self._records = Records(storage.embedded)
+        self._backend = storage.backend
 
     @cached_property
     def _objects(self) -> Objects:

@@ -10,7 +10,7 @@ from fleet.engines.pulumi_state import drop_locks, find_locks
 from fleet.errors import PlanRefused
 from fleet.ports import Console
 from fleet.schema.model import Fleet
-from fleet.state.places import Places
+from fleet.state.storage import Storage
 from fleet.state.store import DatabaseStore
 
 
@@ -25,11 +25,11 @@ class Held(NamedTuple):
 
 
 def unlock(
-    fleet: Fleet, store: DatabaseStore, places: Places, dead: str | None, console: Console
+    fleet: Fleet, store: DatabaseStore, storage: Storage, dead: str | None, console: Console
 ) -> int:
     """Remove the locks of dead runs; `dead` is a holder that a person knows to be dead."""
     names = stacks_of(fleet, store.stacks())
-    locks = (*_of_the_fleet(fleet.fleet, store), *_of_stacks(names, places))
+    locks = (*_of_the_fleet(fleet.fleet, store), *_of_stacks(names, storage))
     kept = []
     for held in locks:
         if held.alive is False or (held.alive is None and held.owner == dead):
@@ -57,9 +57,9 @@ def _of_the_fleet(fleet: str, store: DatabaseStore) -> Iterator[Held]:
         )
 
 
-def _of_stacks(names: Iterable[Name], places: Places) -> Iterator[Held]:
+def _of_stacks(names: Iterable[Name], storage: Storage) -> Iterator[Held]:
     """Yield the locks that the real engine left; of the embedded one the kernel keeps none."""
-    objects = open_objects(places.backend)
+    objects = open_objects(storage.backend)
     if objects is None:
         return
     for project, name in names:

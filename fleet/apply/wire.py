@@ -55,8 +55,8 @@ from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
-from fleet.state.places import Places, find_places
 from fleet.state.secrets import HostSecrets
+from fleet.state.storage import Storage, find_storage
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import places_of
 from fleet.tickets.desk import StoredTicketDesk
@@ -78,10 +78,10 @@ def wire(
     """
     base = Path(config).resolve().parent
     secrets = HostSecrets(os.environ, base)
-    places = find_places(fleet, config)
+    storage = find_storage(fleet, config)
     clouds = clouds_of(fleet, config, SystemClock(), (slots or Slots()) if looks else None)
     enrollers = registries_of(fleet, secrets)
-    store = store or DatabaseStore(places.store, fleet.fleet)
+    store = store or DatabaseStore(storage.store, fleet.fleet)
     # Without a store it is of no machine known what it is.
     made = partial(told_or, (), partial(store.attempts, _MADE))
     desks = {
@@ -99,11 +99,11 @@ def wire(
         providers=providers,
         registries={**registering, **enrollers, **desks},
         enrollers=enrollers,
-        engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
+        engine_of=engines_of(fleet, storage, clouds, secrets, SystemClock().now()),
         machine_apis={
             name: each for name, each in providers.items() if isinstance(each, MachineApi)
         },
-        bases=_shared_stacks(fleet, places, clouds, secrets),
+        bases=_shared_stacks(fleet, storage, clouds, secrets),
         store=store,
         desks=desks,
         cleaners={
@@ -131,7 +131,7 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
     """Return a reading of each queue whose rules can be read, with nothing but these."""
     base = Path(config).resolve().parent
     readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
-    store = DatabaseStore(find_places(fleet, config).store, fleet.fleet)
+    store = DatabaseStore(find_storage(fleet, config).store, fleet.fleet)
     nothing = Unknown(unknown="only its rules were read")
     unread = {name: QueueReading(demand=nothing) for name in readers}
     return with_rules(fleet, unread, readers, store, Concurrently())
@@ -156,7 +156,7 @@ def _channel(queue: DebusineQueue, secrets: HostSecrets) -> Channel:
 
 def engines_of(
     fleet: Fleet,
-    places: Places,
+    storage: Storage,
     clouds: Mapping[str, AnyCloud],
     secrets: HostSecrets,
     now: datetime,
@@ -174,7 +174,7 @@ def engines_of(
 
             made = {key: each.machines for key, each in own.items()}
             return EmbeddedEngine(
-                places.embedded,
+                storage.embedded,
                 {key: each for key, each in made.items() if isinstance(each, LocalCloud)},
                 unreliable_listings={key for key, each in own.items() if not each.lists_all},
             )
@@ -182,8 +182,8 @@ def engines_of(
 
         labels = labels_of_new(fleet, now, os.environ)
         return PulumiEngine(
-            places.backend,
-            places.folder / "pulumi",
+            storage.backend,
+            storage.folder / "pulumi",
             _passphrase(fleet, secrets),
             {key: each.account(labels) for key, each in own.items()},
         )
@@ -201,7 +201,7 @@ def engines_of(
 
 
 def _shared_stacks(
-    fleet: Fleet, places: Places, clouds: Mapping[str, AnyCloud], secrets: HostSecrets
+    fleet: Fleet, storage: Storage, clouds: Mapping[str, AnyCloud], secrets: HostSecrets
 ) -> Mapping[str, SharedStackEngine]:
     """Return what changes the shared stacks of providers whose machines share something."""
     sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
@@ -211,8 +211,8 @@ def _shared_stacks(
 
     return {
         name: PulumiBase(
-            places.backend,
-            places.folder / "pulumi",
+            storage.backend,
+            storage.folder / "pulumi",
             _passphrase(fleet, secrets),
             each.account({}),
             each.adoptable,

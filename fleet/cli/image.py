@@ -50,7 +50,7 @@ from fleet.schema.pools import PLACE_PATTERN, Image
 from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
-from fleet.state.places import Places, find_places
+from fleet.state.storage import Storage, find_storage
 from fleet.state.store import DatabaseStore, store_of
 
 _ALL = 100
@@ -355,14 +355,14 @@ def _unpinned(config: Config, name: str) -> Image:
 def _publish(args: argparse.Namespace, console: Console) -> int:
     """Upload it to each place, or only remove what dead runs left there."""
     fleet = load_config(args, console).fleet
-    places = find_places(fleet, args.file)
-    publishing = _upload(fleet, places, args, console)
+    storage = find_storage(fleet, args.file)
+    publishing = _upload(fleet, storage, args, console)
     console.out(value_to_json(publishing) if args.json else images.publishing_to_text(publishing))
     return publishing.exit_code
 
 
 def _upload(
-    fleet: Fleet, places: Places, args: argparse.Namespace, console: Console
+    fleet: Fleet, storage: Storage, args: argparse.Namespace, console: Console
 ) -> Publishing:
     clock = SystemClock()
     publishers = {
@@ -372,9 +372,9 @@ def _upload(
     now = clock.now()
     if args.clean:
         return clean_places(args.image, publishers, now)
-    store = DatabaseStore(places.store, fleet.fleet)
+    store = DatabaseStore(storage.store, fleet.fleet)
     chosen = choose_version(store, args.image, args.version)
-    folder, manifest = find_build(places.images, args.image, chosen.version)
+    folder, manifest = find_build(storage.images, args.image, chosen.version)
     verify(folder, manifest)
     # A temporary machine goes also where a service manager ends this.
     with Signals().heard():
@@ -479,29 +479,29 @@ def _judged(
 
 
 def _pruner(args: argparse.Namespace, config: Config, sources: Sources) -> prune.Pruner:
-    places = find_places(config.fleet, args.file)
+    storage = find_storage(config.fleet, args.file)
     return prune.Pruner(
         sources.store,
         lambda place: publisher_of(config.fleet, place, args.file, SystemClock()),
-        partial(delete_build, places.images),
+        partial(delete_build, storage.images),
     )
 
 
 def _due(args: argparse.Namespace, console: Console) -> int:
     """Say what is due, and write a pipeline that does it where that is asked for."""
     fleet = load_config(args, console).fleet
-    places = find_places(fleet, args.file)
-    store = DatabaseStore(places.store, fleet.fleet)
+    storage = find_storage(fleet, args.file)
+    store = DatabaseStore(storage.store, fleet.fleet)
     versions = store.image_versions()
     report = find_due(
         fleet,
         versions,
         role_digest=role_digest(),
-        news=_news(fleet, versions, partial(_manifest, store, places), console),
+        news=_news(fleet, versions, partial(_manifest, store, storage), console),
         now=SystemClock().now(),
     )
     if args.gitlab_child_pipeline:
-        builds = _from_checkout(places.images)
+        builds = _from_checkout(storage.images)
         job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
         pipeline = images.to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
@@ -520,10 +520,10 @@ def _gitlab_job(name: str) -> Mapping[str, object]:
     return found
 
 
-def _manifest(store: DatabaseStore, places: Places, image: str, version: str) -> Manifest:
+def _manifest(store: DatabaseStore, storage: Storage, image: str, version: str) -> Manifest:
     """Return what a version holds: as it was published, else as it was built here."""
     published = store.manifest(image, version)
-    return published or find_build(places.images, image, version)[1]
+    return published or find_build(storage.images, image, version)[1]
 
 
 def _news(

@@ -26,8 +26,8 @@ from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import SERVER_PATTERN, ImageRecipe
 from fleet.state.database import is_alive
-from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
+from fleet.state.storage import find_storage
 from fleet.state.store import DatabaseStore
 
 
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Bake, show what is being done, and say what came of it."""
     fleet = load_config(args, console).fleet
     recipe = recipe_of(fleet, args.image)
-    places = find_places(fleet, args.file)
-    store = DatabaseStore(places.store, fleet.fleet)
+    storage = find_storage(fleet, args.file)
+    store = DatabaseStore(storage.store, fleet.fleet)
     clock = SystemClock()
     give_up_dead(store, args.image, clock, is_alive)
     order = _order(args, recipe, store, clock.now())
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         args.at, args.on = None, args.at
     if args.at:
         return _build_at(fleet, order, store, args, console)
-    images = places.images.resolve()
+    images = storage.images.resolve()
     mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
     tell = _Teller(order, console)
 
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         manifest, baked = remember_build(order, digests, store, clock, bake)
     differences = baked.differences if baked else None
     result = BuildResult(
-        folder=str(places.images / order.image / order.version),
+        folder=str(storage.images / order.image / order.version),
         manifest=manifest,
         same_base=differences.same_base if differences else None,
         differences=differences.rows() if differences else (),
@@ -129,7 +129,7 @@ def _build_at(
         raise WrongUsage(
             "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
         )
-    places = find_places(fleet, args.file)
+    storage = find_storage(fleet, args.file)
     builder = builder_at(fleet, args.at, args.file, SystemClock())
     digests = (recipe_digest(order.recipe), role_digest())
     with Signals().heard():
@@ -138,7 +138,7 @@ def _build_at(
             lambda: builder.build(order, _Teller(order, console)),
         )
         remember_publication(store, manifest, args.at, publication)
-    folder = str(places.images / order.image / order.version)
+    folder = str(storage.images / order.image / order.version)
     result = BuildResult(folder=folder, manifest=manifest)
     console.out(value_to_json(result) if args.json else built_to_text(result))
     return 0

@@ -23,8 +23,8 @@ from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe
 from fleet.ports import Console, Enrolment, Registry
 from fleet.report.images import tested_to_lines
 from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
-from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
+from fleet.state.storage import find_storage
 from fleet.state.store import DatabaseStore
 
 
@@ -34,10 +34,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     recipe = recipe_of(fleet, args.image)
     if args.queue and not args.boot:
         raise WrongUsage("--queue needs --boot")
-    places = find_places(fleet, args.file)
-    store = DatabaseStore(places.store, fleet.fleet)
-    version = args.version or _newest(places.images, args.image)
-    folder, manifest = find_build(places.images, args.image, version)
+    storage = find_storage(fleet, args.file)
+    store = DatabaseStore(storage.store, fleet.fleet)
+    version = args.version or _newest(storage.images, args.image)
+    folder, manifest = find_build(storage.images, args.image, version)
     find_version(store.image_versions(), args.image, version)
     tests, notes = [_offline(folder, manifest, recipe, console)], [*_outdated(recipe, manifest)]
     if args.boot and tests[0].problems:

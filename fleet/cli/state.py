@@ -40,7 +40,7 @@ from fleet.report.outcome import run_to_text, run_to_value
 from fleet.report.terminal import clean
 from fleet.report.words import many
 from fleet.schema.model import Fleet
-from fleet.state.places import Places, find_places, sqlite_url
+from fleet.state.storage import Storage, find_storage, sqlite_url
 from fleet.state.store import DatabaseStore
 
 
@@ -86,17 +86,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Do to the fleet's state what the action says."""
     config = load_config(args, console)
     fleet = config.fleet
-    places = find_places(fleet, args.file)
-    store = DatabaseStore(places.store, fleet.fleet)
+    storage = find_storage(fleet, args.file)
+    store = DatabaseStore(storage.store, fleet.fleet)
     match args.action:
         case "init":
             code = _init(fleet, store, args, console)
         case "show":
-            code = _show(store, places, args, console)
+            code = _show(store, storage, args, console)
         case "export":
-            code = export_state(fleet, store, places, args.out, console)
+            code = export_state(fleet, store, storage, args.out, console)
         case "import":
-            code = import_state(fleet, store, places, args.source, console)
+            code = import_state(fleet, store, storage, args.source, console)
         case "orphans":
             code = orphans(config, args, console)
         case "rebuild":
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         case "migrate":
             code = _migrate(store, args, console)
         case _:
-            code = unlock(fleet, store, places, args.holder, console)
+            code = unlock(fleet, store, storage, args.holder, console)
     return code
 
 
@@ -119,21 +119,23 @@ def _init(fleet: Fleet, store: DatabaseStore, args: argparse.Namespace, console:
     return 0
 
 
-def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, console: Console) -> int:
+def _show(
+    store: DatabaseStore, storage: Storage, args: argparse.Namespace, console: Console
+) -> int:
     stacks = [record.model_dump() for record in store.stacks()]
     runs = store.last_runs(5)
     holder = store.lock_holder()
     if args.json:
         shown = {
             "store": store.address,
-            "backend": places.backend,
+            "backend": storage.backend,
             "lock": holder,
             "stacks": stacks,
             "runs": [run_to_value(run) for run in runs],
         }
         console.out(json.dumps(shown, indent=2, sort_keys=True))
         return 0
-    lines = [f"store    {store.address}", f"backend  {places.backend}"]
+    lines = [f"store    {store.address}", f"backend  {storage.backend}"]
     lines.append(f"lock     {f'{holder[0]} since {holder[1]}' if holder else 'free'}")
     lines += [f"stack    {s['name']} ({s['engine']}, serial {s['serial']})" for s in stacks]
     lines = [*map(clean, lines)]

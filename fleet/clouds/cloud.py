@@ -19,8 +19,8 @@ from fleet.model.images import Publication
 from fleet.ports import Clock, ImageBuilder, PriceReader, Provider, Publisher
 from fleet.schema.model import Fleet, secrets_in
 from fleet.schema.units import EnvSecret
-from fleet.state.places import Places
 from fleet.state.secrets import HostSecrets
+from fleet.state.storage import Storage
 
 P = TypeVar("P")
 
@@ -41,7 +41,7 @@ class Site:
     fleet: Fleet
     folder: Path
     """The folder of fleet.yaml; relative paths are relative to it."""
-    places: Places
+    storage: Storage
     secrets: HostSecrets
     clock: Clock
     slots: Slots | None = None

@@ -16,8 +16,8 @@ from fleet.errors import FleetError, PublicationRefused
 from fleet.model.images import Publication
 from fleet.ports import Clock, ImageBuilder, Publisher
 from fleet.schema.model import Fleet
-from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
+from fleet.state.storage import find_storage
 
 KINDS: Mapping[str, type[AnyCloud]] = {
     "aws": Aws,
@@ -32,11 +32,11 @@ def clouds_of(
     fleet: Fleet, file: str, clock: Clock, slots: Slots | None = None
 ) -> dict[str, AnyCloud]:
     """Return the providers of this fleet.yaml by name, each as its kind makes it."""
-    folder, places = Path(file).resolve().parent, find_places(fleet, file)
+    folder, storage = Path(file).resolve().parent, find_storage(fleet, file)
     secrets = HostSecrets(os.environ, folder)
     return {
         name: KINDS[declared.kind](
-            Site(name, fleet, folder, places, secrets, clock, slots), declared
+            Site(name, fleet, folder, storage, secrets, clock, slots), declared
         )
         for name, declared in fleet.providers.items()
     }

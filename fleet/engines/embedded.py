@@ -34,7 +34,7 @@ from fleet.model.values import Value
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 from fleet.state.database import connect_file, filled, keys
 from fleet.state.files import make_private
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 
 _DAMAGE = ("file is not a database", "database disk image is malformed")
 _WAY_OUT = (

@@ -30,7 +30,7 @@ from fleet.errors import (
 from fleet.model.facts import Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import Change, Engine, Provider, StackRef
-from fleet.state.places import shipped_folder
+from fleet.state.storage import shipped_folder
 
 if TYPE_CHECKING:
     from pulumi.runtime.proto import resource_pb2

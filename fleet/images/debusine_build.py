@@ -35,7 +35,7 @@ from fleet.images.roots import kernel_of, packages_of
 from fleet.model.images import BuildOrder, BuildStep, Manifest, Package, role_variables
 from fleet.queues.http import trusted
 from fleet.schema.pools import ImageRecipe
-from fleet.state.places import shipped_folder
+from fleet.state.storage import shipped_folder
 
 _PIECE = 1 << 20
 _REFUSED = (401, 403)

@@ -20,8 +20,8 @@ from typing import Any, TextIO
 from fleet.errors import FleetError, add_extra
 from fleet.images.programs import PROXIES
 from fleet.ports import Tell
-from fleet.state.places import shipped_folder
 from fleet.state.processes import kill_marked
+from fleet.state.storage import shipped_folder
 
 _LONGEST = 40
 """Lines of a failing task's output that go into the error; the log holds all of it."""

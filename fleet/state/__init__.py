@@ -1,4 +1,4 @@
-"""What outlives a run: tables, secrets, places, and the commands fleet starts.
+"""What outlives a run: tables, secrets, storage, and the commands fleet starts.
 
-Begin with `store.py`; `database.py` has the tables, `places.py` says where state lies.
+Begin with `store.py`; `database.py` has the tables, `storage.py` says where state lies.
 """

@@ -15,8 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from fleet.errors import Locked, StoreFailed, StoreMissing, needing
-from fleet.state.places import older_place, sqlite_url
 from fleet.state.processes import later_interrupts
+from fleet.state.storage import older_store, sqlite_url
 
 
 def keys(*names: str) -> list[sa.Column[str]]:
@@ -365,7 +365,7 @@ class Database:
 
     def _refuse_older(self, path: Path) -> None:
         """Raise StoreFailed where this fleet's store is where an older fleet took its path."""
-        found = older_place(path)
+        found = older_store(path)
         if not found:
             return
         older, commands = found

@@ -65,7 +65,7 @@ from fleet.state.files import make_private
 from fleet.state.history import spread
 from fleet.state.log import append_entries, read_chain, read_entries, take_log
 from fleet.state.moments import list_chains, unpack_chain, unpack_first, write_moment
-from fleet.state.places import find_places
+from fleet.state.storage import find_storage
 
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
@@ -852,4 +852,4 @@ def _dated(text: str) -> tuple[str, datetime]:
 
 def store_of(fleet: Fleet, file: str) -> DatabaseStore:
     """Return the store of a fleet, whose fleet.yaml is this file."""
-    return DatabaseStore(find_places(fleet, file).store, fleet.fleet)
+    return DatabaseStore(find_storage(fleet, file).store, fleet.fleet)

@@ -11,7 +11,7 @@ from fleet.model.outcome import Outcome
 from fleet.model.plan import Plan
 from fleet.model.user_data import read_user_data
 from fleet.schema.model import Fleet
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import (
     NOW,

@@ -10,8 +10,8 @@ from fleet.clouds.local.machines import LocalMachines
 from fleet.model.facts import Listing
 from fleet.ports import Registry
 from fleet.schema.model import Fleet
-from fleet.state.places import find_places
 from fleet.state.secrets import HostSecrets
+from fleet.state.storage import find_storage
 from tests.builders import NOW, a_fleet
 from tests.fakes.engine import FixedClock
 from tests.rigs.local_machines import a_worker, end_machines, until
@@ -60,13 +60,13 @@ def test_machines_are_beside_fleet_yaml_where_it_does_not_say_otherwise(tmp_path
 
 def test_the_embedded_engine_changes_them_and_its_folder_is_state(tmp_path: Path) -> None:
     fleet = a_local_fleet(state={"backend": "s3://bucket"})
-    places = find_places(fleet, str(tmp_path / "fleet.yaml"))
+    storage = find_storage(fleet, str(tmp_path / "fleet.yaml"))
 
     clouds = clouds_of(fleet, str(tmp_path / "fleet.yaml"), FixedClock(NOW))
-    engine_of = engines_of(fleet, places, clouds, HostSecrets({}, tmp_path), NOW)
+    engine_of = engines_of(fleet, storage, clouds, HostSecrets({}, tmp_path), NOW)
 
     assert engine_of("here").name == "embedded"
-    assert places.uses_folder
+    assert storage.uses_folder
 
 
 def test_no_secret_of_our_environment_reaches_a_process(

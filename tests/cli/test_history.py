@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from fleet.model.history import NANO, Figures, Sample
 from fleet.model.values import in_utc
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml

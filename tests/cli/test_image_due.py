@@ -11,7 +11,7 @@ from fleet.images.folder import QCOW2, finish_build, open_build
 from fleet.images.role import role_digest
 from fleet.model.images import Package, recipe_digest
 from fleet.schema.model import ImageRecipe
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.builders.sentences import tells

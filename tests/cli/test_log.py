@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.cli.test_machine import ONE, WARM
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleet.apply.metrics import LiveMetrics
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import a_fleet
 from tests.cli.test_serve import Heard, counter, served

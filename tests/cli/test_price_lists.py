@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.cli.main import main
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner

@@ -15,7 +15,7 @@ from fleet.model.facts import Entry
 from fleet.model.log import LogEntry
 from fleet.model.months import Counted, Tally
 from fleet.ports import Charging, Noted, StackRecord
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from fleet.model.facts import Listing
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.builders.sentences import tells

@@ -13,7 +13,7 @@ import pytest
 
 from fleet.engines.pulumi_backends import open_objects
 from fleet.ports import StackRecord
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.store import DatabaseTickets
 from tests.builders.sentences import tells

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders.sentences import tells
 from tests.ports.engines import skip_without_cli

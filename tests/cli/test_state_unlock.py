@@ -10,7 +10,7 @@ import pytest
 
 from fleet.ports import StackRecord
 from fleet.state.database import name_process
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.builders.sentences import tells

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet

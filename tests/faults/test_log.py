@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.model.log import find_breaks
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.rigs.process import ROOT
 from tests.rigs.trial import Trial

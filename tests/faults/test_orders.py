@@ -14,7 +14,7 @@ import pytest
 
 from fleet.model.log import LogEntry, find_breaks
 from fleet.model.orders import Freeze, Order
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.cli.conftest import idle
 from tests.cli.test_freeze import WHY

@@ -16,7 +16,7 @@ from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import StackFailed
 from fleet.model.facts import Base, Stack
 from fleet.ports import Step
-from fleet.state.places import shipped_folder
+from fleet.state.storage import shipped_folder
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.servers import act_on_server

@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 
 _TABLES = """
 CREATE TABLE tickets (id INTEGER PRIMARY KEY, resource_id INT, state TEXT, tid TEXT, sandbox TEXT);

@@ -6,7 +6,7 @@ from typing import Self
 
 from fleet.model.tickets import Given, fail
 from fleet.schema.model import Fleet
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.store import DatabaseTickets

@@ -20,7 +20,7 @@ from fleet.clouds.sim.machines import SimCloud, SimMachine, load
 from fleet.model.facts import Listing
 from fleet.model.images import Version
 from fleet.model.log import LogEntry
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.fakes.engine import FixedClock
 

@@ -9,7 +9,7 @@ from pulumi.runtime.config import set_all_config
 
 from fleet.engines.projects import Resource, evaluate
 from fleet.errors import PlanRefused
-from fleet.state.places import shipped_folder
+from fleet.state.storage import shipped_folder
 from tests.stacks.programs import a_worker_of, accepted
 
 PROJECTS = ["aws", "hcloud", "hooks", "local", "sim"]

@@ -10,7 +10,7 @@ import yaml
 from fleet.engines.projects import load_project
 from fleet.errors import FleetError, PlanRefused
 from fleet.model.facts import WorkerInputs
-from fleet.state.places import shipped_folder
+from fleet.state.storage import shipped_folder
 from tests.stacks.programs import a_worker_of, accepted, declared
 
 PROJECTS = sorted(path.parent.name for path in shipped_folder("stacks").glob("*/Pulumi.yaml"))

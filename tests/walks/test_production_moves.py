@@ -21,7 +21,7 @@ import yaml
 
 from fleet.apply.config import check_file
 from fleet.apply.timer import SystemClock
-from fleet.state.places import sqlite_url
+from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.store import DatabaseTickets

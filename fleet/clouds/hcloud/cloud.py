@@ -51,7 +51,7 @@ class Hcloud(Cloud[HcloudProvider]):
         from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
         site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
-        folder = self.site.places.images.resolve()
+        folder = self.site.storage.images.resolve()
         return InstanceBuilder(folder, site, Hetzner(self._token, pause=time.sleep))
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:

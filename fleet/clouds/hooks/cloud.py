@@ -21,7 +21,7 @@ class OwnCommands(Cloud[HooksProvider]):
             provider=site.name,
             fleet=site.fleet.fleet,
             folder=site.folder,
-            state=site.places.folder / f"hooks-{site.name}",
+            state=site.storage.folder / f"hooks-{site.name}",
             environment=site.bare_environment,
             ours=os.environ,
             pools=frozenset(

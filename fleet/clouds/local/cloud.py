@@ -17,5 +17,5 @@ class Local(Cloud[LocalProvider]):
             if any(isinstance(queue, DebusineQueue) for queue in queues)
             else LocalWorkers
         )
-        folder = site.folder / path if path else site.places.folder / f"local-{site.name}"
+        folder = site.folder / path if path else site.storage.folder / f"local-{site.name}"
         return kind(folder, site.clock, self.declared.faults, site.bare_environment)

@@ -30,11 +30,11 @@ class Sim(Cloud[SimProvider]):
         """Return a folder: machines boot nothing, so any name of an image will do."""
         from fleet.images.stores import Directory, StorePublisher
 
-        folder = self.site.places.folder / f"sim-{self.site.name}-images"
+        folder = self.site.storage.folder / f"sim-{self.site.name}-images"
         return StorePublisher(Directory(folder), self.site.fleet.fleet)
 
     @property
     def _path(self) -> Path:
         path = self.declared.path
         site = self.site
-        return site.folder / path if path else site.places.folder / f"sim-{site.name}.json"
+        return site.folder / path if path else site.storage.folder / f"sim-{site.name}.json"

@@ -167,7 +167,7 @@ def _sizes(found: Iterable[Decimal] | None) -> tuple[int, ...]:
 _SOURCE_BUILD = "build_components"
 ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 NAMED_PATHS = (*ARCHITECTURE_FIELDS, _SOURCE_BUILD)
-"""Places in task data that a request's name may be made of, sorted."""
+"""Storage in task data that a request's name may be made of, sorted."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Looks:
     provided: Collection[str] = frozenset()
     """Tags that some worker or pool requires of requests; others of theirs decide nothing."""
     paths: tuple[str, ...] = ()
-    """Places in task data, sorted."""
+    """Storage in task data, sorted."""
     scope: bool = False
     submitter: bool = False
     environments: bool = False

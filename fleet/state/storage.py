@@ -14,7 +14,7 @@ _BESIDE = ("embedded.db", ".pulumi")
 
 
 @dataclass(frozen=True)
-class Places:
+class Storage:
     """Where one fleet keeps its state; `folder` is this computer's part of it."""
 
     folder: Path
@@ -53,7 +53,7 @@ def sqlite_url(path: Path) -> str:
     return f"{_SQLITE}{quote(str(path))}"
 
 
-def older_place(path: Path) -> tuple[Path, str] | None:
+def older_store(path: Path) -> tuple[Path, str] | None:
     """Return the file that an older fleet took for this path, and commands that move it there.
 
     It took the path for a part of a URL: `%XX` was decoded and `?` was its end. None where the
@@ -68,7 +68,7 @@ def older_place(path: Path) -> tuple[Path, str] | None:
     return older, " && ".join(shlex.join(map(str, command)) for command in commands)
 
 
-def find_places(fleet: Fleet, config: str) -> Places:
+def find_storage(fleet: Fleet, config: str) -> Storage:
     """Return where state lives; relative paths are relative to fleet.yaml's folder."""
     base = Path(config).resolve().parent
     backend, store = fleet.state.backend, fleet.state.store
@@ -81,7 +81,7 @@ def find_places(fleet: Fleet, config: str) -> Places:
         store = sqlite_url(base / store.removeprefix(_SQLITE))
     is_file = backend == "file" or backend.startswith("file://")
     embedded = any(provider.engine == "embedded" for provider in fleet.providers.values())
-    return Places(
+    return Storage(
         folder=folder,
         store=store,
         backend=f"file://{quote(str(folder))}" if is_file else backend,
