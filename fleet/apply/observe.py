@@ -420,7 +420,7 @@ def _keep(name: str, told: PriceList, store: Store) -> None:
 
 
 def _kept(name: str, reader: PriceReader, store: Store) -> PriceList | None:
-    """Return what was kept of a provider, where it is of the place where that is now."""
+    """Return what was kept of a provider, where it is of the location where that is now."""
     kept = told_or(None, lambda: store.price_lists().get(name))
     return kept if kept is not None and kept.location == reader.location else None
 

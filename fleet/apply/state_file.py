@@ -83,7 +83,7 @@ def import_state(
     if present:
         raise PlanRefused(
             f"refused, nothing was written: other content exists: {', '.join(sorted(present))}; "
-            "move it away, or set another place in fleet.yaml"
+            "move it away, or set another `state` in fleet.yaml"
         )
     stacks.write(file.embedded, file.pulumi, file.settings)
     # Last: without a store nothing is applied, so no run continues with half of it.

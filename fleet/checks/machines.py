@@ -163,10 +163,10 @@ def _describe_unpriced(provider: Provider, unpriced: list[MachineType], *, named
     if not named:
         return "machine has cores and memory but no price"
     types = ", ".join(each.name for each in unpriced)
-    place = f" at {provider.place}" if source_of(provider.kind) else ""
+    where = f" at {provider.price_location}" if source_of(provider.kind) else ""
     as_of = table_of(provider).as_of
     dated = f" of {as_of}" if as_of else ""
-    return f"the catalogue{dated} has no price for {types}{place}"
+    return f"the catalogue{dated} has no price for {types}{where}"
 
 
 def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:

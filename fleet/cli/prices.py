@@ -74,7 +74,7 @@ def _why_unchecked(declared: Provider) -> str:
     if declared.is_free:
         return "its machines cost nothing"
     own = "its prices are those of fleet.yaml"
-    made_up = declared.place and not source_of(declared.kind)
+    made_up = declared.price_location and not source_of(declared.kind)
     return f"{own}, others are made up, for trials" if made_up else own
 
 

@@ -40,7 +40,7 @@ def _facts(
     since = machine.created_at if machine else None
     return WorkerFacts(
         provider=provider or None,
-        location=declared.place if declared and declared.is_cloud else None,
+        location=declared.price_location if declared and declared.is_cloud else None,
         market=market_of(unit.inputs) if unit.inputs else None,
         cores=known.cores if known else None,
         memory=known.memory if known else None,

@@ -111,7 +111,7 @@ class Ledger(Value):
 
 
 class Quote(Value):
-    """What a provider says of one machine type at one place."""
+    """What a provider says of one machine type at one location."""
 
     price: Cents = Field(gt=0, le=10_000, description="Net, per hour.")
     month: Cents = Field(gt=0, le=10_000_000, description="Net, at most per calendar month.")
@@ -129,7 +129,7 @@ class Quote(Value):
 
 
 class PriceList(Value):
-    """What a provider says of its machine types and prices at one place."""
+    """What a provider says of its machine types and prices at one location."""
 
     read_at: Moment
     location: str

@@ -45,7 +45,7 @@ def with_price_lists(fleet: Fleet, world: World) -> Fleet:
 
 
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
-    """Return the fleet with the price list of one provider, at its place."""
+    """Return the fleet with the price list of one provider, at its location."""
     declared = fleet.providers[provider]
     listed = {provider: declared.with_list(Listed(prices, _table_of_list(declared.kind, prices)))}
     return fleet.model_copy(update={"providers": fleet.providers | listed})
@@ -61,12 +61,14 @@ def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
         if prices is not None:
             yield _own_source(world, name, prices)
         elif source_of(declared.kind):
-            yield _shipped_source(world, name, table(declared.kind, declared.place))
+            yield _shipped_source(world, name, table(declared.kind, declared.price_location))
 
 
 def _own(declared: Provider, world: World, name: str) -> PriceList | None:
     read = world.prices.get(name)
-    return read if isinstance(read, PriceList) and read.location == declared.place else None
+    return (
+        read if isinstance(read, PriceList) and read.location == declared.price_location else None
+    )
 
 
 def _table_of_list(kind: str, prices: PriceList) -> Table:

@@ -73,7 +73,7 @@ class KindPrices(NamedTuple):
     source: str = ""
     """Where a person compares by hand; empty: the table is invented."""
     columns: Mapping[str, str] = MappingProxyType({})
-    """Places whose prices stand in a column of another name."""
+    """Locations whose prices stand in a column of another name."""
     spot: Decimal | None = None
     """What a machine costs on the spot market, as a share of its price on demand."""
     billing: Billing = Billing()
@@ -143,19 +143,19 @@ class MachineType:
 
 
 class Table(NamedTuple):
-    """Machine types and what they cost at one place."""
+    """Machine types and what they cost at one location."""
 
     as_of: str = ""
-    """The day its prices are of; empty where it has none for the place."""
+    """The day its prices are of; empty where it has none for the location."""
     source: str = ""
     types: Mapping[str, MachineType] = MappingProxyType({})
 
 
-def table(kind: str, place: str) -> Table:
-    """Return what a kind of provider sells at a place: a location or a region."""
+def table(kind: str, location: str) -> Table:
+    """Return what a kind of provider sells at a location or in a region."""
     if kind not in _KINDS:
         return Table()
-    return _table(kind, _KINDS[kind].columns.get(place, place))
+    return _table(kind, _KINDS[kind].columns.get(location, location))
 
 
 @cache
@@ -394,7 +394,7 @@ def table_of(declared: Provider | None) -> Table:
     """Return what a provider sells where it is: its own list, else the table of its kind."""
     if listed := own_list(declared):
         return listed.table
-    return table(declared.kind, declared.place) if declared else Table()
+    return table(declared.kind, declared.price_location) if declared else Table()
 
 
 def _own_type(name: str, sold: SimMachineType | LocalMachineType, currency: str) -> MachineType:

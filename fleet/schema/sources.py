@@ -87,8 +87,8 @@ class ProviderSection(Section):
         return copied
 
     @property
-    def place(self) -> str:
-        """The column of the kind's table of prices; empty: there is none."""
+    def price_location(self) -> str:
+        """Whose column of the kind's table of prices holds; empty: there is none."""
         return ""
 
     @property
@@ -137,7 +137,7 @@ class HcloudProvider(ProviderSection):
     )
 
     @property
-    def place(self) -> str:
+    def price_location(self) -> str:
         """The location."""
         return self.location
 
@@ -189,7 +189,7 @@ class AwsProvider(ProviderSection):
     )
 
     @property
-    def place(self) -> str:
+    def price_location(self) -> str:
         """The region."""
         return self.region
 
@@ -272,8 +272,8 @@ class SimProvider(ProviderSection):
     )
 
     @property
-    def place(self) -> str:
-        """The only place that its table has."""
+    def price_location(self) -> str:
+        """The only one that its table has."""
         return "sim"
 
     @property
