@@ -366,7 +366,7 @@ def _upload(
 ) -> Publishing:
     clock = SystemClock()
     publishers = {
-        place: publisher_of(fleet, place, args.file, clock)
+        place: partial(publisher_of, fleet, args.file, clock, place)
         for place in _places_to_publish(fleet, args)
     }
     now = clock.now()
@@ -482,7 +482,7 @@ def _pruner(args: argparse.Namespace, config: Config, sources: Sources) -> prune
     storage = find_storage(config.fleet, args.file)
     return prune.Pruner(
         sources.store,
-        lambda place: publisher_of(config.fleet, place, args.file, SystemClock()),
+        partial(publisher_of, config.fleet, args.file, SystemClock()),
         partial(delete_build, storage.images),
     )
 

@@ -12,7 +12,7 @@ from fleet.clouds.hooks.cloud import OwnCommands
 from fleet.clouds.local.cloud import Local
 from fleet.clouds.ready import Slots
 from fleet.clouds.sim.cloud import Sim
-from fleet.errors import FleetError, PublicationRefused
+from fleet.errors import PublicationRefused
 from fleet.model.images import Publication
 from fleet.ports import Clock, ImageBuilder, Publisher
 from fleet.schema.model import Fleet
@@ -42,20 +42,19 @@ def clouds_of(
     }
 
 
-def publisher_of(fleet: Fleet, place: str, file: str, clock: Clock) -> Publisher | FleetError:
-    """Return what publishes at a place; an error where that cannot be, for its turn."""
-    try:
-        if "://" in place:
-            return _store(fleet, place)
-        cloud = clouds_of(fleet, file, clock).get(place)
-        if cloud is None:
-            known = ", ".join(fleet.providers) or "none"
-            return PublicationRefused(f"no provider {place}; known: {known}")
-        return cloud.publisher() or PublicationRefused(
-            f"provider {place} of kind {cloud.declared.kind} takes no images"
-        )
-    except FleetError as error:
-        return error
+def publisher_of(fleet: Fleet, file: str, clock: Clock, place: str) -> Publisher:
+    """Return what publishes at a place; raises PublicationRefused where it takes no images."""
+    if "://" in place:
+        return _store(fleet, place)
+    cloud = clouds_of(fleet, file, clock).get(place)
+    if cloud is None:
+        known = ", ".join(fleet.providers) or "none"
+        raise PublicationRefused(f"no provider {place}; known: {known}")
+    publisher = cloud.publisher()
+    if publisher is None:
+        kind = cloud.declared.kind
+        raise PublicationRefused(f"provider {place} of kind {kind} takes no images")
+    return publisher
 
 
 def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> ImageBuilder[Publication]:

@@ -244,7 +244,7 @@ class Pruner:
     """What deletes a version: at each place, and its folder on this computer."""
 
     store: Store
-    publisher_of: Callable[[str], Publisher | FleetError]
+    publisher_of: Callable[[str], Publisher]
     drop_build: Callable[[str, str], None]
     """Deletes the folder of an image's version, where there is one; raises FleetError."""
 
@@ -255,18 +255,17 @@ def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[Pru
 
 
 def list_uploads(
-    places: Iterable[str], publisher_of: Callable[[str], Publisher | FleetError]
+    places: Iterable[str], publisher_of: Callable[[str], Publisher]
 ) -> tuple[dict[str, tuple[Upload, ...]], dict[str, str]]:
     """Return by place what it holds, and why where it could not be listed."""
     listed: dict[str, tuple[Upload, ...]] = {}
     unlisted: dict[str, str] = {}
     for place in places:
-        publisher = publisher_of(place)
-        if isinstance(publisher, PublicationRefused):
-            continue  # it takes no images
         try:
-            if isinstance(publisher, FleetError):
-                raise publisher
+            try:
+                publisher = publisher_of(place)
+            except PublicationRefused:
+                continue  # it takes no images
             listed[place] = publisher.uploads()
         except FleetError as error:
             unlisted[place] = str(error)
@@ -287,13 +286,13 @@ def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[
 
 
 def delete_forgotten(
-    judged: Iterable[Forgotten], publisher_of: Callable[[str], Publisher | FleetError]
+    judged: Iterable[Forgotten], publisher_of: Callable[[str], Publisher]
 ) -> tuple[Forgotten, ...]:
     """Delete what was named; return all, with why it stays after all."""
     return tuple(each if each.kept else _delete(each, publisher_of) for each in judged)
 
 
-def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher | FleetError]) -> Forgotten:
+def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher]) -> Forgotten:
     try:
         _delete_everywhere({judged.place: judged.id}, publisher_of)
     except FleetError as error:
@@ -324,16 +323,13 @@ def _prune(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
 
 
 def _delete_everywhere(
-    places: Mapping[str, str], publisher_of: Callable[[str], Publisher | FleetError]
+    places: Mapping[str, str], publisher_of: Callable[[str], Publisher]
 ) -> None:
     """Delete a version wherever it is; raises FleetError with where it is left and why."""
     left = []
     for place, upload in sorted(places.items()):
-        publisher = publisher_of(place)
         try:
-            if isinstance(publisher, FleetError):
-                raise publisher
-            publisher.delete(upload)
+            publisher_of(place).delete(upload)
         except FleetError as error:
             left.append(f"{place}: {error}")
     if left:

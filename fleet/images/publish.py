@@ -34,6 +34,10 @@ _PUBLISHED: tuple[State, ...] = ("built", "tested", "candidate", "current", "pre
 _TESTED: tuple[State, ...] = ("tested", "candidate", "current")
 
 
+Publishers = Mapping[str, Callable[[], Publisher]]
+"""Where to publish, to what opens its publisher, or raises a FleetError, in its turn."""
+
+
 @dataclass(frozen=True)
 class Consignment:
     """A build that is to be published."""
@@ -66,17 +70,16 @@ def choose_version(store: Store, image: str, version: str | None) -> Version:
 def publish_version(
     store: Store,
     consigned: Consignment,
-    publishers: Mapping[str, Publisher | FleetError],
+    publishers: Publishers,
     now: datetime,
     tell: Callable[[str, Transfer], None],
 ) -> Publishing:
     """Publish to each place, remember what was, and return what became of each."""
     manifest = consigned.manifest
     done = []
-    for place, publisher in publishers.items():
+    for place, open_publisher in publishers.items():
         try:
-            if isinstance(publisher, FleetError):
-                raise publisher
+            publisher = open_publisher()
             removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
             publication = publisher.publish(manifest, consigned.folder, partial(tell, place))
             remember_publication(store, manifest, place, publication)
@@ -97,16 +100,12 @@ def remember_publication(
     change_version(store, manifest.image, manifest.version, remembered)
 
 
-def clean_places(
-    image: str, publishers: Mapping[str, Publisher | FleetError], now: datetime
-) -> Publishing:
+def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
     """Remove what runs that died left at each place; publish nothing."""
     done = []
-    for place, publisher in publishers.items():
+    for place, open_publisher in publishers.items():
         try:
-            if isinstance(publisher, FleetError):
-                raise publisher
-            removed = publisher.clean(now - LEFT_AFTER)
+            removed = open_publisher().clean(now - LEFT_AFTER)
         except FleetError as error:
             done.append(Published(place=place, error=str(error)))
         else:

@@ -62,9 +62,16 @@ class Trial:
             "places": PLACES,
         }
         judged = PrunedVersion.model_validate(values | overrides)
-        pruner = Pruner(self.store, self.publishers.__getitem__, self._drop)
+        pruner = Pruner(self.store, self.publisher_of, self._drop)
         (pruned,) = prune_versions([judged], pruner)
         return pruned
+
+    def publisher_of(self, place: str) -> Publisher:
+        """Return the publisher of a place, or raise what stands there."""
+        found = self.publishers[place]
+        if isinstance(found, FleetError):
+            raise found
+        return found
 
     def _drop(self, image: str, version: str) -> None:
         if not self.folders:
@@ -159,7 +166,7 @@ def test_images_are_listed_but_where_places_take_none_or_do_not_answer() -> None
         "here": PublicationRefused("it takes no images"),
     }
 
-    listed, unlisted = list_uploads(("aws", "here", "hetzner"), trial.publishers.__getitem__)
+    listed, unlisted = list_uploads(("aws", "here", "hetzner"), trial.publisher_of)
 
     assert [upload.version for upload in listed["hetzner"]] == [V1, V1]
     assert (list(listed), unlisted) == (["hetzner"], {"aws": "no token"})
