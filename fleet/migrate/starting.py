@@ -77,7 +77,8 @@ def fleet_yaml(choice: Choice) -> str:
 
 def _blocks(choice: Choice) -> Iterator[str]:
     yield f"""\
-# What this fleet has; `fleet plan` says what follows. All keys: docs/reference/fleet-yaml.md
+# What this fleet has; `fleet plan` says what follows.
+# All keys: `fleet schema`, or docs/reference/fleet-yaml.md of fleet itself.
 fleet: {choice.fleet}  # names and marks all that belongs to this fleet; do not change it later
 """
     if choice.cloud in PAID:
@@ -190,7 +191,7 @@ def recording(fleet: str) -> str:
 
 CI = """\
 # Judges fleet.yaml in merge requests, applies it from the default branch;
-# docs/how-to/run-in-gitlab.md says what to set up first.
+# docs/how-to/run-in-gitlab.md of fleet itself says what to set up first.
 include:
   - component: $CI_SERVER_FQDN/debian/fleet/fleet@0.2.0  # the project fleet, a tag of it
     inputs:
