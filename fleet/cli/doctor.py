@@ -18,7 +18,6 @@ from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.cli.output import show
 from fleet.clouds.kinds import clouds_of
-from fleet.engines.projects import extra_of
 from fleet.errors import SecretMissing, add_extra
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
 from fleet.explain.request import Case
@@ -31,7 +30,7 @@ from fleet.schema.model import (
     DebusineQueue,
     Fleet,
 )
-from fleet.schema.sources import AdminDsn
+from fleet.schema.sources import CLOUD_EXTRAS, AdminDsn
 from fleet.schema.units import SecretRef
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import store_of
@@ -86,23 +85,20 @@ def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | No
 
 
 EXTRAS = {
-    "aws": "pulumi_aws",
-    "hcloud": "pulumi_hcloud",
     "images": "ansible_runner",
     "policies": "pytest",
     "postgres": "psycopg",
     "pulumi": "pulumi",
     "s3": "boto3",
     "solver": "highspy",
-}
+} | {extra: f"pulumi_{extra}" for extra in CLOUD_EXTRAS.values() if extra != "pulumi"}
 """Extra of fleet to a module that it brings."""
 
 
 def _lacking(fleet: Fleet) -> Iterator[tuple[str, str]]:
     for name, provider in fleet.providers.items():
-        extra = extra_of(provider.kind)
-        if find_spec(EXTRAS[extra]) is None:
-            yield name, add_extra(extra)
+        if find_spec(EXTRAS[provider.extra]) is None:
+            yield name, add_extra(provider.extra)
 
 
 def _installed(fleet: Fleet) -> Sequence[Finding]:
@@ -114,7 +110,7 @@ def _installed(fleet: Fleet) -> Sequence[Finding]:
 def _judge_extras(fleet: Fleet, installed: Collection[str]) -> Finding:
     """Return which extras of fleet are installed; without those of its providers it is wrong."""
     about = "fleet, extras"
-    wanted = {extra_of(each.kind) for each in fleet.providers.values()}
+    wanted = {each.extra for each in fleet.providers.values()}
     if missing := sorted(wanted.difference(installed)):
         return wrong(
             about,

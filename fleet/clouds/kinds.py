@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from fleet.clouds.aws.cloud import Aws
-from fleet.clouds.cloud import AnyCloud, Site
+from fleet.clouds.cloud import AnyCloud, Cloud, Site
 from fleet.clouds.hcloud.cloud import Hcloud
 from fleet.clouds.hooks.cloud import OwnCommands
 from fleet.clouds.local.cloud import Local
@@ -64,8 +64,9 @@ def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> ImageBuilder
     if builder is None:
         kinds = {each: it.kind for each, it in fleet.providers.items()}
         there = ", ".join(f"{each} ({kind})" for each, kind in kinds.items()) or "none"
+        able = ", ".join(kind for kind, each in KINDS.items() if each.builder is not Cloud.builder)
         raise PublicationRefused(
-            f"images are built on machines of kind hcloud only; providers: {there}"
+            f"images are built on machines of kind {able} only; providers: {there}"
         )
     return builder
 

@@ -30,6 +30,7 @@ from fleet.errors import (
 from fleet.model.facts import Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import Change, Engine, Provider, StackRef
+from fleet.schema.sources import extra_of
 from fleet.state.storage import shipped_folder
 
 if TYPE_CHECKING:
@@ -186,11 +187,6 @@ def load_project(name: str) -> Project:
         raise FleetError(f"there is no stack project {name!r}; there are: {known}")
     record = _load(folder / "recorded.py")
     return Project(name, folder, record.recorded, getattr(record, "PARTS", {}))
-
-
-def extra_of(kind: str) -> str:
-    """Return the extra of fleet that brings what the stacks of a kind of provider need."""
-    return kind if kind in ("aws", "hcloud") else "pulumi"
 
 
 def project_name(project: Project) -> str:

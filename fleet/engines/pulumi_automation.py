@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 import yaml
 
 from fleet.engines.parallel import running
-from fleet.engines.projects import Account, extra_of, load_project, project_name
+from fleet.engines.projects import Account, load_project, project_name
 from fleet.engines.pulumi_backends import (
     cache_folder,
     drop_cut_notes,
@@ -44,6 +44,7 @@ from fleet.errors import (
     needing,
 )
 from fleet.ports import Progress, StackRef, Step
+from fleet.schema.sources import extra_of
 from fleet.state.files import replace_file
 from fleet.state.processes import mask
 

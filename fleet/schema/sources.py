@@ -1,7 +1,7 @@
 """Sections for providers, where machines come from, and queues, where work waits."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, PrivateAttr, Tag
 
@@ -61,6 +61,8 @@ class FirewallRule(Section):
 class ProviderSection(Section):
     """What planning asks of a provider of any kind; a kind says where it is otherwise."""
 
+    extra: ClassVar[str] = "pulumi"
+    """The extra of fleet that brings what Pulumi needs for its stacks."""
     is_cloud: ClassVar[bool] = False
     """Whether machines are servers of a cloud, which tickets reach by their address."""
     has_images: ClassVar[bool] = False
@@ -115,6 +117,7 @@ class HcloudProvider(ProviderSection):
     """A Hetzner Cloud project."""
 
     engine: ClassVar[Engine] = "pulumi"
+    extra = "hcloud"
     is_cloud = True
     has_images = True
     listed_types = r"c[a-z]{1,3}\d{2}"
@@ -173,6 +176,7 @@ class AwsProvider(ProviderSection):
     """An AWS account in one region; credentials come from the usual AWS chain."""
 
     engine: ClassVar[Engine] = "pulumi"
+    extra = "aws"
     is_cloud = True
     has_images = True
     has_spot = True
@@ -407,6 +411,16 @@ Provider = Annotated[
     HcloudProvider | AwsProvider | SimProvider | LocalProvider | HooksProvider,
     Field(discriminator="kind"),
 ]
+CLOUD_EXTRAS: Mapping[str, str] = {
+    get_args(section.model_fields["kind"].annotation)[0]: section.extra
+    for section in get_args(get_args(Provider)[0])
+}
+"""Kind of provider to its extra of fleet."""
+
+
+def extra_of(kind: str) -> str:
+    """Return the extra of fleet that brings what Pulumi needs for the stacks of a kind."""
+    return CLOUD_EXTRAS.get(kind, ProviderSection.extra)
 
 
 class AdminDsn(Section):

@@ -64,6 +64,7 @@ def _follow(root: Path, place: str, language: str, text: str) -> None:
     file = root / place
     if language == "python":
         file.parent.mkdir()
+        (file.parent / "__init__.py").write_text('"""Machines on a shelf."""\n')
         file.write_text(text)
         return
     assert language == "diff"
@@ -92,6 +93,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
 
 def test_a_provider_is_added_in_five_places() -> None:
     assert 1 <= len(_steps()) <= 5
+
+
+@pytest.mark.slow
+def test_an_added_provider_passes_lint(tree: Tree) -> None:
+    linted = tree.run("ruff", "check", "fleet/clouds/shelf", "stacks/shelf", cwd=tree.root)
+
+    assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
 @pytest.mark.slow
