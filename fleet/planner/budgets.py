@@ -187,7 +187,7 @@ class Lifetimes:
     def running(self, number: int, window: Window, *, hours: bool) -> Decimal:
         """Return what the work on an existing machine costs in a window."""
         holding = self._holdings[number]
-        end = _after(self._now, self._left(holding))
+        end = self._free_at(holding)
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
         return life.accrued(window.start, min(window.end, end)) if end > window.start else _NONE
 
@@ -271,7 +271,7 @@ class Lifetimes:
             return FOREVER
         idle_since, patience = self._now, self._patience(holding.pool)
         if unit.worker is not None and unit.may_run:
-            idle_since = _after(self._now, self._left(holding))
+            idle_since = self._free_at(holding)
             patience = timedelta() if unit.worker.draining else patience
         elif unit.state in _GOING:
             return self._now + self._looks
@@ -283,13 +283,18 @@ class Lifetimes:
             return FOREVER  # what it does is unknown, so it stays
         return self._gone(holding.tariff, holding.created_at, idle_since, patience)
 
-    def _left(self, holding: Holding) -> int | None:
-        """Return how long the work on a machine is expected to go on; None: nothing says so."""
+    def _free_at(self, holding: Holding) -> datetime:
+        """Return when the work on a machine is expected to end; FOREVER: nothing says so.
+
+        To the part of a second: what it was charged and what is reserved then add up to what it
+        takes, whenever a run looks.
+        """
         unit = holding.unit
         if unit is None or unit.worker is None:
-            return None
+            return FOREVER
         kind = kind_of(self._fleet, holding.pool, unit)
-        return self._durations.remaining(unit.worker, self._now, kind)
+        left = self._durations.left(unit.worker, self._now, kind)
+        return FOREVER if left is None else self._now + left
 
     def _gone(
         self,
@@ -318,7 +323,7 @@ class Lifetimes:
         if unit is None or unit.state is State.IDLE or not isinstance(pool, Pool):
             return self._now
         if unit.worker is not None and is_busy(unit.worker):
-            return _after(self._now, self._left(holding))
+            return self._free_at(holding)
         return max(self._now, holding.created_at + timedelta(seconds=pool.boot.expected))
 
     def _patience(self, name: str) -> timedelta:
@@ -396,6 +401,7 @@ class Account:
     limit: Decimal
     spent: Decimal
     reserved: Decimal
+    exceeded: bool
     row: Row
     known: bool = True
 
@@ -436,7 +442,7 @@ def judge_budgets(
             spent=account.spent,
             reserved=account.reserved,
             planned=_taken(account.row, made, kept, served),
-            exceeded=account.spent + account.reserved > account.limit,
+            exceeded=account.exceeded,
             coming=account.coming,
             known=account.known,
         )
@@ -502,14 +508,18 @@ class _Books:
         reserved = self._reserved(limit, window)
         amount = limit.amount or Decimal(0)
         silent = self._silent(limit)
-        left = Decimal(0) if silent else max(Decimal(0), amount - spent - reserved)
+        left = amount - spent - reserved
+        if limit.unit == HOURS:
+            # To the second that they are counted in: a third of an hour is no decimal.
+            left = Decimal(round(left * 3600)) / 3600
+        room = Decimal(0) if silent else max(Decimal(0), left)
         when = say_when(limit.period, coming=coming)
         name = f"the budget of pool {limit.budget}" if limit.pool else f"budget {limit.budget}"
         because = (
             f"what {name} has left {when} is unknown: {silent}"
             if silent
             else (
-                f"{name} has no room for another machine: {left:.2f} of {rate(amount)} "
+                f"{name} has no room for another machine: {room:.2f} of {rate(amount)} "
                 f"{limit.unit} left {when} "
                 f"({spent:.2f} spent, {reserved:.2f} reserved)"
             )
@@ -522,7 +532,8 @@ class _Books:
             limit=amount,
             spent=spent,
             reserved=reserved,
-            row=replace(self._row(limit, window, because, left), when=when),
+            exceeded=left < 0,
+            row=replace(self._row(limit, window, because, room), when=when),
             known=not silent,
         )
 

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
 
@@ -283,25 +283,33 @@ class Durations:
         return known.expected(request.expected_seconds), known.timing
 
     def remaining(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> int | None:
+        """Return how many seconds a busy worker is expected to stay so; None: nothing says so."""
+        left = self.left(worker, now, kind)
+        return None if left is None else -(-left // timedelta(seconds=1))
+
+    def left(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> timedelta | None:
         """Return how long a busy worker is expected to stay so; None when nothing says so.
 
         None is `assumed` where that is given. Work that has outlived its expectation is expected
         to take as long again as it has taken, halved: its end is unknown, and not in this very
         second.
         """
+        assumed = None if self._assumed is None else timedelta(seconds=self._assumed)
         work = worker.work
         if work is None:
-            return self._assumed
+            return assumed
         known = self._of((work.task, work.package), work.names if self._named else (), None)
         expected = known.expected(work.expected_seconds)
         if known.timing is not None:
             expected = known.timing.on(kind, expected)
         started = work.started_at or worker.since
-        expected = self._assumed if expected is None else expected
-        if expected is None or started is None:
-            return self._assumed
-        elapsed = max(0, int((now - started).total_seconds()))
-        return expected - elapsed if elapsed < expected else max(60, elapsed // 2)
+        takes = assumed if expected is None else timedelta(seconds=expected)
+        if takes is None or started is None:
+            return assumed
+        elapsed = max(timedelta(), now - started)
+        if elapsed < takes:
+            return takes - elapsed
+        return timedelta(seconds=max(60, elapsed // timedelta(seconds=2)))
 
     def _of(
         self,

@@ -192,6 +192,21 @@ def test_nothing_is_left_where_a_pool_s_machines_are_unknown() -> None:
     assert tells(today.row.because, "unknown", "pool builders", "unknown")
 
 
+@pytest.mark.parametrize("milliseconds", [0, 400])
+@pytest.mark.parametrize(("limit", "left"), [(2, 0), (3, 1)])
+def test_what_work_was_charged_and_reserves_is_together_what_it_takes(
+    limit: int, left: int, milliseconds: int
+) -> None:
+    hours = {"scope": "debian", "machine_hours_per_day": limit}
+    begun = ago(minutes=10, milliseconds=milliseconds)
+    busy = a_busy(2 * HOUR, started_at=begun)
+    world = a_spent_world(busy, ledger=Ledger(charged_until=begun))
+
+    today, _ = accounts(a_budgeted_fleet(budgets={"debian": hours}), world)
+
+    assert these(today.row.room, today.exceeded) == (left, False)
+
+
 # who pays what
 
 
