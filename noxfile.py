@@ -96,7 +96,9 @@ def slow(session: nox.Session) -> None:
 @nox.session
 def coverage(session: nox.Session) -> None:
     """Run the same tests and the slow ones with branch coverage."""
-    session.run("pytest", "tests", "--cov", *COVERAGE, *session.posargs, env=in_memory())
+    # What is forked in another folder would write its part there: into the project of a test.
+    environment = {**in_memory(), "COVERAGE_FILE": str(ROOT / ".coverage")}
+    session.run("pytest", "tests", "--cov", *COVERAGE, *session.posargs, env=environment)
 
 
 @nox.session
