@@ -242,12 +242,8 @@ def _inputs(case: _Case, found: Found) -> WorkerInputs:
     really = {"type": made.type, "image": made.image, "architecture": found.architecture}
     known = digest({**really, "settings": found.settings})[:16]
     marks = made.labels if is_alike else {**made.labels, "digest": known}
-    return made.model_copy(
-        update={
-            "architecture": found.architecture,
-            "settings": found.settings,
-            "labels": {**found.labels, **marks},
-        }
+    return made.altered(
+        architecture=found.architecture, settings=found.settings, labels={**found.labels, **marks}
     )
 
 
@@ -260,15 +256,12 @@ def _world_after(case: _Case) -> World:
     taken = [each for _, each in case.taken]
     names = {each.machine.name for each in taken}
     before = case.stack or Stack(engine="embedded", provider=provider, serial=0)
-    after = before.model_copy(
-        update={
-            "workers": (*before.workers, *(each.inputs for each in taken)),
-            "ids": {**before.ids, **{each.machine.name: each.machine.id for each in taken}},
-        }
+    after = before.altered(
+        workers=(*before.workers, *(each.inputs for each in taken)),
+        ids={**before.ids, **{each.machine.name: each.machine.id for each in taken}},
     )
     marked = [
-        each.machine.model_copy(update={"pool": case.pool, "digest": each.inputs.labels["digest"]})
-        for each in taken
+        each.machine.altered(pool=case.pool, digest=each.inputs.labels["digest"]) for each in taken
     ]
     others = [each for each in listing.machines if each.name not in names]
     workers = listing.workers
@@ -276,12 +269,9 @@ def _world_after(case: _Case) -> World:
         known = {each.name for each in workers}
         brought = [each.worker for each, _ in case.taken if each.worker is not None]
         workers = (*workers, *(each for each in brought if each.name not in known))
-    update = {"machines": (*others, *marked), "workers": workers}
-    return world.model_copy(
-        update={
-            "providers": {**world.providers, provider: listing.model_copy(update=update)},
-            "stacks": {**stacks, case.pool: after},
-        }
+    listed = listing.altered(machines=(*others, *marked), workers=workers)
+    return world.altered(
+        providers={**world.providers, provider: listed}, stacks={**stacks, case.pool: after}
     )
 
 
@@ -297,9 +287,7 @@ def _judge_workers(case: _Case, after: PoolInventory) -> None:
 
 def _with_next(adopted: Adopted, plan: Plan) -> Adopted:
     verdict = next(each for each in plan.workers if each.worker == adopted.machine.name)
-    return adopted.model_copy(
-        update={"next": f"{verdict.verdict}: {verdict.because} [{verdict.reason}]"}
-    )
+    return adopted.altered(next=f"{verdict.verdict}: {verdict.because} [{verdict.reason}]")
 
 
 def adopt_machines(

@@ -222,7 +222,7 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
     except (StoreMissing, StoreFailed) as error:
         found = wrong(_STORE, str(error), "fleet state init")
         # Who only looks at a queue needs no store.
-        yield found if case.fleet.pools else found.model_copy(update={"result": "notice"})
+        yield found if case.fleet.pools else found.altered(result="notice")
         return
     ran = _NO_RUN
     if runs:

@@ -160,10 +160,10 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     # Tickets last: one that is opened while a slow source answers is served in this run.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     queues |= dict(_with_packages(fleet, queues))
-    world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
+    world = world.altered(queues=dict(sorted(queues.items())))
     # Where it cannot be read how far approvals were used, none may be used.
     approved = _told(lambda: _approved(sources.store, world))
-    return world.model_copy(update={"approved": approved})
+    return world.altered(approved=approved)
 
 
 T = TypeVar("T")
@@ -265,10 +265,10 @@ class _StackReader:
         self, ref: StackRef, name: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
         """Return the stack of this name, which it notes where the pool is called otherwise."""
-        stack = self._read(ref.model_copy(update={"name": name}), record)
+        stack = self._read(ref.altered(name=name), record)
         if not isinstance(stack, Stack) or name == stack_name(self.fleet, ref.pool):
             return stack
-        return stack.model_copy(update={"name": name})
+        return stack.altered(name=name)
 
     def _read(self, ref: StackRef, record: StackRecord | None) -> Stack | Unknown | None:
         if record is not None and record.provider != ref.provider:
@@ -410,7 +410,7 @@ def read_prices(
 
 def _newest(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
     if isinstance(told, Unknown) and kept is not None:
-        return kept.model_copy(update={"stale": told.unknown})
+        return kept.altered(stale=told.unknown)
     return told or kept or Unknown(unknown="no price list")
 
 
@@ -458,14 +458,14 @@ def with_rules(
         since = {
             place: _since(each, seen.get(f"{name}/{place}")) for place, each in places.items()
         }
-        read[name] = read[name].model_copy(update={"rules": since})
+        read[name] = read[name].altered(rules=since)
     return read
 
 
 def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> HeldRules | Unknown:
     if isinstance(held, Unknown) or seen is None or seen[0] != held.digest:
         return held
-    return held.model_copy(update={"since": seen[1]})
+    return held.altered(since=seen[1])
 
 
 def remember_rules(world: World, store: Store) -> None:
@@ -492,15 +492,15 @@ def _with_packages(
         desk = desks[queue.tickets]
         if isinstance(desk.workers, tuple):
             named = tuple(_building(each, told.get(each.running or "")) for each in desk.workers)
-            desks[queue.tickets] = desk.model_copy(update={"workers": named})
+            desks[queue.tickets] = desk.altered(workers=named)
             yield queue.tickets, desks[queue.tickets]
 
 
 def _building(worker: Worker, package: str | None) -> Worker:
     if worker.work is None or worker.work.package or package is None:
         return worker
-    work = worker.work.model_copy(update={"package": package})
-    return worker.model_copy(update={"work": work})
+    work = worker.work.altered(package=package)
+    return worker.altered(work=work)
 
 
 def _orders(store: Store, now: datetime) -> tuple[Order, ...] | Unknown:

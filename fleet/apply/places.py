@@ -30,7 +30,7 @@ def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
         update = {name: placed(getattr(part, name)) for name in fields}
         if "place" in fields and (path := getattr(part, "path", None)):
             update["place"] = place_of(config, path, at)
-        return part.model_copy(update=update)
+        return part.altered(**update)
 
     return cast("_Cites", placed(value))
 

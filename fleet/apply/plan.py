@@ -130,7 +130,7 @@ def _with_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
     unread = QueueReading(demand=unknown, workers=unknown)
     queues = dict.fromkeys(fleet.queues, unread) | world.queues
     providers = dict.fromkeys(fleet.providers, unknown) | world.providers
-    return world.model_copy(update={"queues": queues, "providers": providers})
+    return world.altered(queues=queues, providers=providers)
 
 
 def _unknown_world(fleet: Fleet, because: str) -> World:
@@ -204,8 +204,7 @@ def plan_for(
     included = dict(_included(config, {path[:2] for path in plan.cited if path}))
     # A notice of the plan says it, of the prices that count there.
     warnings = (each for each in config.warnings if each.rule != rule_of(old_prices))
-    more = {"warnings": (*warnings, *plan.warnings), "included": included}
-    return plan.model_copy(update=more)
+    return plan.altered(warnings=(*warnings, *plan.warnings), included=included)
 
 
 def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator[tuple[str, str]]:
@@ -237,18 +236,17 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
     has_past = not decision.unread and edits.has_rules
     past = _load_past(decision, console) if has_past else []
     reach = find_reach(edits, (*past, world), plan)
-    more = {
-        "images": find_image_changes(renamed, head, world, plan),
-        "rest_before": find_rest(renamed, planned),
-        "rest_after": find_rest(head, plan),
-        "allow_list": reach,
-        "sensitive": tuple(
-            each.model_copy(update={"place": _place(document, each.path)})
+    return found.altered(
+        images=find_image_changes(renamed, head, world, plan),
+        rest_before=find_rest(renamed, planned),
+        rest_after=find_rest(head, plan),
+        allow_list=reach,
+        sensitive=tuple(
+            each.altered(place=_place(document, each.path))
             for each in find_sensitive(edits, reach, planned)
         ),
-        "verdict": find_verdict(found, world, (renamed, planned), (head, plan)),
-    }
-    return found.model_copy(update=more)
+        verdict=find_verdict(found, world, (renamed, planned), (head, plan)),
+    )
 
 
 def _place(document: Document, path: Path) -> str:
@@ -261,5 +259,4 @@ def _place(document: Document, path: Path) -> str:
 
 def _with_config(plan: Plan, fleet: Fleet) -> Plan:
     """Return a plan that names this fleet.yaml as what it was made of."""
-    digests = plan.digests.model_copy(update={"config": config_digest(fleet)})
-    return plan.model_copy(update={"digests": digests})
+    return plan.altered(digests=plan.digests.altered(config=config_digest(fleet)))

@@ -68,7 +68,7 @@ class PolicyProcess:
             raise FleetError(f"policies could not be run: {last[0]}")
         means, *results = lines
         found = [PolicyFile.model_validate_json(each) for each in results]
-        named = [each.model_copy(update={"file": names[each.file]}) for each in found]
+        named = [each.altered(file=names[each.file]) for each in found]
         return Ran(tuple(named), Means.model_validate_json(means))
 
 

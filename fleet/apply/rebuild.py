@@ -203,12 +203,10 @@ def charged_anew(fleet: Fleet, world: World) -> tuple[Entry, ...]:
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return ()
     month = periods(fleet, world.time)[2].start
-    longer = world.model_copy(
-        update={
-            "providers": {
-                name: _since(listing, month) if isinstance(listing, Listing) else listing
-                for name, listing in world.providers.items()
-            }
+    longer = world.altered(
+        providers={
+            name: _since(listing, month) if isinstance(listing, Listing) else listing
+            for name, listing in world.providers.items()
         }
     )
     return charge(fleet, longer, take_inventory(fleet, longer))
@@ -216,10 +214,9 @@ def charged_anew(fleet: Fleet, world: World) -> tuple[Entry, ...]:
 
 def _since(listing: Listing, moment: datetime) -> Listing:
     machines = tuple(
-        machine.model_copy(update={"created_at": min(machine.created_at, moment)})
-        for machine in listing.machines
+        machine.altered(created_at=min(machine.created_at, moment)) for machine in listing.machines
     )
-    return listing.model_copy(update={"machines": machines})
+    return listing.altered(machines=machines)
 
 
 def _count(fleet: Fleet, world: World, sources: Sources) -> None:
@@ -259,4 +256,4 @@ def _adopt(
     engine.up(ref, desired, lambda _: None, {worker.name: "" for worker in workers})
     after = engine.read(ref)
     if isinstance(after, Stack):
-        sources.store.record_stack(record.model_copy(update={"serial": after.serial}))
+        sources.store.record_stack(record.altered(serial=after.serial))

@@ -249,7 +249,7 @@ class _Run:
         with self.log.renaming(heirs_of(self.fleet)):
             outcome = apply_plan(self.fleet, world, plan, sources, tell)
         stacks = (*troubles, *outcome.stacks)
-        return outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
+        return outcome.altered(stacks=stacks, promoted=promoted)
 
     def keep(self, seen: World, sample: Sample) -> None:
         """Keep what this run observed: whole for as long as fleet.yaml says, and as a sample."""

@@ -28,8 +28,8 @@ class Selection:
 def part_at_rest(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
     """Return a plan without what concerns pools and machines of which something goes on."""
     machines = frozenset(name for names in under_way.values() for name in names)
-    return plan.model_copy(
-        update={
+    return plan.altered(
+        **{
             key: tuple(
                 each
                 for each in getattr(plan, key)
@@ -64,22 +64,20 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
         return plan
     pools = tuple(each for each in plan.pools if each.pool in selection.pools)
     providers = {each.provider for each in pools if each.mode not in {"observe", "pause"}}
-    return plan.model_copy(
-        update={
-            "pools": pools,
-            # What an image's version boots concerns every pool of it.
-            "promotions": (),
-            "bases": tuple(each for each in plan.bases if each.provider in providers),
-            "guards": tuple(
-                each for each in plan.guards if each.pool is None or each.pool in selection.pools
-            ),
-            "cost_before": sum((each.cost_before for each in pools), Decimal(0)),
-            "cost_after": sum((each.cost_after for each in pools), Decimal(0)),
-        }
-        | {
-            key: tuple(each for each in getattr(plan, key) if each.pool in selection.pools)
-            for key in ("actions", "withheld", "releases", "holds", "workers", "approvals")
-        }
+    chosen = {
+        key: tuple(each for each in getattr(plan, key) if each.pool in selection.pools)
+        for key in ("pools", "actions", "withheld", "releases", "holds", "workers", "approvals")
+    }
+    return plan.altered(
+        # What an image's version boots concerns every pool of it.
+        promotions=(),
+        bases=tuple(each for each in plan.bases if each.provider in providers),
+        guards=tuple(
+            each for each in plan.guards if each.pool is None or each.pool in selection.pools
+        ),
+        cost_before=sum((each.cost_before for each in pools), Decimal(0)),
+        cost_after=sum((each.cost_after for each in pools), Decimal(0)),
+        **chosen,
     )
 
 

@@ -69,7 +69,7 @@ def apply_shared_stacks_of_saved(
         return laid, troubles, ()
     # What the saved plan says of bases is done by now: that is no difference.
     said = selection.saved.bases if selection.saved else ()
-    now_planned = plan(laid).model_copy(update={"bases": said})
+    now_planned = plan(laid).altered(bases=said)
     return laid, troubles, find_changes(selection, selected_part(selection, now_planned))
 
 
@@ -109,7 +109,7 @@ def _with(world: World, name: str, base: Base | Unknown | None) -> World:
     bases = {key: each for key, each in world.bases.items() if key != name}
     if base is not None:
         bases[name] = base
-    return world.model_copy(update={"bases": bases})
+    return world.altered(bases=bases)
 
 
 def _kept(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:

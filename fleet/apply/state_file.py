@@ -251,7 +251,7 @@ def _read(path: Path) -> StateFile:
     mistake = find_mistake(store)
     if mistake:
         raise FileUnreadable(f"{path}: not a file of `fleet state export`: {mistake}")
-    return file.model_copy(update={"store": store})
+    return file.altered(store=store)
 
 
 def _write(path: Path, text: str) -> None:

@@ -94,7 +94,7 @@ def sweep(fleet: Fleet, world: World) -> Plan:
     """Return the plan that deletes expired machines, and nothing else."""
     if isinstance(world.orders, Unknown):
         # Machines expire where nobody runs fleet any more; then nobody orders anything either.
-        world = world.model_copy(update={"orders": ()})
+        world = world.altered(orders=())
     return _plan_deletions(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
 
 
@@ -175,10 +175,9 @@ def _plan_deletions(
         _finish_deletions(pool_plan)
         pool_plans[name] = pool_plan
     plan = assemble(fleet, world, pool_plans, Decided((), Service()))
-    pools = tuple(pool.model_copy(update={"because": _SAID[reason]}) for pool in plan.pools)
+    pools = tuple(pool.altered(because=_SAID[reason]) for pool in plan.pools)
     unknown = (*plan.unknown, *(f"{gone} (using its provider's list)" for gone in lost))
-    said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown)), "releases": ()}
-    return seal(plan.model_copy(update=said))
+    return seal(plan.altered(pools=pools, unknown=tuple(dict.fromkeys(unknown)), releases=()))
 
 
 def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
@@ -276,7 +275,7 @@ def sweep_machines(
     ]
     by_stack = apply_plan(fleet, world, _only(plan, held), sources, tell)
     joined = by_pool((*by_stack.stacks, *by_provider))
-    return by_stack.model_copy(update={"stacks": tuple(joined[pool] for pool in sorted(joined))})
+    return by_stack.altered(stacks=tuple(joined[pool] for pool in sorted(joined)))
 
 
 def _is_recorded(world: World, action: Action) -> bool:
@@ -292,7 +291,7 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
     """Return the part of a plan that these actions are, without pools they do not touch."""
     touched = {action.pool for action in actions}
     pools = tuple(pool for pool in plan.pools if pool.pool in touched)
-    return plan.model_copy(update={"actions": tuple(actions), "pools": pools})
+    return plan.altered(actions=tuple(actions), pools=pools)
 
 
 def sweep_to_text(

@@ -48,7 +48,7 @@ def hand_out_all(
     if not given:
         return world
     queues = {queue: _without(world.queues[queue], got) for queue, got in given.items()}
-    world = world.model_copy(update={"queues": {**world.queues, **queues}})
+    world = world.altered(queues={**world.queues, **queues})
     return _with_workers(world, sources)
 
 
@@ -69,7 +69,7 @@ class Seen:
         desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
         queues = {**self.world.queues, **desks}
         orders = sources.store.orders(now)
-        world = self.world.model_copy(update={"time": now, "queues": queues, "orders": orders})
+        world = self.world.altered(time=now, queues=queues, orders=orders)
         waiting = {
             queue: sources.desks[queue].settle(now, None, ())
             for queue, reading in desks.items()
@@ -188,13 +188,13 @@ def _with_workers(world: World, sources: Sources) -> World:
             known = () if isinstance(reading.workers, Unknown) else reading.workers or ()
             ended = {worker.name: worker.ended for worker in known if worker.ended}
             workers = tuple(
-                worker.model_copy(update={"ended": ended[worker.name]})
+                worker.altered(ended=ended[worker.name])
                 if worker.name in ended and not worker.ended
                 else worker
                 for worker in sources.desks[queue].workers(world.time)
             )
-            queues[queue] = reading.model_copy(update={"workers": workers})
-    return world.model_copy(update={"queues": queues})
+            queues[queue] = reading.altered(workers=workers)
+    return world.altered(queues=queues)
 
 
 def _given(
@@ -241,9 +241,7 @@ def _without(reading: QueueReading, tickets: Iterable[int]) -> QueueReading:
     if isinstance(reading.demand, Unknown):
         return reading
     left = tuple(each for each in reading.demand.requests if each.id not in ids)
-    return reading.model_copy(
-        update={"demand": reading.demand.model_copy(update={"requests": left})}
-    )
+    return reading.altered(demand=reading.demand.altered(requests=left))
 
 
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -150,12 +150,10 @@ def by_pool(outcomes: Iterable[StackOutcome]) -> dict[str, StackOutcome]:
 def _both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
     """Return one outcome of what was done to a pool in two steps."""
     results = {one.result, other.result}
-    return one.model_copy(
-        update={
-            "result": next(each for each in _WORST_FIRST if each in results),
-            "created": one.created + other.created,
-            "drained": one.drained + other.drained,
-            "deleted": one.deleted + other.deleted,
-            "error": "; ".join(filter(None, (one.error, other.error))),
-        }
+    return one.altered(
+        result=next(each for each in _WORST_FIRST if each in results),
+        created=one.created + other.created,
+        drained=one.drained + other.drained,
+        deleted=one.deleted + other.deleted,
+        error="; ".join(filter(None, (one.error, other.error))),
     )

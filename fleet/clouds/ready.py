@@ -244,7 +244,7 @@ class ReadyLooks:
         except (FleetError, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {provider} could not be tried: {error}")
         machines = tuple(_with_look(each, looks.get(each.id)) for each in listing.machines)
-        return listing.model_copy(update={"machines": machines})
+        return listing.altered(machines=machines)
 
     def _is_asked(self, provider: str, machine: Machine) -> bool:
         at, _ = self._asked.get(machine.pool, ("", None))
@@ -264,6 +264,4 @@ class ReadyLooks:
 def _with_look(machine: Machine, look: Look | None) -> Machine:
     if look is None:
         return machine
-    return machine.model_copy(
-        update={"misses": look.failures, "was_ready": look.worked, "looked_since": look.since}
-    )
+    return machine.altered(misses=look.failures, was_ready=look.worked, looked_since=look.since)

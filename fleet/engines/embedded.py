@@ -423,13 +423,11 @@ class EmbeddedEngine:
                 self._create(ref, move.resource, move.found, user_data)
             case "delete" if move.row:
                 machine_id = move.found or move.row.id or ""
-                self._records.put(
-                    ref.name, move.row.model_copy(update={"state": "deleting", "id": machine_id})
-                )
+                self._records.put(ref.name, move.row.altered(state="deleting", id=machine_id))
                 self._cloud(ref).delete(machine_id)
                 self._records.drop(ref.name, move.name)
             case "keep" if move.row and move.row.state != "made":
-                self._records.put(ref.name, move.row.model_copy(update={"state": "made"}))
+                self._records.put(ref.name, move.row.altered(state="made"))
             case "forget":
                 # It is gone, but its provider may not have forgotten it.
                 self._cloud(ref).delete((move.row and move.row.id) or move.name)
@@ -457,7 +455,7 @@ class EmbeddedEngine:
         except CreationRefused:
             self._records.drop(ref.name, row.name)
             raise
-        self._records.put(ref.name, row.model_copy(update={"state": "made", "id": machine_id}))
+        self._records.put(ref.name, row.altered(state="made", id=machine_id))
 
     @contextmanager
     def _alone(self, ref: StackRef) -> Iterator[None]:

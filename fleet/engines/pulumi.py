@@ -76,9 +76,7 @@ class PulumiEngine:
             return Unknown(unknown=str(error))
         if deployment is None:
             return None
-        return deployment.stack.model_copy(
-            update={"interrupted": deployment.stack.interrupted or bool(unsure)}
-        )
+        return deployment.stack.altered(interrupted=deployment.stack.interrupted or bool(unsure))
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
         """Return what `up` would do, sorted by name, without `same`."""
@@ -437,7 +435,7 @@ class PulumiBase:
             if found is None:
                 return None
             base = _base_of(found, ref)
-            return base.model_copy(update={"interrupted": True}) if self._cli.is_cut(ref) else base
+            return base.altered(interrupted=True) if self._cli.is_cut(ref) else base
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
 

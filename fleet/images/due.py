@@ -180,7 +180,7 @@ def find_due(
             due = _judge(case, news.get(name, ()))
             if "build" in due.steps and case.latest is not None:
                 rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
-                due = due.model_copy(update={"rebuild": rebuild})
+                due = due.altered(rebuild=rebuild)
             images.append(due)
     return DueReport(fleet=fleet.fleet, time=now, images=tuple(images))
 
@@ -206,9 +206,8 @@ def _judge(case: _Case, news: News) -> DueImage:
         publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
         waits, until = _waits(case)
         steps: tuple[Step, ...] = ("build", "test", *publish)
-        update = {"steps": steps, "causes": causes, "waits": waits, "waits_until": until}
-        return due.model_copy(update=update)
-    return due.model_copy(update=_unfinished(case))
+        return due.altered(steps=steps, causes=causes, waits=waits, waits_until=until)
+    return due.altered(**_unfinished(case))
 
 
 def _waiting(case: _Case) -> WaitingVersion | None:

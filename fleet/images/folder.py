@@ -112,7 +112,7 @@ def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
     """Name every file in the manifest, and give the folder its name."""
     names = sorted(path.name for path in partial.iterdir() if path.name != MANIFEST)
     files = {name: measure(partial / name) for name in names}
-    whole = manifest.model_copy(update={"files": files})
+    whole = manifest.altered(files=files)
     write_manifest(partial, whole)
     final = partial.with_name(whole.version)
     try:

@@ -122,10 +122,10 @@ def _in(versions: Iterable[Version], state: State) -> list[Version]:
 
 
 def _move(was: Version, state: State, now: datetime, why: str = "", *, share: int = 0) -> Move:
-    update = {"state": state, "since": now, "why": why, "share": share}
     # What fleet.yaml names is remembered by its promotion.
     is_new = was.elsewhere and was.state == "tested"
-    return Move(None if is_new else was, was.model_copy(update=update))
+    moved = was.altered(state=state, since=now, why=why, share=share)
+    return Move(None if is_new else was, moved)
 
 
 def recipe_of(fleet: Fleet, image: str) -> ImageRecipe:
@@ -216,7 +216,7 @@ def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) ->
     """Return what moves, and the machines that the next plans replace because of it."""
     moved = {(move.now.image, move.now.version): move.now.fact for move in moves}
     versions = {(each.image, each.version): each for each in world.versions} | moved
-    later = world.model_copy(update={"images": tuple(versions.values())})
+    later = world.altered(images=tuple(versions.values()))
     before, after = reconcile(fleet, world), reconcile(fleet, later)
     (image,) = {move.now.image for move in moves}
     return Promotion(

@@ -274,9 +274,7 @@ def list_uploads(
 
 def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[Forgotten, ...]:
     """Select what a person named by its id; raises FleetError for an id that was not found."""
-    judged = tuple(
-        each.model_copy(update={"kept": ""}) if each.id in named else each for each in found
-    )
+    judged = tuple(each.altered(kept="") if each.id in named else each for each in found)
     if unknown := sorted(set(named) - {each.id for each in judged}):
         raise FleetError(
             f"no readable place has {', '.join(unknown)} without a version in the store; `fleet "
@@ -296,7 +294,7 @@ def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher]) -> Forg
     try:
         _delete_everywhere({judged.place: judged.id}, publisher_of)
     except FleetError as error:
-        return judged.model_copy(update={"kept": f"it could not be deleted: {error}"})
+        return judged.altered(kept=f"it could not be deleted: {error}")
     return judged
 
 
@@ -310,14 +308,14 @@ def _prune(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
         ids = {place: upload.id for place, upload in version.publications.items()}
         if not version.elsewhere and ids != judged.places:
             raise FleetError("where it is published has changed since")
-        return version.model_copy(update={"state": "failed", "why": PRUNED})
+        return version.altered(state="failed", why=PRUNED)
 
     try:
         change_version(pruner.store, judged.image, judged.version, fail)
         _delete_everywhere(judged.places, pruner.publisher_of)
         pruner.drop_build(judged.image, judged.version)
     except FleetError as error:
-        return judged.model_copy(update={"kept": f"it could not be deleted: {error}"})
+        return judged.altered(kept=f"it could not be deleted: {error}")
     pruner.store.forget_image_version(judged.image, judged.version)
     return judged
 

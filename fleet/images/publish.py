@@ -119,9 +119,9 @@ def _with(version: Version, *, place: str, publication: Publication) -> Version:
     if known is not None and known.id == publication.id:
         # What was baked there is a snapshot before anybody has published it.
         verified = known.verified or publication.verified
-        publication = known.model_copy(update={"verified": verified})
+        publication = known.altered(verified=verified)
     publications = {**version.publications, place: publication}
-    return version.model_copy(update={"publications": publications})
+    return version.altered(publications=publications)
 
 
 _T = TypeVar("_T")
@@ -154,19 +154,18 @@ def remember_build(
         manifest, more = build()
     except (FleetError, KeyboardInterrupt) as error:
         why = str(error).partition("\n")[0].rstrip(":") or "it was interrupted"
-        failed = {"state": "failed", "since": clock.now(), "why": why}
-        store.save_image_version(building.model_copy(update=failed), was=building)
+        failed = building.altered(state="failed", since=clock.now(), why=why)
+        store.save_image_version(failed, was=building)
         raise
     now = clock.now()
-    update = {
-        "state": "built",
-        "since": now,
-        "digest": manifest.digest,
-        "built_in": round(sum(manifest.seconds.values())),
-        "way": manifest.way,
-        "rental": manifest.rental,
-    }
-    built = building.model_copy(update=update)
+    built = building.altered(
+        state="built",
+        since=now,
+        digest=manifest.digest,
+        built_in=round(sum(manifest.seconds.values())),
+        way=manifest.way,
+        rental=manifest.rental,
+    )
     tested = after_tests(built, manifest.tests, now) if manifest.tests else built
     store.save_image_version(tested, was=building)
     return manifest, more
@@ -179,5 +178,6 @@ def give_up_dead(
     for version in store.image_versions():
         dead = version.image == image and version.state == "building"
         if dead and is_alive(version.built_by) is False:
-            failed = {"state": "failed", "since": clock.now(), "why": "its process was killed"}
-            store.save_image_version(version.model_copy(update=failed), was=version)
+            why = "its process was killed"
+            failed = version.altered(state="failed", since=clock.now(), why=why)
+            store.save_image_version(failed, was=version)

@@ -19,13 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from fleet.errors import FileUnreadable, PublicationRefused, SourceUnreachable
 from fleet.images.disk import disk_of
 from fleet.images.folder import MANIFEST
 from fleet.images.programs import Tell, Total
 from fleet.model.images import Manifest, Publication, Upload
+from fleet.model.values import Value
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.s3 import S3Prefix
 
@@ -62,10 +63,8 @@ class Shelf(Protocol):
         """Remove every file whose key begins so, and what is left of unfinished ones."""
 
 
-class _Mark(BaseModel):
+class _Mark(Value):
     """Whose a folder is, and what it is to hold."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     fleet: str
     image: str
@@ -179,7 +178,7 @@ class StorePublisher:
                     f"{sums[name]} was written; does the file in {folder} still match its "
                     "manifest? The upload was removed"
                 )
-        self._note(mark.model_copy(update={"state": "whole"}))
+        self._note(mark.altered(state="whole"))
 
     def _remove(self, before: str) -> None:
         for key in self._shelf.keys(before):

@@ -20,14 +20,13 @@ from fleet.schema.remembered import remembered
 
 def seal(plan: Plan) -> Plan:
     """Return the plan with the digest of all it says, warnings and notices aside."""
-    blank = plan.digests.model_copy(update={"plan": ""})
-    apart = {
+    blank = plan.altered(
+        digests=plan.digests.altered(plan=""),
+        included={},
         **dict.fromkeys(
             ("actions", "notices", "signatures", "unserved", "workers", "warnings"), ()
         ),
-        "digests": blank,
-        "included": {},
-    }
+    )
     # A plan without base stacks to change is digested as before plans told of them; others too.
     later = (
         "bases",
@@ -39,9 +38,8 @@ def seal(plan: Plan) -> Plan:
         "rules",
         "waiting_versions",
     )
-    blank_plan = plan.model_copy(update=apart)
-    absent = {key for key in later if not getattr(blank_plan, key)}
-    dumped = blank_plan.model_dump(mode="json", exclude=absent)
+    absent = {key for key in later if not getattr(blank, key)}
+    dumped = blank.model_dump(mode="json", exclude=absent)
     said = hashlib.sha256(canonical_json(dumped).encode())
     for lines in (
         map(_signature, plan.signatures),
@@ -51,8 +49,7 @@ def seal(plan: Plan) -> Plan:
     ):
         for line in lines:
             said.update(b"\n" + line)
-    sealed = plan.digests.model_copy(update={"plan": said.hexdigest()})
-    return plan.model_copy(update={"digests": sealed})
+    return plan.altered(digests=plan.digests.altered(plan=said.hexdigest()))
 
 
 def config_digest(fleet: Fleet) -> str:
@@ -70,17 +67,15 @@ def _config_digest(fleet: Fleet) -> str:
 
 def world_digest(world: World) -> str:
     """Return the digest of a world; the order in which it was observed does not count."""
-    bare = {
-        "queues": {name: _without_records(reading) for name, reading in world.queues.items()},
-        "providers": {
+    bare = world.altered(
+        queues={name: _without_records(reading) for name, reading in world.queues.items()},
+        providers={
             name: listing
             if not isinstance(listing, Listing)
-            else listing.model_copy(
-                update={"machines": (), "workers": () if listing.workers else listing.workers}
-            )
+            else listing.altered(machines=(), workers=() if listing.workers else listing.workers)
             for name, listing in world.providers.items()
         },
-    }
+    )
     # A fleet without base stacks is digested as it was before there were any.
     absent: dict[str, Any] = {} if world.bases else {"bases": True}
     absent |= {"delete_seconds": True} if world.delete_seconds is None else {}
@@ -90,7 +85,7 @@ def world_digest(world: World) -> str:
     # And a queue of which no rules are read.
     plain_queues = [name for name, reading in world.queues.items() if not reading.rules]
     absent |= {"queues": {name: {"rules"} for name in plain_queues}} if plain_queues else {}
-    said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare), absent))
+    said = hashlib.sha256(_canonical_bytes(bare, absent))
     for header, records in _records(world):
         said.update(b"\n" + to_json(header))
         said.update(b"\n".join([b"", *sorted(map(_record, records))]))
@@ -135,10 +130,10 @@ def _unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
 def _without_records(reading: QueueReading) -> QueueReading:
     demand, workers = reading.demand, reading.workers
     if isinstance(demand, Demand):
-        demand = demand.model_copy(update={"requests": ()})
+        demand = demand.altered(requests=())
     if isinstance(workers, tuple):
         workers = ()
-    return reading.model_copy(update={"demand": demand, "workers": workers})
+    return reading.altered(demand=demand, workers=workers)
 
 
 def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]]:

@@ -348,11 +348,10 @@ def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Ver
     problems = [problem for test in tests for problem in test.problems]
     booted = [test for test in tests if test.kind == "boot" and not test.problems]
     provides = booted[-1].provides if booted else version.provides
-    known = version.model_copy(update={"provides": provides})
+    known = version.altered(provides=provides)
     if version.state not in _JUDGED:
         return known
     state: State = "failed" if problems else "tested"
     since = version.since if version.state == state else now
     why = problems[0] if problems else ""
-    judged = {"state": state, "since": since, "why": why, "by_rule": not problems}
-    return known.model_copy(update=judged)
+    return known.altered(state=state, since=since, why=why, by_rule=not problems)

@@ -71,8 +71,8 @@ class StoredTicketDesk:
         runs = [run for run in self._book.runs() if is_all or run.package in packages]
         if not runs:
             return reading
-        demand = reading.demand.model_copy(update={"runs": by_type(runs, self._made())})
-        return reading.model_copy(update={"demand": demand})
+        demand = reading.demand.altered(runs=by_type(runs, self._made()))
+        return reading.altered(demand=demand)
 
     def closed(self, since: datetime) -> tuple[Work, ...]:
         """Return what ran on machines that clients have given back since then."""
@@ -193,7 +193,7 @@ def workers_of(
         draining = spent if ticket is None else current.draining
         worker = _worker(current, ticket, draining=draining)
         ended = _ended(last.get(tenancy.machine))
-        workers.append(worker.model_copy(update={"ended": ended}) if ended else worker)
+        workers.append(worker.altered(ended=ended) if ended else worker)
     return tuple(workers)
 
 

@@ -229,7 +229,7 @@ def _with_unique_names(machines: "list[Machine]") -> Iterator[Machine]:
     youngest = {machine.name: machine.id for machine in machines}
     for machine in machines:
         name = machine.name if youngest[machine.name] == machine.id else machine.id
-        yield machine.model_copy(update={"name": name})
+        yield machine.altered(name=name)
 
 
 # Who may ask only for what stands under our path is refused where nothing does.

@@ -117,11 +117,11 @@ class _Run:
                     self._run(ssh, CLEAN)
                 test = self._test(tree)
             manifest = manifest_of(draft.order, "instance", packages, draft.seconds)
-            manifest = manifest.model_copy(update={"tests": (test,)})
+            manifest = manifest.altered(tests=(test,))
             with draft.phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
             rental = rented.rental(site.provider)
-        return manifest.model_copy(update={"seconds": draft.seconds, "rental": rental}), snapshot
+        return manifest.altered(seconds=draft.seconds, rental=rental), snapshot
 
     def _test(self, tree: Tree) -> Test:
         """Look into what the snapshot will hold; BuildFailed where that is not fit for use."""

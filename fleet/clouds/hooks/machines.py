@@ -254,7 +254,7 @@ class HookMachines:
     def _judged(self, machine: Machine, failures: Mapping[str, int]) -> Machine:
         if failures.get(machine.id, 0) < self._hooks.livecheck_failures:
             return machine
-        return machine.model_copy(update={"state": MachineState.FAILED})
+        return machine.altered(state=MachineState.FAILED)
 
     def _made_of(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
         """Return what to say of a creation that failed: whether it surely made nothing."""
@@ -418,7 +418,7 @@ def _filled(part: str, told: Mapping[str, str]) -> str:
 
 
 def _troubled(machine: Machine, failed: Undeleted | None) -> Machine:
-    return machine.model_copy(update={"trouble": str(failed)}) if failed else machine
+    return machine.altered(trouble=str(failed)) if failed else machine
 
 
 def _machine_fields(machine: Machine) -> dict[str, str]:

@@ -117,7 +117,7 @@ class HookMemory:
             # Nothing is made where `list` did not work just before.
             listed = tuple(sorted({*memos.listed, self._provider}))
             machines = {**others, inputs.name: memo}
-            return memos.model_copy(update={"last": last, "machines": machines, "listed": listed})
+            return memos.altered(last=last, machines=machines, listed=listed)
 
         return self._change(step).machines[inputs.name]
 
@@ -125,8 +125,8 @@ class HookMemory:
         """Remember what `new` printed of a machine."""
 
         def step(memos: _Memos) -> _Memos:
-            memo = memos.machines[name].model_copy(update={"said": said})
-            return memos.model_copy(update={"machines": {**memos.machines, name: memo}})
+            memo = memos.machines[name].altered(said=said)
+            return memos.altered(machines={**memos.machines, name: memo})
 
         self._change(step)
 
@@ -136,7 +136,7 @@ class HookMemory:
         def step(memos: _Memos) -> _Memos:
             machines = {k: memo for k, memo in memos.machines.items() if k != name}
             undeleted = {k: failed for k, failed in memos.undeleted.items() if k != name}
-            return memos.model_copy(update={"machines": machines, "undeleted": undeleted})
+            return memos.altered(machines=machines, undeleted=undeleted)
 
         known = self._read()
         if name in known.machines or name in known.undeleted:
@@ -152,7 +152,7 @@ class HookMemory:
         def step(memos: _Memos) -> _Memos:
             before = memos.undeleted[name].failures if name in memos.undeleted else 0
             failed = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
-            return memos.model_copy(update={"undeleted": {**memos.undeleted, name: failed}})
+            return memos.altered(undeleted={**memos.undeleted, name: failed})
 
         self._change(step)
 

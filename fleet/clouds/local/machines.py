@@ -153,7 +153,7 @@ class LocalMachines:
         path = self.path / record.inputs.name / MACHINE
         with self._locked(fcntl.LOCK_EX):
             if path.exists() and _read(path).id == record.id:
-                text = _read(path).model_copy(update=changes).model_dump_json(indent=1) + "\n"
+                text = _read(path).altered(**changes).model_dump_json(indent=1) + "\n"
                 replace_file(path, text.encode(), mode=0o600)
 
     def _check(self, inputs: WorkerInputs) -> None:

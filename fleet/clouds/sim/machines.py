@@ -163,7 +163,7 @@ class SimCloud:
         """Write the menu into the file, so that creating needs only the path."""
         if load(self.path).menu != menu:
             with changing(self.path) as change:
-                change.contents = change.contents.model_copy(update={"menu": menu})
+                change.contents = change.contents.altered(menu=menu)
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         """Make a machine and return its id, or raise CreationRefused and make nothing."""
@@ -180,11 +180,8 @@ class SimCloud:
                 given=sha256(user_data.encode()).hexdigest() if user_data else "",
             )
             number = contents.made + 1
-            change.contents = contents.model_copy(
-                update={
-                    "made": number,
-                    "machines": contents.machines | {f"sim-{number}": machine},
-                }
+            change.contents = contents.altered(
+                made=number, machines=contents.machines | {f"sim-{number}": machine}
             )
         return f"sim-{number}"
 
@@ -199,18 +196,18 @@ class SimCloud:
             with changing(self.path) as change:
                 machines = dict(change.contents.machines)
                 machines.pop(machine_id, None)
-                change.contents = change.contents.model_copy(update={"machines": machines})
+                change.contents = change.contents.altered(machines=machines)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
         """Write the expiry of machines; one that is gone is fine."""
         with changing(self.path) as change:
             noted = {
-                machine_id: machine.model_copy(update={"expires": until})
+                machine_id: machine.altered(expires=until)
                 for machine_id, machine in change.contents.machines.items()
                 if machine_id in machines
             }
             kept = change.contents.machines | noted
-            change.contents = change.contents.model_copy(update={"machines": kept})
+            change.contents = change.contents.altered(machines=kept)
 
     def find(self, key: str, value: str) -> tuple[Found, ...]:
         """Return the machines whose label of this key is exactly this value."""
@@ -234,10 +231,10 @@ class SimCloud:
             if machine is None:
                 raise SourceUnreachable(f"{self.path}: there is no machine {machine_id!r}")
             labels = machine.inputs.labels | inputs.labels
-            made_from = machine.inputs.model_copy(update={"labels": labels})
-            marked = machine.model_copy(update={"inputs": made_from})
+            made_from = machine.inputs.altered(labels=labels)
+            marked = machine.altered(inputs=made_from)
             machines = change.contents.machines | {machine_id: marked}
-            change.contents = change.contents.model_copy(update={"machines": machines})
+            change.contents = change.contents.altered(machines=machines)
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return this fleet's machines, and the workers that registered on them."""
@@ -332,9 +329,9 @@ class SimCloud:
                     continue
                 if unless_busy and machine.running:
                     raise WorkerBusy(f"worker {name} runs {machine.running}; it was not disabled")
-                changed = machine.model_copy(update=dict(update(machine)))
+                changed = machine.altered(**dict(update(machine)))
                 machines = change.contents.machines | {machine_id: changed}
-                change.contents = change.contents.model_copy(update={"machines": machines})
+                change.contents = change.contents.altered(machines=machines)
                 return
         raise SourceUnreachable(f"{self.path}: no machine is named {name!r}")
 

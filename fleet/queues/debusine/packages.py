@@ -99,7 +99,7 @@ class Seconds:
     def expecting(self, request: Request) -> Request:
         """Return a request with how long it is expected to run."""
         found = self.expected(request.task, request.required, request.package)
-        return request if found is None else request.model_copy(update={"expected_seconds": found})
+        return request if found is None else request.altered(expected_seconds=found)
 
 
 def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds:

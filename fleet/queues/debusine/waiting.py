@@ -247,13 +247,11 @@ def _request(
 
 def _without_name(request: Request, looks: Looks) -> Request:
     """Return a group whose name decides nothing."""
-    return request.model_copy(
-        update={
-            "scope": request.scope if looks.scope else None,
-            "workspace": None,
-            "package": None,
-            "task_data": keep({path: at_path(request.task_data, path) for path in looks.paths}),
-        }
+    return request.altered(
+        scope=request.scope if looks.scope else None,
+        workspace=None,
+        package=None,
+        task_data=keep({path: at_path(request.task_data, path) for path in looks.paths}),
     )
 
 
@@ -266,7 +264,7 @@ def _alike(request: Request) -> Hashable:
 
 def _joined(one: Request, other: Request) -> Request:
     older = min(one, other, key=_order)
-    return older.model_copy(update={"count": one.count + other.count})
+    return older.altered(count=one.count + other.count)
 
 
 def _order(request: Request) -> tuple[int, datetime, int]:
