@@ -164,3 +164,12 @@ def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
         raise failed(
             f"{what} needs {error.name}, which is not installed: {add_extra(extra)}"
         ) from error
+
+
+@contextmanager
+def touching(place: object, failed: type[FleetError]) -> Iterator[None]:
+    """Say of a file that cannot be read or written what it is, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise failed(f"{place}: {error.strerror or error}") from error

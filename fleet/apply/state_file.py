@@ -6,6 +6,7 @@ since content that is already there is accepted.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +20,15 @@ from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import load_project, project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, shown_address
 from fleet.engines.pulumi_state import Lock, find_checkpoint, find_locks, stack_key
-from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreFailed, StoreMissing, WrongUsage
+from fleet.errors import (
+    FileUnreadable,
+    Locked,
+    PlanRefused,
+    StoreFailed,
+    StoreMissing,
+    WrongUsage,
+    touching,
+)
 from fleet.model.saved_plan import LIMIT_BYTES
 from fleet.model.values import Moment, Value
 from fleet.ports import Console, StackRecord
@@ -66,7 +75,10 @@ def export_state(
             pulumi=stacks.checkpoints(names),
             settings=stacks.settings(names),
         )
-    _write(Path(out), json.dumps(file.model_dump(mode="json"), indent=1, sort_keys=True) + "\n")
+    text = json.dumps(file.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
+    with touching(f"{out}: cannot be written", FileUnreadable):
+        # Whole or not at all, and for its owner's eyes only.
+        replace_file(Path(out), text.encode(), mode=0o600)
     console.out(f"wrote {_contents(file)} to {out}; secrets stay encrypted as they were")
     return 0
 
@@ -160,12 +172,8 @@ class Stacks:
         """Return the settings in these files, where there are any."""
         found = {}
         for path in paths:
-            try:
+            with touching(path, StoreFailed), suppress(FileNotFoundError):
                 found[path] = (self.settings_folder / path).read_text(encoding="utf-8")
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StoreFailed(f"{path}: {error.strerror}") from error
         return found
 
     def write(
@@ -182,11 +190,9 @@ class Stacks:
                 self._objects.create(key, json.dumps(checkpoint, indent=4).encode())
         for path, text in settings.items():
             file = self.settings_folder / path
-            try:
+            with touching(file, StoreFailed):
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 replace_file(file, text.encode(), mode=0o600)
-            except OSError as error:
-                raise StoreFailed(f"{file}: {error.strerror}") from error
         self._records.fill(embedded)
 
 
@@ -252,11 +258,3 @@ def _read(path: Path) -> StateFile:
     if mistake:
         raise FileUnreadable(f"{path}: not a file of `fleet state export`: {mistake}")
     return file.altered(store=store)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all, for its owner's eyes only."""
-    try:
-        replace_file(path, text.encode(), mode=0o600)
-    except OSError as error:
-        raise FileUnreadable(f"{path}: cannot be written: {error.strerror}") from error

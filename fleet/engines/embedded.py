@@ -28,7 +28,7 @@ from fleet.engines.projects import (
     load_project,
     previewed,
 )
-from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, StoreFailed
+from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, StoreFailed, touching
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
@@ -154,19 +154,17 @@ class Records:
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
+        what = f"{self.path}: the embedded engine's state"
         try:
-            make_private(self.path)
-            # Steps that are done at once note it one after the other.
-            with self._turn, connect_file(self._url) as connection, connection.begin():
-                yield connection
+            with touching(what, StoreFailed):
+                make_private(self.path)
+                # Steps that are done at once note it one after the other.
+                with self._turn, connect_file(self._url) as connection, connection.begin():
+                    yield connection
         except sa.exc.SQLAlchemyError as error:
             cause = str(getattr(error, "orig", None) or type(error).__name__)
             cause += _WAY_OUT if cause in _DAMAGE else ""
-            raise StoreFailed(f"{self.path}: the embedded engine's state: {cause}") from error
-        except OSError as error:
-            raise StoreFailed(
-                f"{self.path}: the embedded engine's state: {error.strerror or error}"
-            ) from error
+            raise StoreFailed(f"{what}: {cause}") from error
 
 
 def _values(stack: str, row: Row) -> dict[str, Any]:
@@ -460,11 +458,9 @@ class EmbeddedEngine:
     @contextmanager
     def _alone(self, ref: StackRef) -> Iterator[None]:
         path = self._records.path
-        try:
+        with touching(path, StoreFailed):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.with_name(f"{path.name}.{ref.name}.lock").open("a")
-        except OSError as error:
-            raise StoreFailed(f"{path}: {error.strerror or error}") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

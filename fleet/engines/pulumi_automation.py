@@ -42,6 +42,7 @@ from fleet.errors import (
     StackFailed,
     StoreFailed,
     needing,
+    touching,
 )
 from fleet.ports import Progress, StackRef, Step
 from fleet.schema.sources import extra_of
@@ -278,18 +279,14 @@ class Home:
 
     def prepare(self, project: str, state: Path | None) -> None:
         """Make the folders, and the plugin of the simulated cloud."""
-        try:
-            for folder in (self.work(project), self.folder / "plugins", self.folder / "cli"):
+        plugins = self.folder / "plugins"
+        # The interpreter that runs fleet is the one that has fleet's modules.
+        launcher = f'#!/bin/sh\nexec "{sys.executable}" -u -m fleet.clouds.sim.plugin "$@"\n'
+        folders = (self.work(project), plugins, self.folder / "cli", *([state] if state else []))
+        with touching(self.folder, StoreFailed):
+            for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if state:
-                state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # The interpreter that runs fleet is the one that has fleet's modules.
-            launcher = f'#!/bin/sh\nexec "{sys.executable}" -u -m fleet.clouds.sim.plugin "$@"\n'
-            replace_file(
-                self.folder / "plugins" / "pulumi-resource-sim", launcher.encode(), mode=0o700
-            )
-        except OSError as error:
-            raise StoreFailed(f"{self.folder}: {error.strerror or error}") from error
+            replace_file(plugins / "pulumi-resource-sim", launcher.encode(), mode=0o700)
 
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
         """Return what the CLI needs in its environment; secrets never go by its arguments."""
@@ -325,13 +322,11 @@ class Home:
     def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:
         """Write keys into a stack's settings file, leaving its encryption as it is."""
         path = self.work(project) / f"Pulumi.{stack}.yaml"
-        try:
+        with touching(path, StoreFailed):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             settings: dict[str, Any] = yaml.safe_load(text) or {}
             settings["config"] = {**(settings.get("config") or {}), **config}
             replace_file(path, yaml.safe_dump(settings, sort_keys=True).encode(), mode=0o600)
-        except OSError as error:
-            raise StoreFailed(f"{path}: {error.strerror or error}") from error
 
     def prune_logs(self) -> None:
         """Keep the latest of the CLI's own (encrypted) logs; it never deletes one itself."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from fleet.errors import EngineAbsent, StoreFailed, needing
+from fleet.errors import EngineAbsent, StoreFailed, needing, touching
 from fleet.state.files import replace_file
 from fleet.state.s3 import S3Prefix
 
@@ -212,12 +212,10 @@ class FileObjects:
 
     def read(self, key: str) -> bytes | None:
         """Return a file's content; None when there is no such file."""
-        try:
-            return (self._folder / key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self._failure(key, error) from error
+        path = self._folder / key
+        with touching(path, StoreFailed), suppress(FileNotFoundError, NotADirectoryError):
+            return path.read_bytes()
+        return None
 
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the keys of the files whose path begins so."""
@@ -230,26 +228,20 @@ class FileObjects:
         """Write a file that is not there yet, whole or not at all."""
         path = self._folder / key
         new = path.with_name(f".{path.name}.new")
-        try:
+        with touching(path, StoreFailed):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 new.write_bytes(content)
                 path.hardlink_to(new)
             finally:
                 new.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._failure(key, error) from error
 
     def remove(self, key: str) -> None:
         """Remove a file."""
-        try:
-            (self._folder / key).unlink(missing_ok=True)
-            (self._folder / f"{key}{_NOTES}").unlink(missing_ok=True)
-        except OSError as error:
-            raise self._failure(key, error) from error
-
-    def _failure(self, key: str, error: OSError) -> StoreFailed:
-        return StoreFailed(f"{self._folder / key}: {error.strerror or error}")
+        path = self._folder / key
+        with touching(path, StoreFailed):
+            path.unlink(missing_ok=True)
+            path.with_name(f"{path.name}{_NOTES}").unlink(missing_ok=True)
 
 
 def open_objects(backend: str) -> Objects | None:

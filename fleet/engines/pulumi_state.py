@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from fleet.engines.projects import Project, check_owner
 from fleet.engines.pulumi_backends import FileObjects, Objects
-from fleet.errors import Locked, StoreFailed
+from fleet.errors import Locked, StoreFailed, touching
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import StackRef
 from fleet.state.files import replace_file
@@ -377,7 +377,7 @@ class Kept:
             file = find_checkpoint(self._objects, self._key)
         except NotACheckpoint:
             return
-        try:
+        with touching(self._copy, StoreFailed):
             if file is None:
                 # Another stack of this name would be taken for the one before it.
                 self._copy.unlink(missing_ok=True)
@@ -385,8 +385,6 @@ class Kept:
             if wanted is not None:
                 begin_deleting(file["checkpoint"].setdefault("latest", {}), wanted, project)
             replace_file(self._copy, json.dumps(file).encode(), mode=self._mode())
-        except OSError as error:
-            raise StoreFailed(f"{self._copy}: {error.strerror or error}") from error
 
     def is_cut(self) -> bool:
         """Say whether the checkpoint is not whole."""
@@ -404,11 +402,9 @@ class Kept:
         if not self.is_cut() or not self._copy.exists():
             return
         break_dead_locks(self._objects, *self._names)
-        try:
+        with touching(self._plain, StoreFailed):
             replace_file(self._plain, self._copy.read_bytes(), mode=self._mode())
             self._drop_others()
-        except OSError as error:
-            raise StoreFailed(f"{self._plain}: {error.strerror or error}") from error
 
     def drop_cut(self) -> None:
         """Remove what was cut of a stack that was to be made just now."""

@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import ValidationError
 
-from fleet.errors import FileUnreadable, Locked
+from fleet.errors import FileUnreadable, Locked, touching
 from fleet.images.role import role_digest
 from fleet.model.images import BuildOrder, BuildStep, File, Manifest, Package, recipe_digest
 from fleet.model.values import digest
@@ -34,7 +34,6 @@ RAW = "disk.raw"
 SBOM = "sbom.spdx.json"
 LOG = "build.log"
 _VERSION = re.compile(r"\d{8}T\d{6}Z")
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,10 @@ def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
 
 def list_builds(images: Path, image: str) -> tuple[Build, ...]:
     """Return the whole builds of an image, the oldest first; raises where it cannot tell."""
-    try:
-        names = sorted(path.name for path in (images / image).iterdir())
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise FileUnreadable(f"{images / image}: {error.strerror}") from error
-    return tuple(_look(images / image / name) for name in names if _VERSION.fullmatch(name))
+    place, names = images / image, list[str]()
+    with touching(place, FileUnreadable), suppress(FileNotFoundError):
+        names = sorted(path.name for path in place.iterdir())
+    return tuple(_look(place / name) for name in names if _VERSION.fullmatch(name))
 
 
 def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
@@ -115,10 +111,8 @@ def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
     whole = manifest.altered(files=files)
     write_manifest(partial, whole)
     final = partial.with_name(whole.version)
-    try:
+    with touching(final, FileUnreadable):
         partial.rename(final)
-    except OSError as error:
-        raise FileUnreadable(f"{final}: {error.strerror}") from error
     return final, whole
 
 
@@ -194,21 +188,18 @@ def drafting(images: Path, order: BuildOrder, tell: Tell) -> Iterator[Draft]:
 
 def delete_build(images: Path, image: str, version: str) -> None:
     """Delete the folder of a build, if it exists."""
-    try:
-        shutil.rmtree(images / image / version)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise FileUnreadable(f"{images / image / version}: {error.strerror}") from error
+    folder = images / image / version
+    with touching(folder, FileUnreadable), suppress(FileNotFoundError):
+        shutil.rmtree(folder)
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Return a build's manifest; raises FileUnreadable where it is none."""
     path = folder / MANIFEST
+    with touching(path, FileUnreadable):
+        content = path.read_bytes()
     try:
-        return Manifest.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise FileUnreadable(f"{path}: {error.strerror}") from error
+        return Manifest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
@@ -218,23 +209,15 @@ def read_manifest(folder: Path) -> Manifest:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write a build's manifest, whole or not at all."""
     text = manifest.model_dump_json(indent=2) + "\n"
-    try:
+    with touching(folder / MANIFEST, FileUnreadable):
         replace_file(folder / MANIFEST, text.encode(), mode=0o644)
-    except OSError as error:
-        raise FileUnreadable(f"{folder / MANIFEST}: {error.strerror}") from error
 
 
 def measure(path: Path) -> File:
     """Return a file's checksum and size."""
-    checksum = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while piece := file.read(_PIECE):
-                checksum.update(piece)
-            size = file.tell()
-    except OSError as error:
-        raise FileUnreadable(f"{path}: {error.strerror}") from error
-    return File(sha256=checksum.hexdigest(), size=size)
+    with touching(path, FileUnreadable), path.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256")
+        return File(sha256=checksum.hexdigest(), size=file.tell())
 
 
 def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from fleet.errors import FileUnreadable, FleetError
+from fleet.errors import FileUnreadable, FleetError, touching
 from fleet.model.images import Transfer
 
 _SEARCHED = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -144,10 +144,8 @@ class Total:
 @contextmanager
 def held(path: Path) -> Iterator[str]:
     """Wait for a file, hold it, and yield its word; the kernel lets it go with the process."""
-    try:
+    with touching(path, FileUnreadable):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise FileUnreadable(f"{path}: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         word = os.read(descriptor, 64).decode(errors="replace").strip()

@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from fleet.errors import FileUnreadable
+from fleet.errors import FileUnreadable, touching
 from fleet.state.files import LocalFiles
 
 _LEVEL = 12  # 19 is 7 % smaller, and takes 40 times as long
@@ -51,28 +51,25 @@ def append(name: str, line: str, at: datetime) -> Appended:
     options = {int(parameter.compression_level): _LEVEL, int(parameter.checksum_flag): 1}
     frame = zstd.compress(line.encode(), options=options)
     mark = _MARK.pack(_SKIPPABLE, _MARK.size - 8, _SIGN, len(frame), int(at.timestamp()))
-    try:
-        with os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            size = file.seek(0, os.SEEK_END)
-            end = _end(name, file)
-            file.truncate(end)
-            file.seek(end)
-            _write(file, (b"" if end else _BEGIN) + frame + mark)
-            os.fsync(file.fileno())
-            return Appended(size=file.tell(), added=file.tell() - end, torn=size - end)
-    except OSError as error:
-        raise FileUnreadable(f"{name}: cannot be written: {error.strerror}") from error
+    with (
+        touching(f"{name}: cannot be written", FileUnreadable),
+        os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as file,
+    ):
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = file.seek(0, os.SEEK_END)
+        end = _end(name, file)
+        file.truncate(end)
+        file.seek(end)
+        _write(file, (b"" if end else _BEGIN) + frame + mark)
+        os.fsync(file.fileno())
+        return Appended(size=file.tell(), added=file.tell() - end, torn=size - end)
 
 
 @contextmanager
 def _reading(name: str) -> Iterator[BinaryIO]:
     """Open a history; FileUnreadable where it cannot be read, then or while the block lasts."""
-    try:
-        with Path(name).open("rb") as file:
-            yield file
-    except OSError as error:
-        raise FileUnreadable(f"{name}: cannot be read: {error.strerror}") from error
+    with touching(f"{name}: cannot be read", FileUnreadable), Path(name).open("rb") as file:
+        yield file
 
 
 @dataclass(frozen=True)
@@ -99,13 +96,10 @@ def read_moment(name: str, until: datetime | None = None) -> Observed:
 
 def last_moment(name: str) -> datetime | None:
     """Return the time of a history's latest moment; None where nothing is in it yet."""
-    try:
-        with Path(name).open("rb") as file:
-            return next((at for *_, at in _moments(name, file, _end(name, file))), None)
-    except FileNotFoundError:
+    if not Path(name).exists():
         return None
-    except OSError as error:
-        raise FileUnreadable(f"{name}: cannot be read: {error.strerror}") from error
+    with _reading(name) as file:
+        return next((at for *_, at in _moments(name, file, _end(name, file))), None)
 
 
 def read_earlier(name: str, before: datetime) -> list[bytes]:

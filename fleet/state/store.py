@@ -20,7 +20,7 @@ from typing import IO, Any
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
+from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved, touching
 from fleet.model.facts import Attempt, Charge, Ledger, PriceList
 from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
@@ -143,10 +143,8 @@ class DatabaseStore(Database):
         except StoreMissing:
             pass
         if path := self._file:
-            try:
+            with touching(f"cannot create {path}", StoreFailed):
                 make_private(Path(path))
-            except OSError as error:
-                raise StoreFailed(f"cannot create {path}: {error.strerror}") from error
         try:
             with self._transaction() as connection:
                 METADATA.create_all(connection)
@@ -656,10 +654,8 @@ class DatabaseStore(Database):
             yield
 
     def _take_file(self, path: str) -> IO[bytes]:
-        try:
+        with touching(f"{path}.lock cannot be written", StoreFailed):
             file = open(f"{path}.lock", "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - Path.open takes no mode; closed by who asked
-        except OSError as error:
-            raise StoreFailed(f"{path}.lock cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

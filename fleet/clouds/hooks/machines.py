@@ -32,7 +32,7 @@ from fleet.clouds.hooks.interface import (
 )
 from fleet.clouds.hooks.memory import HookMemory, Undeleted, noting
 from fleet.clouds.ready import FileMemory, Livechecks, Slots
-from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.errors import CreationRefused, SourceUnreachable, touching
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Cleaned, Clock
 from fleet.schema.sources import Hooks
@@ -397,11 +397,9 @@ class HookMachines:
     def _alone(self, name: str) -> Iterator[IO[str]]:
         """Hold a machine's lock, which a command that outlives its fleet goes on holding."""
         path = self._lock_of(name)
-        try:
+        with touching(f"{name}: local_fault: {path}", CreationRefused):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.open("a")
-        except OSError as error:
-            raise CreationRefused(f"{name}: local_fault: {path}: {error.strerror}") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
