@@ -5,7 +5,7 @@ under a lock by every process. What is lost with it is found again, or reported.
 """
 
 import fcntl
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
@@ -62,7 +62,7 @@ _PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
 _SAID_LIMIT = 300
 
 
-class _Memos(Value):
+class _Memos(Value, frozen=False):
     format: Literal["fleet-hook-machines-1"] = "fleet-hook-machines-1"
     last: int = Field(0, description="The latest number that was given.")
     machines: dict[str, Memo] = Field(default_factory=dict)
@@ -91,56 +91,44 @@ class HookMemory:
 
         A name that is free again is another machine's: `forget` comes between them.
         """
-
-        def step(memos: _Memos) -> _Memos:
-            others = {k: memo for k, memo in memos.machines.items() if k != inputs.name}
-            known = memos.machines.get(inputs.name)
-            last = memos.last if known else memos.last + 1
+        with self._changing() as memos:
+            known = memos.machines.pop(inputs.name, None)
+            others = memos.machines.values()
             pool = inputs.labels.get("pool", "")
+            if known is None:
+                memos.last += 1
             memo = Memo(
                 provider=self._provider,
-                number=known.number if known else last,
+                number=known.number if known else memos.last,
                 index=known.index
                 if known
-                else _smallest(each.index for each in others.values() if each.pool == pool),
+                else _smallest(each.index for each in others if each.pool == pool),
                 counters={
                     name: known.counters[name]
                     if known and name in known.counters
-                    else _smallest(
-                        each.counters[name] for each in others.values() if name in each.counters
-                    )
+                    else _smallest(each.counters[name] for each in others if name in each.counters)
                     for name in counters
                 },
                 since=now,
                 inputs=inputs,
             )
+            memos.machines[inputs.name] = memo
             # Nothing is made where `list` did not work just before.
-            listed = tuple(sorted({*memos.listed, self._provider}))
-            machines = {**others, inputs.name: memo}
-            return memos.altered(last=last, machines=machines, listed=listed)
-
-        return self._change(step).machines[inputs.name]
+            memos.listed = tuple(sorted({*memos.listed, self._provider}))
+        return memo
 
     def note(self, name: str, said: str) -> None:
         """Remember what `new` printed of a machine."""
-
-        def step(memos: _Memos) -> _Memos:
-            memo = memos.machines[name].altered(said=said)
-            return memos.altered(machines={**memos.machines, name: memo})
-
-        self._change(step)
+        with self._changing() as memos:
+            memos.machines[name] = memos.machines[name].altered(said=said)
 
     def forget(self, name: str) -> None:
         """Give back the numbers of a machine that is gone; of one that was never known is fine."""
-
-        def step(memos: _Memos) -> _Memos:
-            machines = {k: memo for k, memo in memos.machines.items() if k != name}
-            undeleted = {k: failed for k, failed in memos.undeleted.items() if k != name}
-            return memos.altered(machines=machines, undeleted=undeleted)
-
         known = self._read()
         if name in known.machines or name in known.undeleted:
-            self._change(step)
+            with self._changing() as memos:
+                memos.machines.pop(name, None)
+                memos.undeleted.pop(name, None)
 
     def undeleted(self) -> Mapping[str, Undeleted]:
         """Return by name the machines whose deletion failed."""
@@ -148,27 +136,21 @@ class HookMemory:
 
     def note_undeleted(self, name: str, said: str, now: datetime) -> None:
         """Remember that a machine could not be deleted, until it is forgotten."""
-
-        def step(memos: _Memos) -> _Memos:
+        with self._changing() as memos:
             before = memos.undeleted[name].failures if name in memos.undeleted else 0
             failed = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
-            return memos.altered(undeleted={**memos.undeleted, name: failed})
-
-        self._change(step)
-
-    def _change(self, step: Callable[[_Memos], _Memos]) -> _Memos:
-        with self._alone():
-            memos = step(self._read())
-            text = memos.model_dump_json(indent=1) + "\n"
-            replace_file(self._path, text.encode(), mode=0o600)
-        return memos
+            memos.undeleted[name] = failed
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _changing(self) -> Iterator[_Memos]:
+        """Hold the file's lock; what is changed of the memos is written at the end."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            memos = self._read()
+            yield memos
+            text = memos.model_dump_json(indent=1) + "\n"
+            replace_file(self._path, text.encode(), mode=0o600)
 
     def _read(self) -> _Memos:
         try:

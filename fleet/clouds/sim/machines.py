@@ -68,7 +68,7 @@ class SimMachine(Value):
     given: str = Field("", description="SHA-256 of the user data that it was given; empty: none.")
 
 
-class Contents(Value):
+class Contents(Value, frozen=False):
     """Everything the file holds."""
 
     format: Literal["fleet-sim-1"]
@@ -77,26 +77,19 @@ class Contents(Value):
     machines: dict[str, SimMachine] = Field(default_factory=dict)
 
 
-class Change:
-    """What the file will hold when its lock is released."""
-
-    def __init__(self, contents: Contents) -> None:
-        self.contents = contents
-
-
 @contextmanager
-def changing(path: Path) -> Iterator[Change]:
-    """Hold the file's lock; what is left in `contents` is written when it differs."""
+def changing(path: Path) -> Iterator[Contents]:
+    """Hold the file's lock; what is changed of its contents is written at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The lock is a file of its own: replacing a locked file would free its lock.
         with path.with_name(path.name + ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             before = load(path)
-            change = Change(before)
-            yield change
-            if change.contents != before:
-                _replace(path, change.contents)
+            contents = before.altered(machines=dict(before.machines))
+            yield contents
+            if contents != before:
+                _replace(path, contents)
     except OSError as error:
         raise SourceUnreachable(
             f"{path}: the simulated cloud could not be written: "
@@ -162,28 +155,25 @@ class SimCloud:
     def configure(self, menu: Menu) -> None:
         """Write the menu into the file, so that creating needs only the path."""
         if load(self.path).menu != menu:
-            with changing(self.path) as change:
-                change.contents = change.contents.altered(menu=menu)
+            with changing(self.path) as contents:
+                contents.menu = menu
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         """Make a machine and return its id, or raise CreationRefused and make nothing."""
-        with changing(self.path) as change:
-            contents = change.contents
+        with changing(self.path) as contents:
             self._refuse(contents, inputs)
             menu = contents.menu or Menu()
             now = self._clock.now()
             boots = {inputs.type, inputs.image}.isdisjoint(menu.never_boots)
-            machine = SimMachine(
+            contents.made += 1
+            machine_id = f"sim-{contents.made}"
+            contents.machines[machine_id] = SimMachine(
                 inputs=inputs,
                 created_at=now,
                 boots_at=now + timedelta(seconds=menu.boot) if boots else None,
                 given=sha256(user_data.encode()).hexdigest() if user_data else "",
             )
-            number = contents.made + 1
-            change.contents = contents.altered(
-                made=number, machines=contents.machines | {f"sim-{number}": machine}
-            )
-        return f"sim-{number}"
+        return machine_id
 
     def read(self, machine_id: str) -> WorkerInputs | None:
         """Return what a machine was made from; None when it does not exist."""
@@ -193,21 +183,14 @@ class SimCloud:
     def delete(self, machine_id: str) -> None:
         """Delete a machine; one that is already gone is fine."""
         if machine_id in load(self.path).machines:
-            with changing(self.path) as change:
-                machines = dict(change.contents.machines)
-                machines.pop(machine_id, None)
-                change.contents = change.contents.altered(machines=machines)
+            with changing(self.path) as contents:
+                contents.machines.pop(machine_id, None)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
         """Write the expiry of machines; one that is gone is fine."""
-        with changing(self.path) as change:
-            noted = {
-                machine_id: machine.altered(expires=until)
-                for machine_id, machine in change.contents.machines.items()
-                if machine_id in machines
-            }
-            kept = change.contents.machines | noted
-            change.contents = change.contents.altered(machines=kept)
+        with changing(self.path) as contents:
+            for each in contents.machines.keys() & set(machines):
+                contents.machines[each] = contents.machines[each].altered(expires=until)
 
     def find(self, key: str, value: str) -> tuple[Found, ...]:
         """Return the machines whose label of this key is exactly this value."""
@@ -226,15 +209,12 @@ class SimCloud:
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
         """Give a machine the labels of a worker beside its own."""
-        with changing(self.path) as change:
-            machine = change.contents.machines.get(machine_id)
+        with changing(self.path) as contents:
+            machine = contents.machines.get(machine_id)
             if machine is None:
                 raise SourceUnreachable(f"{self.path}: there is no machine {machine_id!r}")
-            labels = machine.inputs.labels | inputs.labels
-            made_from = machine.inputs.altered(labels=labels)
-            marked = machine.altered(inputs=made_from)
-            machines = change.contents.machines | {machine_id: marked}
-            change.contents = change.contents.altered(machines=machines)
+            made_from = machine.inputs.altered(labels=machine.inputs.labels | inputs.labels)
+            contents.machines[machine_id] = machine.altered(inputs=made_from)
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return this fleet's machines, and the workers that registered on them."""
@@ -323,15 +303,13 @@ class SimCloud:
         *,
         unless_busy: bool = False,
     ) -> None:
-        with changing(self.path) as change:
-            for machine_id, machine in change.contents.machines.items():
+        with changing(self.path) as contents:
+            for machine_id, machine in contents.machines.items():
                 if machine.inputs.name != name:
                     continue
                 if unless_busy and machine.running:
                     raise WorkerBusy(f"worker {name} runs {machine.running}; it was not disabled")
-                changed = machine.altered(**dict(update(machine)))
-                machines = change.contents.machines | {machine_id: changed}
-                change.contents = change.contents.altered(machines=machines)
+                contents.machines[machine_id] = machine.altered(**update(machine))
                 return
         raise SourceUnreachable(f"{self.path}: no machine is named {name!r}")
 
