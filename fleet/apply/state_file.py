@@ -17,7 +17,7 @@ from fleet.apply.observe import base_ref, stack_ref
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.engines.embedded import Records, StackRows
-from fleet.engines.projects import load_project, project_name
+from fleet.engines.projects import project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, shown_address
 from fleet.engines.pulumi_state import Lock, find_checkpoint, find_locks, stack_key
 from fleet.errors import (
@@ -121,7 +121,7 @@ def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
     refs += [base_ref(fleet, name) for name in fleet.providers]
     known |= {(ref.project, ref.name) for ref in refs}
     return tuple(
-        (project_name(load_project(project)), name)
+        (project_name(project), name)
         for project, name in sorted(known)
         if (shipped_folder("stacks") / project).is_dir()
     )

@@ -204,6 +204,8 @@ class _Move(NamedTuple):
     resource: Resource | None = None
     row: Row | None = None
     found: str | None = None
+    changed: tuple[str, ...] = ()
+    """Which inputs differ from those that are recorded."""
 
 
 class EmbeddedEngine:
@@ -483,34 +485,27 @@ def _move(name: str, resource: Resource | None, row: Row | None, machine: Machin
         return _Move("delete", name, row=row, found=found)
     if row is None or row.state == "making" or (row.state == "deleting" and found is None):
         return _Move("create", name, resource, row, found)
-    changed = {key for key in resource.inputs if resource.inputs[key] != row.inputs.get(key)}
+    inputs, before = resource.inputs, row.inputs
+    changed = tuple(sorted(key for key in inputs if inputs[key] != before.get(key)))
     if not changed:
         return _Move("keep", name, resource, row)
-    in_place = changed <= {"labels", "settings"}
-    return _Move("update" if in_place else "replace", name, resource, row)
+    in_place = {*changed} <= {"labels", "settings"}
+    return _Move("update" if in_place else "replace", name, resource, row, changed=changed)
 
 
 def _step(move: _Move) -> Step | None:
     match move.kind:
         case "keep" | "forget":
             return None
-        case "update" | "replace":
-            inputs = move.resource.inputs if move.resource else {}
-            before = move.row.inputs if move.row else {}
-            changed = sorted(key for key in inputs if inputs[key] != before.get(key))
-            return Step(worker=move.name, operation=move.kind, detail=", ".join(changed))
-        case "create" | "delete":
-            return Step(worker=move.name, operation=move.kind)
-        case _:
-            assert_never(move.kind)
+        case operation:
+            return Step(worker=move.name, operation=operation, detail=", ".join(move.changed))
 
 
 def _refuse_changes(ref: StackRef, moves: Sequence[_Move]) -> None:
-    changed = [
-        step for move in moves if (step := _step(move)) and move.kind in {"update", "replace"}
-    ]
-    if changed:
-        what = "; ".join(f"{step.operation} {step.worker} ({step.detail})" for step in changed)
+    what = "; ".join(
+        f"{move.kind} {move.name} ({', '.join(move.changed)})" for move in moves if move.changed
+    )
+    if what:
         raise PlanRefused(
             f"stack {ref.name}: {what}: a worker's inputs are passed back as they were recorded"
         )

@@ -189,10 +189,10 @@ def load_project(name: str) -> Project:
     return Project(name, folder, record.recorded, getattr(record, "PARTS", {}))
 
 
-def project_name(project: Project) -> str:
-    """Return the name that Pulumi knows the project by."""
-    settings = yaml.safe_load((project.folder / "Pulumi.yaml").read_text(encoding="utf-8"))
-    return str(settings["name"])
+def project_name(name: str) -> str:
+    """Return the name that Pulumi knows stacks/<name> by."""
+    settings = (load_project(name).folder / "Pulumi.yaml").read_text(encoding="utf-8")
+    return str(yaml.safe_load(settings)["name"])
 
 
 @cache

@@ -5,6 +5,7 @@ machines that exist although no state names them, which are adopted instead of m
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -49,7 +50,29 @@ from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 from fleet.state.processes import words_of
 
 
-class PulumiEngine:
+class _Stacks(ABC):
+    """Stacks of one backend; where fleet reads that itself, it does so without the CLI."""
+
+    def __init__(self, backend: str, home: Path, passphrase: Callable[[], str] | None) -> None:
+        self._objects = open_objects(backend)
+        self._cli = Cli(backend, Home(home), passphrase)
+
+    @abstractmethod
+    def _account(self, ref: StackRef) -> Account:
+        """Return the account of a stack's provider."""
+
+    def _deployment(self, ref: StackRef) -> dict[str, Any] | None:
+        if self._objects:
+            return read_checkpoint(self._objects, project_name(ref.project), ref.name)
+        return self._cli.export(ref, self._account(ref))
+
+    def _mend(self, ref: StackRef) -> None:
+        """Take away the lock of a run that was killed, and put back what a full disk cut."""
+        break_dead_locks(self._objects, project_name(ref.project), ref.name)
+        self._cli.restore(ref)
+
+
+class PulumiEngine(_Stacks):
     """Applies stacks with the Pulumi CLI."""
 
     name: Literal["embedded", "pulumi"] = "pulumi"
@@ -61,8 +84,7 @@ class PulumiEngine:
         passphrase: Callable[[], str] | None,
         accounts: Mapping[str, Account],
     ) -> None:
-        self._objects = open_objects(backend)
-        self._cli = Cli(backend, Home(home), passphrase)
+        super().__init__(backend, home, passphrase)
         self._accounts = accounts
         self._absences = Absences()
         self._checked: tuple[StackRef, Sequence[WorkerInputs]] | None = None
@@ -149,8 +171,7 @@ class PulumiEngine:
         recorded = self._recorded(ref)
         left = _Leftovers()
         # Also of a stack that is not there: who was killed at making it had locked it.
-        break_dead_locks(self._objects, self._project(ref), ref.name)
-        self._cli.restore(ref)
+        self._mend(ref)
         if recorded or "" in user_data.values():
             left = self._leftovers(ref, recorded or _nothing(ref), workers)
         if recorded and recorded.stack.interrupted:
@@ -190,17 +211,13 @@ class PulumiEngine:
                 f"stack {ref.name}: an earlier apply did not finish; run `fleet apply`, then "
                 f"forget {worker}"
             )
-        break_dead_locks(self._objects, self._project(ref), ref.name)
-        self._cli.restore(ref)
+        self._mend(ref)
         self._cli.forget_worker(ref, self._account(ref), worker)
         after = self._recorded(ref)
         self._configure(ref, after.stack.workers if after else ())
 
     def _recorded(self, ref: StackRef) -> Deployment | None:
-        if self._objects:
-            found = read_checkpoint(self._objects, self._project(ref), ref.name)
-        else:
-            found = self._cli.export(ref, self._account(ref))
+        found = self._deployment(ref)
         if found is None:
             return None
         deployment = read_deployment(found, ref, load_project(ref.project))
@@ -208,12 +225,10 @@ class PulumiEngine:
         check_provider(ref, deployment.stack.provider, holds_machines=holds)
         return deployment
 
-    def _is_locked(self, ref: StackRef) -> bool:
-        objects = self._objects
-        return bool(objects and find_locks(objects, self._project(ref), ref.name))
-
     def _is_unsure(self, ref: StackRef) -> bool:
-        return self._is_locked(ref) or self._cli.is_cut(ref)
+        objects = self._objects
+        is_locked = objects and find_locks(objects, project_name(ref.project), ref.name)
+        return bool(is_locked) or self._cli.is_cut(ref)
 
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
@@ -327,7 +342,7 @@ class PulumiEngine:
         """Write the workers into the settings: `pulumi up` by hand finds the same and no more."""
         inputs = self._inputs(ref, _Given(workers))
         texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
-        project = self._project(ref)
+        project = project_name(ref.project)
         self._cli.configure(ref, {f"{project}:{key}": text for key, text in texts.items()})
 
     def _session(self, ref: StackRef, given: "_Given") -> Session:
@@ -356,9 +371,6 @@ class PulumiEngine:
                 f"stack {ref.name}: there is no provider {ref.provider!r} (known: {known})"
             )
         return account
-
-    def _project(self, ref: StackRef) -> str:
-        return project_name(load_project(ref.project))
 
 
 class _Given(NamedTuple):
@@ -409,7 +421,7 @@ Marked = Callable[[str], Mapping[str, str] | Unknown]
 _PARTS = TypeAdapter(tuple[Part, ...])
 
 
-class PulumiBase:
+class PulumiBase(_Stacks):
     """Applies one provider's base stack with the Pulumi CLI."""
 
     def __init__(
@@ -421,9 +433,8 @@ class PulumiBase:
         marked: Marked,
     ) -> None:
         """Open one provider's base; `marked` returns what of it can be adopted."""
-        self._objects = open_objects(backend)
-        self._cli = Cli(backend, Home(home), passphrase)
-        self._account = account
+        super().__init__(backend, home, passphrase)
+        self._own = account
         self._marked = marked
         self._previewed: int | None = None
         """The serial of what the last preview began with; None: none is to be kept to."""
@@ -453,7 +464,7 @@ class PulumiBase:
             steps = (Step(worker=each.name, operation="create") for each in named)
             return tuple(sorted(steps, key=lambda step: step.worker))
         self._cli.restore(ref)
-        events = Events(self._cli.secrets(self._account))
+        events = Events(self._cli.secrets(self._own))
         session = self._session(ref, parts)
         session.run(lambda: session.stack.preview(on_event=events), events)
         return events.planned
@@ -464,8 +475,7 @@ class PulumiBase:
         Refused where somebody changed the stack since its preview, which showed something else.
         """
         found = self._deployment(ref)
-        break_dead_locks(self._objects, project_name(load_project(ref.project)), ref.name)
-        self._cli.restore(ref)
+        self._mend(ref)
         previewed, self._previewed = self._previewed, None
         if previewed not in (None, serial_of(found or {})):
             raise PlanRefused(
@@ -473,32 +483,26 @@ class PulumiBase:
                 "this run; the next apply plans again"
             )
         if found is None:
-            self._cli.make(ref, self._account)
+            self._cli.make(ref, self._own)
         elif found.get("pending_operations"):
-            self._cli.forget_pending(ref, self._account)
+            self._cli.forget_pending(ref, self._own)
         if found is not None:
             self._delete_unknown(ref, found, parts)
-        events = Events(self._cli.secrets(self._account), progress)
+        events = Events(self._cli.secrets(self._own), progress)
         session = self._session(ref, parts)
         self._configure(ref, parts)
         self._cli.keep(ref)
-        session.run(
-            lambda: session.stack.up(on_event=events, continue_on_error=True, show_secrets=False),
-            events,
-        )
+        session.run(partial(_update, session, events), events)
         return events.done
 
-    def _deployment(self, ref: StackRef) -> dict[str, Any] | None:
-        if self._objects:
-            project = project_name(load_project(ref.project))
-            return read_checkpoint(self._objects, project, ref.name)
-        return self._cli.export(ref, self._account)
+    def _account(self, ref: StackRef) -> Account:  # noqa: ARG002 - there is one provider
+        return self._own
 
     def _session(self, ref: StackRef, parts: Sequence[Part]) -> Session:
         program = load_project(ref.project).program
         inputs = _inputs(ref, parts, self._adopted(ref, parts))
-        session = self._cli.open(ref, self._account, lambda: program(inputs))
-        self._cli.configure(ref, self._account.config)
+        session = self._cli.open(ref, self._own, lambda: program(inputs))
+        self._cli.configure(ref, self._own.config)
         return session
 
     def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
@@ -524,7 +528,7 @@ class PulumiBase:
     ) -> None:
         try:
             for each in parts:
-                self._account.clear(each.inputs["labels"]["fleet"], each.name, _known(found))
+                self._own.clear(each.inputs["labels"]["fleet"], each.name, _known(found))
         except SourceUnreachable as error:
             raise StackFailed(
                 f"stack {ref.name}: what an earlier run left cannot be deleted: {error}"
@@ -532,7 +536,7 @@ class PulumiBase:
 
     def _configure(self, ref: StackRef, parts: Sequence[Part]) -> None:
         """Write the parts into the settings: `pulumi up` by hand finds the same and no more."""
-        project = project_name(load_project(ref.project))
+        project = project_name(ref.project)
         inputs = _inputs(ref, parts, {})
         self._cli.configure(
             ref, {f"{project}:{key}": json.dumps(inputs[key]) for key in inputs if key != "adopt"}

@@ -457,7 +457,7 @@ class Cli:
 
     def configure(self, ref: StackRef, config: Mapping[str, str]) -> None:
         """Write keys into a stack's settings."""
-        self._home.configure(project_name(load_project(ref.project)), ref.name, config)
+        self._home.configure(project_name(ref.project), ref.name, config)
 
     def _rewrite(
         self, ref: StackRef, account: Account, change: Callable[[dict[str, Any]], object]
@@ -494,9 +494,7 @@ class Cli:
 
     def _kept(self, ref: StackRef) -> Kept | None:
         root = file_root(self._backend)
-        return (
-            Kept(root.parent, project_name(load_project(ref.project)), ref.name) if root else None
-        )
+        return Kept(root.parent, project_name(ref.project), ref.name) if root else None
 
     @cached_property
     def _root(self) -> str:
@@ -522,8 +520,7 @@ class Cli:
         # The SDK's server answers to a CLI that is gone after a failure; the traceback that grpc
         # would log of it says nothing that StackFailed does not.
         logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
-        project = load_project(ref.project)
-        name = project_name(project)
+        name = project_name(ref.project)
         root = file_root(self._backend)
         self._home.prepare(name, root.parent if root else None)
         if root:
@@ -538,7 +535,7 @@ class Cli:
             },
             secrets_provider="passphrase",
             project_settings=ProjectSettings(
-                name=name, runtime="python", main=str(project.folder)
+                name=name, runtime="python", main=str(load_project(ref.project).folder)
             ),
             pulumi_command=Command(self._root, gate=gate),
         )
