@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -192,16 +193,6 @@ def find_migration(connection: sa.Connection) -> Iterator[str]:
         yield f"format {form} becomes {FORMAT}: fleet before {_NEEDS} then refuses the store"
 
 
-def set_format(connection: sa.Connection) -> None:
-    """Have older fleets refuse this store: they would not obey what stands in it."""
-    write_about(connection, about_format())
-
-
-def about_format() -> dict[str, str]:
-    """Return what says of what format a store is, and which fleet reads it."""
-    return {"format": FORMAT, "needs": _NEEDS}
-
-
 def found_in(
     connection: sa.Connection, table: sa.Table, query: "sa.Select[*tuple[Any, ...]]"
 ) -> "sa.CursorResult[*tuple[Any, ...]]":
@@ -300,6 +291,8 @@ _READABLE = ("fleet-store-1", FORMAT)
 """Of the first one lacks the orders of operators, which an older fleet would not obey."""
 _NEEDS = "0.2.0"
 """The first release that reads `FORMAT`."""
+ABOUT_FORMAT: Mapping[str, str] = MappingProxyType({"format": FORMAT, "needs": _NEEDS})
+"""What has older fleets refuse a store: they would not obey what stands in it."""
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _DAMAGE = (
     "file is not a database",
@@ -336,7 +329,7 @@ class Database:
         return self.url.database or "" if self.url.get_backend_name() == "sqlite" else ""
 
     @contextmanager
-    def _checked(self) -> Iterator[sa.Connection]:
+    def begin(self) -> Iterator[sa.Connection]:
         """Begin a transaction in a store that exists, is of this format and of this fleet."""
         path = self._file
         if path and not Path(path).exists():
@@ -370,7 +363,7 @@ class Database:
             return
         older, commands = found
         try:
-            with Database(sqlite_url(older), self._fleet)._checked():  # noqa: SLF001 - its own class
+            with Database(sqlite_url(older), self._fleet).begin():
                 pass
         except (StoreFailed, StoreMissing):
             return  # a file of somebody else

@@ -32,6 +32,7 @@ from fleet.ports import Charging, Noted, Since, StackRecord
 from fleet.schema.model import Fleet
 from fleet.state.database import (
     ABOUT,
+    ABOUT_FORMAT,
     ATTEMPTS,
     IMAGES,
     LEDGER,
@@ -47,7 +48,6 @@ from fleet.state.database import (
     Database,
     LockingConnection,
     Rows,
-    about_format,
     add_about,
     find_migration,
     found_in,
@@ -56,7 +56,6 @@ from fleet.state.database import (
     read_about,
     read_rows,
     rows_of,
-    set_format,
     value_of,
     write_about,
     write_rows,
@@ -123,14 +122,14 @@ class DatabaseStore(Database):
 
     def dump(self) -> Rows:
         """Return all its rows, those of the lock left out."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             return read_rows(connection)
 
     def fill(self, rows: Rows) -> None:
         """Create the store with these rows, or put them into one that is empty; all or nothing."""
         if self._create(rows):
             return
-        with self._checked() as connection:
+        with self.begin() as connection:
             # Who has these rows already has all of them.
             if not any(read_rows(connection).values()):
                 make_tables(connection, METADATA.sorted_tables)
@@ -138,7 +137,7 @@ class DatabaseStore(Database):
 
     def _create(self, rows: Rows) -> bool:
         try:
-            with self._checked():
+            with self.begin():
                 return False
         except StoreMissing:
             pass
@@ -149,29 +148,29 @@ class DatabaseStore(Database):
             with self._transaction() as connection:
                 METADATA.create_all(connection)
                 # Whoever began at the same time and is later fails here.
-                add_about(connection, {**about_format(), "fleet": self._fleet})
+                add_about(connection, {**ABOUT_FORMAT, "fleet": self._fleet})
                 write_rows(connection, rows)
         except StoreFailed:
             # Somebody who began at the same time may have created it.
-            with suppress(StoreMissing), self._checked():
+            with suppress(StoreMissing), self.begin():
                 return False
             raise
         return True
 
     def migration(self) -> tuple[str, ...]:
         """Return what `migrate` would do; nothing for a store that this fleet made."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             return tuple(find_migration(connection))
 
     def migrate(self) -> None:
         """Make what a store of an older fleet lacks, all or nothing where the database can."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             make_tables(connection, METADATA.sorted_tables)
-            set_format(connection)
+            write_about(connection, ABOUT_FORMAT)
 
     def stacks(self) -> tuple[StackRecord, ...]:
         """Return every stack that was ever made and not yet removed, sorted by name."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             rows = connection.execute(sa.select(STACKS).order_by(STACKS.c.name)).mappings()
             with rows_of(STACKS):
                 return tuple(StackRecord.model_validate(dict(row)) for row in rows)
@@ -182,7 +181,7 @@ class DatabaseStore(Database):
         Raises EngineMismatch when another engine owns it.
         """
         same = STACKS.c.name == record.name
-        with self._checked() as connection:
+        with self.begin() as connection:
             known = connection.execute(sa.select(STACKS).where(same)).first()
             if known is not None and known.engine != record.engine:
                 raise EngineMismatch(
@@ -258,7 +257,7 @@ class DatabaseStore(Database):
         columns = (RUNS.c.started, RUNS.c.ended, RUNS.c.plan, RUNS.c.outcome)
         latest = RUNS.c.number.desc()
         query = sa.select(*columns).where(*where).order_by(latest).limit(count)
-        with self._checked() as connection:
+        with self.begin() as connection:
             found = tuple(
                 {str(key): str(value) for key, value in row.items()}
                 for row in connection.execute(query).mappings()
@@ -276,7 +275,7 @@ class DatabaseStore(Database):
         is_older = at < (sample.at - _WHOLE).isoformat()
         tens = sa.func.substr(at, 1, _TEN_MINUTES)
         stays = sa.select(sa.func.min(at)).where(is_older).group_by(tens)
-        with self._checked() as connection:
+        with self.begin() as connection:
             SAMPLES.create(connection, checkfirst=True)
             connection.execute(sa.delete(SAMPLES).where(at == row["at"]))
             connection.execute(sa.insert(SAMPLES), [row])
@@ -290,7 +289,7 @@ class DatabaseStore(Database):
         at = SAMPLES.c.at
         of_then = (at >= since.isoformat(), at <= until.isoformat())
         query = sa.select(at, SAMPLES.c.sample).where(*of_then).order_by(at)
-        with self._checked() as connection, rows_of(SAMPLES):
+        with self.begin() as connection, rows_of(SAMPLES):
             return tuple(
                 Sample.model_validate({"at": row.at, **json.loads(row.sample)})
                 for row in found_in(connection, SAMPLES, query)
@@ -298,11 +297,11 @@ class DatabaseStore(Database):
 
     def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
         """Yield the worlds that runs observed from one moment up to another, the oldest first."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             chains = list_chains(connection, since, until)
         last = None
         for first in chains:
-            with self._checked() as connection:
+            with self.begin() as connection:
                 chain = unpack_chain(connection, first)
             for at, world in chain.items():
                 if since <= at <= until and (last is None or at > last):
@@ -311,7 +310,7 @@ class DatabaseStore(Database):
 
     def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
         """Yield at most so many of the worlds that runs observed in a time, spread evenly."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             chains = [
                 first
                 for first in list_chains(connection, since, until)
@@ -323,17 +322,17 @@ class DatabaseStore(Database):
 
     def append_log(self, entries: Sequence[LogEntry]) -> Mark:
         """Append entries, all or none, and return the place of the last one."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             return append_entries(connection, entries)
 
     def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
         """Return the entries from a moment on, in the order in which they were written."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             return read_entries(connection, since)
 
     def log_chain(self) -> Chain:
         """Return the whole log as it is kept, to be verified."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             return read_chain(connection)
 
     def charge(self, charging: Charging) -> bool:
@@ -342,7 +341,7 @@ class DatabaseStore(Database):
         Moved back, what was charged for later hours is taken back too.
         """
         until, since = charging.until.isoformat(), charging.since
-        with self._checked() as connection:
+        with self.begin() as connection:
             if _charged_until(connection) != since:
                 return False
             LEDGER.create(connection, checkfirst=True)
@@ -380,7 +379,7 @@ class DatabaseStore(Database):
             .where(hour >= since.month.isoformat(), hour < end)
             .group_by(LEDGER.c.payer)
         )
-        with self._checked() as connection:
+        with self.begin() as connection:
             rows = found_in(connection, LEDGER, query).all()
             with rows_of(LEDGER):
                 charges = [_charge(json.loads(row[0]), row[1:], currency) for row in rows]
@@ -392,7 +391,7 @@ class DatabaseStore(Database):
     def charged_since(self) -> datetime | None:
         """Return the first hour that anything was charged in; None: nothing was yet."""
         query = sa.select(sa.func.min(LEDGER.c.hour))
-        with self._checked() as connection, rows_of(LEDGER):
+        with self.begin() as connection, rows_of(LEDGER):
             first = found_in(connection, LEDGER, query).scalar()
             return in_utc(datetime.fromisoformat(first)) if first else None
 
@@ -400,19 +399,19 @@ class DatabaseStore(Database):
         """Return what was counted in a month, by kind and name."""
         of_it = sa.select(MONTHS).where(MONTHS.c.month == month)
         query = of_it.order_by(MONTHS.c.kind, MONTHS.c.name)
-        with self._checked() as connection, rows_of(MONTHS):
+        with self.begin() as connection, rows_of(MONTHS):
             rows = found_in(connection, MONTHS, query).mappings()
             return tuple(Tally.model_validate(dict(row)) for row in rows)
 
     def waited(self) -> Mapping[str, datetime]:
         """Return the requests that waited in the last run that counted, to since when."""
-        with self._checked() as connection, rows_of(ABOUT):
+        with self.begin() as connection, rows_of(ABOUT):
             since = json.loads(value_of(connection, _WAITING) or "{}")
             return {key: in_utc(datetime.fromisoformat(at)) for key, at in since.items()}
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries to make machines; one that is known already gets its new result."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             if not attempts:
                 return
             ATTEMPTS.create(connection, checkfirst=True)
@@ -438,7 +437,7 @@ class DatabaseStore(Database):
             .where((numbered.c.place <= latest) | (numbered.c.result == "starting"))
             .order_by(numbered.c.at, numbered.c.worker)
         )
-        with self._checked() as connection, rows_of(ATTEMPTS):
+        with self.begin() as connection, rows_of(ATTEMPTS):
             rows = found_in(connection, ATTEMPTS, query).mappings()
             return tuple(Attempt.model_validate(dict(row)) for row in rows)
 
@@ -446,7 +445,7 @@ class DatabaseStore(Database):
         """Return the digest of each approval that was used, to the machines it was used for."""
         query = sa.select(SPENT.c.approval, SPENT.c.machine).order_by(SPENT.c.machine)
         found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
-        with self._checked() as connection:
+        with self.begin() as connection:
             for approval, machine in found_in(connection, SPENT, query):
                 found[approval] += (machine,)
         return dict(found)
@@ -472,7 +471,7 @@ class DatabaseStore(Database):
     def orders(self, now: datetime) -> tuple[Order, ...]:
         """Return what operators ordered that is in force then, sorted by its key."""
         query = sa.select(ORDERS.c.order).where(_is_in_force(now)).order_by(ORDERS.c.key)
-        with self._checked() as connection:
+        with self.begin() as connection:
             written = found_in(connection, ORDERS, query).scalars().all()
         what = "an order (a freeze, a hold or an approval)"
         with _readable(what):
@@ -484,10 +483,10 @@ class DatabaseStore(Database):
         It needs no lock of the fleet. Orders that are long over go.
         """
         row = {"key": order.key, "until": order.until.isoformat(), "console": console}
-        with self._checked() as connection:
+        with self.begin() as connection:
             append_entries(connection, [entry])
             ORDERS.create(connection, checkfirst=True)
-            set_format(connection)
+            write_about(connection, ABOUT_FORMAT)
             gone = [ORDERS.c.key == order.key, *_long_over(connection, order.at)]
             connection.execute(sa.delete(ORDERS).where(sa.or_(*gone)))
             connection.execute(sa.insert(ORDERS), [row | {"order": order.model_dump_json()}])
@@ -495,7 +494,7 @@ class DatabaseStore(Database):
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
         """Drop orders by key, each with what the log says of it; return which there were."""
         ours = ORDERS.c.key.in_(orders.keys())
-        with self._checked() as connection:
+        with self.begin() as connection:
             # Of two that end the same order, the second finds none.
             take_log(connection)
             query = sa.select(ORDERS.c.key).where(ours)
@@ -508,13 +507,13 @@ class DatabaseStore(Database):
     def console(self, order: str) -> str:
         """Return the end of the console that was kept with a hold; empty: none was."""
         query = sa.select(ORDERS.c.console).where(ORDERS.c.key == order)
-        with self._checked() as connection:
+        with self.begin() as connection:
             return str(found_in(connection, ORDERS, query).scalar() or "")
 
     def image_versions(self) -> tuple[Version, ...]:
         """Return every version that is remembered, by image, the oldest first."""
         query = sa.select(IMAGES.c.record).order_by(IMAGES.c.image, IMAGES.c.version)
-        with self._checked() as connection:
+        with self.begin() as connection:
             return tuple(map(_version, found_in(connection, IMAGES, query).scalars()))
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
@@ -523,7 +522,7 @@ class DatabaseStore(Database):
 
     def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
         """Remember several versions in place of what they were, all or none."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             for move in moves:
                 _move(connection, move)
             if log:
@@ -531,7 +530,7 @@ class DatabaseStore(Database):
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Forget a version and its manifest; one that is not recorded is fine."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             for table in (IMAGES, MANIFESTS):
                 if sa.inspect(connection).has_table(table.name):
                     connection.execute(sa.delete(table).where(*_of(table, image, version)))
@@ -539,7 +538,7 @@ class DatabaseStore(Database):
     def save_manifest(self, manifest: Manifest) -> None:
         """Remember what a published version holds, in place of what was known of it."""
         row = {"image": manifest.image, "version": manifest.version}
-        with self._checked() as connection:
+        with self.begin() as connection:
             MANIFESTS.create(connection, checkfirst=True)
             connection.execute(sa.delete(MANIFESTS).where(*_of(MANIFESTS, **row)))
             row["manifest"] = manifest.model_dump_json()
@@ -548,14 +547,14 @@ class DatabaseStore(Database):
     def manifest(self, image: str, version: str) -> Manifest | None:
         """Return what a published version holds; None: not recorded."""
         query = sa.select(MANIFESTS.c.manifest).where(*_of(MANIFESTS, image, version))
-        with self._checked() as connection:
+        with self.begin() as connection:
             text = found_in(connection, MANIFESTS, query).scalar()
         with _readable(f"the manifest of image {image} {version}"):
             return None if text is None else Manifest.model_validate_json(text)
 
     def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
         """Return, by queue and place, the digest of the rules seen last, and since when."""
-        with self._checked() as connection, rows_of(ABOUT):
+        with self.begin() as connection, rows_of(ABOUT):
             return {key: _dated(text) for key, text in read_about(connection, _RULES).items()}
 
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
@@ -568,7 +567,7 @@ class DatabaseStore(Database):
 
     def notified(self) -> Mapping[str, tuple[bool, datetime]]:
         """Return, by channel and notice, whether it was sent, and when that was last tried."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             return _notified(connection)
 
     def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
@@ -583,7 +582,7 @@ class DatabaseStore(Database):
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return, by provider, the price list that was kept last; an unreadable one is none."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             kept = read_about(connection, _PRICES)
         found = {}
         for provider, text in kept.items():
@@ -593,24 +592,20 @@ class DatabaseStore(Database):
 
     def keep_price_list(self, provider: str, prices: PriceList) -> None:
         """Keep a price list in place of what was kept of this provider."""
-        with self._checked() as connection:
+        with self.begin() as connection:
             write_about(connection, {f"{_PRICES}{provider}": prices.model_dump_json()})
 
     def looks(self, provider: str) -> KeptLooks:
         """Return where looks at a provider's machines are noted."""
-        return KeptLooks(self._checked, f"{_LOOKS}{provider}")
+        return KeptLooks(self.begin, f"{_LOOKS}{provider}")
 
     def server_time(self) -> datetime | None:
         """Return what the clock of PostgreSQL says; None beside SQLite."""
         if self._file:
             return None
-        with self._checked() as connection:
+        with self.begin() as connection:
             said: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
             return said
-
-    def begin(self) -> AbstractContextManager[sa.Connection]:
-        """Begin a transaction in a store that exists, is of this format and of this fleet."""
-        return self._checked()
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
@@ -618,7 +613,7 @@ class DatabaseStore(Database):
 
         Within it every transaction raises Locked once another run has taken the lock over.
         """
-        with self._checked():
+        with self.begin():
             pass
         with self._alive():
             died, self._fence = self._take(owner, now)

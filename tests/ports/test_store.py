@@ -82,11 +82,11 @@ class LateStore(DatabaseStore):
     looked = False
 
     @contextmanager
-    def _checked(self) -> Iterator[sa.Connection]:
+    def begin(self) -> Iterator[sa.Connection]:
         if not self.looked:
             self.looked = True
             raise StoreMissing("not yet")
-        with super()._checked() as connection:
+        with super().begin() as connection:
             yield connection
 
 
