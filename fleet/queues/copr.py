@@ -18,12 +18,12 @@ from datetime import datetime, timedelta
 from typing import Annotated
 from urllib.parse import quote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
+from pydantic import BeforeValidator, RootModel
 
 from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
 from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.model.tickets import SANDBOX, bounded
-from fleet.queues.http import Limits, Reader, Reply, retry_advice
+from fleet.queues.http import Answer, Limits, Reader, Reply, retry_advice
 from fleet.schema.model import CoprQueue
 from fleet.schema.rules import SOURCE_CHROOT
 from fleet.schema.units import write_count
@@ -49,10 +49,8 @@ _SANDBOX = re.compile(r"[^/]+/.+--.+")
 """What the backend calls the sandbox of a build: OWNER/PROJECT--SUBMITTER."""
 
 
-class _Job(BaseModel):
+class _Job(Answer):
     """What the list tells of one build; a source build has no tags and seldom a chroot."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
 
     task_id: Annotated[str, BeforeValidator(str)]
     """Of a source build the number of the build, which may be written as one."""
@@ -88,10 +86,8 @@ class _Jobs(RootModel[tuple[_Job | None, ...]]):
     """The list; what the frontend could not tell of a build is null."""
 
 
-class _Named(BaseModel):
+class _Named(Answer):
     """What the record of a single build tells beside the list."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
 
     project_dirname: str
     package_name: str | None

@@ -63,6 +63,10 @@ Body = Mapping[str, object] | None
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
+class Answer(BaseModel, strict=True, frozen=True):
+    """A part of what a server answers, of just these types."""
+
+
 class TooSlow(SourceUnreachable):
     """The time for the whole reading is over."""
 

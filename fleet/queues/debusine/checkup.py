@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from fleet.model.doctor import (
     Finding,
     Machinery,
@@ -15,7 +13,7 @@ from fleet.model.doctor import (
 from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.grants import compare
 from fleet.queues.debusine.rest import STATUS, Asking, counts_by_scope
-from fleet.queues.http import Reader, read_date
+from fleet.queues.http import Answer, Reader, read_date
 from fleet.schema.model import DebusineQueue
 
 _WHO = "/api/1.0/whoami/"
@@ -23,26 +21,23 @@ _NO_ARCHITECTURE = "None"
 ANY = "any"
 
 
-class _Workers(BaseModel):
-    model_config = ConfigDict(strict=True)
+class _Workers(Answer):
     registered: int
     connected: int
     busy: int
 
 
-class _Tasks(BaseModel):
-    model_config = ConfigDict(strict=True)
+class _Tasks(Answer):
     pending: int
     running: int
 
 
-class _Status(BaseModel):
+class _Status(Answer):
     external_workers_arch: dict[str, _Workers]
     worker_tasks_arch: dict[str, _Tasks]
 
 
-class _Who(BaseModel):
-    model_config = ConfigDict(strict=True)
+class _Who(Answer):
     user: str
     auth: bool
 

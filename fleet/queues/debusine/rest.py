@@ -16,12 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, Sample, Unknown
 from fleet.queues.debusine.rows import Page, Row
-from fleet.queues.http import Limits, Reader, Reply, TooSlow, retry_advice
+from fleet.queues.http import Answer, Limits, Reader, Reply, TooSlow, retry_advice
 from fleet.schema.model import DebusineQueue
 
 _LISTING = 0.6
@@ -78,50 +76,48 @@ class DebusineRest:
             clock_ahead=reader.clock_ahead,
         )
 
-    def _rows(self, reader: "Reader") -> "tuple[tuple[Row, ...], Sample | None]":
+    def _rows(self, reader: Reader) -> tuple[tuple[Row, ...], Sample | None]:
         """Return what is pending in every scope, and what is known of the rest."""
         asking = Asking(reader, self._token)
         over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
         listed = {walk.scope: len(walk.rows) for walk in walks}
         pending = count_pending(listed, asking)
-        again = _Again(asking.page, self._deadline(reader, _LOOKING_AGAIN))
-        unlisted = {walk.scope: again.confirm(walk, pending[walk.scope]) for walk in walks}
+        is_over = self._deadline(reader, _LOOKING_AGAIN)
+        unlisted = {
+            walk.scope: _confirm(walk, pending[walk.scope], asking.page, is_over) for walk in walks
+        }
         rows = tuple(row for walk in walks for row in walk.rows.values())
         return rows, _sample(walks, unlisted)
 
-    def _deadline(self, reader: "Reader", share: float) -> Callable[[], bool]:
+    def _deadline(self, reader: Reader, share: float) -> Callable[[], bool]:
         """Return what says whether this share of the time is over."""
         return lambda: reader.left() < self._max_age * (1 - share)
 
 
-@dataclass(frozen=True)
-class _Again:
-    """Looks again at lists that do not hold what the server counts: a queue moves meanwhile."""
+def _confirm(
+    walk: "Walk", pending: int, next_page: "Callable[[Walk], Page]", is_over: Callable[[], bool]
+) -> int:
+    """Return how many requests of a scope are pending beside the listed ones.
 
-    next_page: "Callable[[Walk], Page]"
-    is_over: Callable[[], bool]
-
-    def confirm(self, walk: "Walk", pending: int) -> int:
-        """Return how many requests of a scope are pending beside the listed ones.
-
-        Raises SourceUnreachable where more is missing, or too much, than moved between two
-        whole looks at the list, the server having counted in between.
-        """
-        first = frozenset(walk.rows)
-        if not walk.done:
-            return max(1, pending - len(first))
-        if len(first) == pending:
-            return 0
-        (second,) = walk_in_turn((walk.scope,), self.next_page, self.is_over)
-        walk.rows |= second.rows
-        if not second.done:
-            return max(1, pending - len(walk.rows))
-        moved = len(first ^ second.rows.keys())
-        if abs(len(second.rows) - pending) > moved:
-            raise contradicted(walk.scope, listed=len(second.rows), pending=pending)
-        walk.rows = second.rows
+    A list that does not hold what the server counts is looked at again, for a queue moves
+    meanwhile. Raises SourceUnreachable where more is missing, or too much, than moved between two
+    whole looks at the list, the server having counted in between.
+    """
+    first = frozenset(walk.rows)
+    if not walk.done:
+        return max(1, pending - len(first))
+    if len(first) == pending:
         return 0
+    (second,) = walk_in_turn((walk.scope,), next_page, is_over)
+    walk.rows |= second.rows
+    if not second.done:
+        return max(1, pending - len(walk.rows))
+    moved = len(first ^ second.rows.keys())
+    if abs(len(second.rows) - pending) > moved:
+        raise contradicted(walk.scope, listed=len(second.rows), pending=pending)
+    walk.rows = second.rows
+    return 0
 
 
 def _sample(walks: "Sequence[Walk]", unlisted: Mapping[str, int]) -> Sample | None:
@@ -136,7 +132,7 @@ def _sample(walks: "Sequence[Walk]", unlisted: Mapping[str, int]) -> Sample | No
     )
 
 
-def _environments(rows: "Sequence[Row]") -> dict[str, dict[str, str]]:
+def _environments(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
     """Return the environments that the server has looked up; contradictions are left out."""
     found: dict[str, dict[str, str]] = {}
     differing = set()
@@ -146,7 +142,7 @@ def _environments(rows: "Sequence[Row]") -> dict[str, dict[str, str]]:
     return {number: record for number, record in found.items() if number not in differing}
 
 
-def _order(row: "Row") -> tuple[int, datetime, int]:
+def _order(row: Row) -> tuple[int, datetime, int]:
     """Return the sorting key of Debusine's scheduler: priority, then age."""
     return (-row.priority_base - row.priority_adjustment, row.created_at, row.id)
 
@@ -316,16 +312,15 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
-class _Count(BaseModel):
-    model_config = ConfigDict(strict=True)
+class _Count(Answer):
     pending: int
 
 
-class _Tasks(BaseModel):
+class _Tasks(Answer):
     Worker: _Count
 
 
-class ServiceStatus(BaseModel):
+class ServiceStatus(Answer):
     """The part of service-status that counts work."""
 
     tasks: _Tasks

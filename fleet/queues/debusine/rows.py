@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, Field
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Request
 from fleet.model.values import Tags
+from fleet.queues.http import Answer
 from fleet.tagrules.derive import at_path
 
 TASK_FIELDS = (
@@ -35,10 +36,8 @@ GROUP_TAG = "task:group:"
 PACKAGE_TAG = "task:source-package:"
 
 
-class Row(BaseModel):
+class Row(Answer):
     """What is read of one work request."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
 
     id: int
     task_name: str
@@ -90,10 +89,8 @@ class Row(BaseModel):
         return keep({path: at_path(fields, path) for path in {*TASK_FIELDS, *paths}})
 
 
-class Page(BaseModel):
+class Page(Answer):
     """One page of the list."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
 
     next: str | None = Field(description="The server's own address of the next page.")
     previous: str | None = Field(description="The same of the page before.")

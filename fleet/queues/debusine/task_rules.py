@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import HeldRules, QueueRule, Unknown
-from fleet.queues.http import Body, Limits, Reader, Reply, retry_advice
+from fleet.queues.http import Answer, Body, Limits, Reader, Reply, retry_advice
 from fleet.schema.model import DebusineQueue, DebusineRules
 from fleet.tagrules.export import rule_of_entry
 
@@ -24,38 +24,28 @@ _MOST_PAGES = 200
 Entry = dict[str, Any]
 
 
-class _Collection(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
+class _Collection(Answer):
     id: int
     name: str
     data: dict[str, Any]
 
 
-class _Contents(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
+class _Contents(Answer):
     collection: _Collection
     items: list[Entry]
 
 
-class _Item(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
+class _Item(Answer):
     data: Entry
 
 
-class _Items(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
+class _Items(Answer):
     next: str | None
     results: list[_Item]
 
 
-class Counts(BaseModel):
+class Counts(Answer):
     """How many entries a post changes, by the server's count."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
 
     added: Annotated[int, Field(ge=0)]
     updated: Annotated[int, Field(ge=0)]
