@@ -201,11 +201,10 @@ def _taken_elsewhere(case: _Case, machine: Machine) -> Iterator[str]:
     for pool, stack in sorted(stacks.items()):
         if isinstance(stack, Unknown):
             yield f"the stack of pool {pool} is unknown and may hold it: {stack.unknown}"
-        elif machine.name in {*stack.ids, *(worker.name for worker in stack.workers)}:
+        elif machine.name in stack.names:
             yield f"the stack of pool {pool} holds a machine of this name; see `fleet status`"
-    for provider, listing in sorted(case.world.providers.items()):
-        names = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
-        if provider != case.declared.provider and machine.name in names:
+    for provider, other in case.world.machines():
+        if provider != case.declared.provider and other.name == machine.name:
             yield f"provider {provider} has a machine of this name"
 
 

@@ -8,13 +8,7 @@ from fleet.apply.observe import Sources
 from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
-from fleet.model.doctor import (
-    Diagnosis,
-    Finding,
-    Summary,
-    judge_clock,
-    wrong,
-)
+from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.ports import Secrets, Server
 from fleet.schema.model import CoprQueue, DebusineQueue, Secret, TicketQueue, secrets_in

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.rebuild import unknown_stacks
 from fleet.errors import FleetError, PlanRefused, refusal
-from fleet.model.facts import Listing, Stack, WorkerState, World
+from fleet.model.facts import Stack, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.units import State, Unit
 from fleet.ports import Engine, Store
@@ -55,26 +55,19 @@ def _release(unit: Unit, sources: Sources) -> str | None:
 def _holder(world: World, name: str) -> str:
     """Return the pool whose stack holds a machine."""
     for pool, stack in sorted(world.known_stacks.items()):
-        if name in {*stack.ids, *(w.name for w in stack.workers)}:
+        if name in stack.names:
             return pool
     raise refusal("; ".join((f"no readable stack holds {name}", *unknown_stacks(world))))
 
 
 def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
     """Return a machine that is gone; raises PlanRefused where it may be there still."""
-    listed = [
-        (provider, machine.id)
-        for provider, listing in sorted(world.providers.items())
-        if isinstance(listing, Listing)
-        for machine in listing.machines
-        if machine.name == name
-    ]
-    if listed:
-        provider, machine_id = listed[0]
-        raise refusal(
-            f"provider {provider} still lists {name} (id {machine_id}); to delete it: `fleet "
-            f"machine delete {name} --apply`"
-        )
+    for provider, machine in world.machines():
+        if machine.name == name:
+            raise refusal(
+                f"provider {provider} still lists {name} (id {machine.id}); to delete it: `fleet "
+                f"machine delete {name} --apply`"
+            )
     if inventory.blind:
         raise refusal(
             f"cannot tell whether {name} is gone: {'; '.join(inventory.blind)}; fix that first"

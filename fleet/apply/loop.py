@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from traceback import format_exception
 
-from fleet.apply.config import (
-    Config,
-    check_file,
-    to_config,
-)
+from fleet.apply.config import Config, check_file, to_config
 from fleet.apply.parallel import Background
 from fleet.apply.plan import Decision
 from fleet.apply.run import Applied, RunOptions, apply_once

@@ -16,7 +16,7 @@ from fleet.apply.record import order_entry
 from fleet.apply.timer import SystemClock, why_odd
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, WrongUsage
-from fleet.model.facts import Listing, Unknown, World
+from fleet.model.facts import Unknown
 from fleet.model.log import LogEntry, Origin
 from fleet.model.orders import Freeze, Hold, Order
 from fleet.ports import Console
@@ -87,10 +87,12 @@ class Ordering:
             raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
         world = look(self.config, self.sources, self.console)
         unread = [each for each in world.providers.values() if isinstance(each, Unknown)]
-        if unread and name not in _machines(world):
+        known = {machine.name for _, machine in world.machines()}
+        known |= {each.name for stack in world.known_stacks.values() for each in stack.workers}
+        if unread and name not in known:
             self.console.note(f"fleet: warning: {name} is not seen: {unread[0].unknown}")
             return
-        _check("machine", name, _machines(world), "machines")
+        _check("machine", name, known, "machines")
 
 
 def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
@@ -110,15 +112,6 @@ def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
 def freezes_of(orders: Iterable[Order], pool: str | None) -> list[Freeze]:
     """Return the freezes of exactly this pool, or of every pool."""
     return [each for each in orders if isinstance(each, Freeze) and each.pool == pool]
-
-
-def _machines(world: World) -> set[str]:
-    recorded = [each.workers for each in world.known_stacks.values()]
-    listed = [each.machines for each in world.providers.values() if isinstance(each, Listing)]
-    return {
-        *(worker.name for many in recorded for worker in many),
-        *(machine.name for many in listed for machine in many),
-    }
 
 
 def _check(what: str, name: str, known: Collection[str], said: str) -> None:

@@ -18,13 +18,7 @@ from typing import NamedTuple
 from fleet.apply.observe import Sources
 from fleet.apply.tickets import Seen
 from fleet.clouds.ready import Slots
-from fleet.engines.parallel import (
-    CleanerAside,
-    EngineApart,
-    EngineAside,
-    Helpers,
-    Turns,
-)
+from fleet.engines.parallel import CleanerAside, EngineApart, EngineAside, Helpers, Turns
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
 from fleet.ports import Engine, SupportsConcurrency, Task

@@ -15,7 +15,7 @@ from fleet.apply.observe import Sources
 from fleet.apply.spending import refund, spend, undone
 from fleet.errors import FleetError, PlanRefused, StackFailed, StoreMissing, WorkerBusy, refusal
 from fleet.guard.freezes import find_stopped
-from fleet.model.facts import Attempt, Listing, Stack, Unknown, WorkerInputs, World, market_of
+from fleet.model.facts import Attempt, Stack, Unknown, WorkerInputs, World, market_of
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Drain, Plan, Reason, Release
 from fleet.model.user_data import write_swap, write_user_data
@@ -214,8 +214,7 @@ def _desired(
 
 def _gone(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
     """Return what an apply that was killed has deleted already: the engine only forgets it."""
-    listing = run.world.providers.get(run.ref.provider)
-    listed = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
+    listed = {m.name for at, m in run.world.machines() if at == run.ref.provider}
     interrupted = {each.worker for each in deletes if each.reason is Reason.INTERRUPTED}
     return interrupted - listed
 
@@ -265,7 +264,7 @@ class Enrolling:
     def enrol(self, creates: Sequence[Create]) -> Enrolled:
         """Enrol each that needs a token; where a registry fails, those behind are not tried."""
         enrolled = Enrolled()
-        listed = self._listed()
+        listed = {machine.name for _, machine in self.world.machines()}
         failing: set[str] = set()
         for action in creates:
             if action.registry is None:
@@ -302,7 +301,7 @@ class Enrolling:
         """
         if isinstance(after, Unknown) or (after and after.interrupted):
             return []
-        known = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
+        known = after.names if after else set()
         troubles = []
         for action in creates:
             if action.registry is None:
@@ -343,10 +342,6 @@ class Enrolling:
             requires=tags["required_tags"],
             expires=self.world.time + timedelta(seconds=deadline + delay) + MARGIN,
         )
-
-    def _listed(self) -> set[str]:
-        listings = [each for each in self.world.providers.values() if isinstance(each, Listing)]
-        return {machine.name for listing in listings for machine in listing.machines}
 
 
 @dataclass

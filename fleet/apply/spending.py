@@ -73,7 +73,7 @@ def _untouched(
         return False
     name, is_made, serial = rest.partition("@")
     if is_made:
-        held = {worker.name for worker in stack.workers} | stack.ids.keys() if stack else set()
+        held = stack.names if stack else set()
         return serial == str(stack.serial if stack else 0) and name not in held
     name, _, identity = rest.partition(":")
     is_kept = stack is not None and any(worker.name == name for worker in stack.workers)
@@ -90,7 +90,7 @@ def undone(
     # The first that failed may have reached its queue; those behind it were not tried.
     names = set(drains[1:] if outcome.result == "failed" else drains)
     if not isinstance(after, Unknown):
-        held = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
+        held = after.names if after else set()
         names |= {
             action.worker
             for action in left

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from fleet.apply.observe import Sources
-from fleet.model.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
+from fleet.model.facts import Machine, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Ticket
 from fleet.planner.competing import known_machines
@@ -123,12 +123,7 @@ _Listed = Mapping[str, tuple[str, Machine]]
 
 
 def _listed(world: World) -> _Listed:
-    return {
-        machine.name: (provider, machine)
-        for provider, listing in world.providers.items()
-        if isinstance(listing, Listing)
-        for machine in listing.machines
-    }
+    return {machine.name: (provider, machine) for provider, machine in world.machines()}
 
 
 def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:

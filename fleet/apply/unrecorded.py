@@ -9,7 +9,7 @@ from fleet.apply.observe import Sources
 from fleet.apply.pool import is_orphan, retire_worker
 from fleet.engines.parallel import each_done
 from fleet.errors import FleetError, PlanRefused, WorkerBusy
-from fleet.model.facts import Listing, Machine, World
+from fleet.model.facts import Machine, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, Delete, Drain, Plan
 from fleet.ports import MachineApi, Registry, Tell
@@ -134,9 +134,8 @@ def _registry(sources: Sources, name: str) -> Registry:
 
 def machine_at(world: World, provider: str, name: str) -> Machine | None:
     """Return the machine of a name that a provider lists."""
-    listing = world.providers.get(provider)
-    machines = listing.machines if isinstance(listing, Listing) else ()
-    return next((machine for machine in machines if machine.name == name), None)
+    named = (m for at, m in world.machines() if at == provider and m.name == name)
+    return next(named, None)
 
 
 def by_pool(outcomes: Iterable[StackOutcome]) -> dict[str, StackOutcome]:

@@ -15,11 +15,7 @@ from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.hcloud.machines import write_moment
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
-from fleet.errors import (
-    EngineAbsent,
-    SecretMissing,
-    WrongUsage,
-)
+from fleet.errors import EngineAbsent, SecretMissing, WrongUsage
 from fleet.migrate.delivery import path_of
 from fleet.migrate.from_copr import CoprAllowList
 from fleet.model.facts import QueueReading, Unknown
@@ -44,13 +40,7 @@ from fleet.queues.debusine.task_rules import TaskRules
 from fleet.queues.members import FileMembers
 from fleet.queues.recorded import WorldQueue
 from fleet.queues.webhook import CommandMessenger, WebhookMessenger
-from fleet.schema.model import (
-    CoprQueue,
-    CoprRulesFile,
-    DebusineQueue,
-    Fleet,
-    TicketQueue,
-)
+from fleet.schema.model import CoprQueue, CoprRulesFile, DebusineQueue, Fleet, TicketQueue
 from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.state.database import name_process

@@ -27,12 +27,7 @@ import yaml
 
 from fleet.engines.parallel import running
 from fleet.engines.projects import Account, load_project, project_name
-from fleet.engines.pulumi_backends import (
-    cache_folder,
-    drop_cut_notes,
-    file_root,
-    known_cli,
-)
+from fleet.engines.pulumi_backends import cache_folder, drop_cut_notes, file_root, known_cli
 from fleet.engines.pulumi_state import Kept, drop_init_errors, drop_worker
 from fleet.errors import (
     EngineAbsent,

@@ -510,6 +510,11 @@ class Stack(Value):
         False, description="An earlier operation did not finish; the next apply finishes it."
     )
 
+    @property
+    def names(self) -> set[str]:
+        """Return the names of all that it holds, whether wanted or only there."""
+        return {worker.name for worker in self.workers} | self.ids.keys()
+
 
 AttemptResult = Literal[
     "starting", "registered", "gone", "failed", "out-of-stock", "quota", "error"

@@ -261,7 +261,7 @@ def known_machines(world: World) -> Mapping[str, bool] | None:
     for stack in world.stacks.values():
         if isinstance(stack, Unknown):
             return None
-        for name in (*(worker.name for worker in stack.workers), *stack.ids):
+        for name in stack.names:
             machines.setdefault(name, True)
     return machines
 

@@ -336,7 +336,7 @@ def with_begun(
     unrecorded = inventory.having(State.UNRECORDED)
     if stack is None or inventory.blind or not unrecorded:
         return inventory
-    known = {worker.name for worker in stack.workers} | stack.ids.keys()
+    known = stack.names
     latest: dict[str, Attempt] = {}
     for attempt in tries:  # the latest comes first
         latest.setdefault(attempt.worker, attempt)

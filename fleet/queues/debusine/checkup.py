@@ -4,12 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from fleet.model.doctor import (
-    Finding,
-    Machinery,
-    Summary,
-    judge_clock,
-)
+from fleet.model.doctor import Finding, Machinery, Summary, judge_clock
 from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.grants import compare
 from fleet.queues.debusine.rest import STATUS, Asking, counts_by_scope
