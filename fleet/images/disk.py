@@ -13,7 +13,6 @@ import pwd
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from fleet.errors import BuildFailed, PublicationRefused
 from fleet.images import folder, role
 from fleet.images.bake import Baked, Order, explained, read_messages
 from fleet.images.diskfile import bootable, lacking, programs
-from fleet.images.folder import QCOW2, RAW, Tell, manifest_of, sbom_of
+from fleet.images.folder import QCOW2, RAW, Draft, Tell, manifest_of
 from fleet.images.programs import find, missing
-from fleet.model.images import BuildOrder, BuildStep, File, Manifest
+from fleet.model.images import BuildOrder, File, Manifest
 
 _LENT = ("/etc/subuid", "/etc/subgid")
 
@@ -98,13 +97,11 @@ class DiskBuilder:
         with folder.locked(self.images / order.image):
             self._remove_leavings(order.image)
             partial = folder.open_build(self.images, order.image, order.version)
-            log = folder.log_of(self.images, order)
+            draft = Draft(order, partial, folder.log_of(self.images, order), tell)
             try:
-                baked = self._run(order, partial, log, tell)
+                baked = self._run(draft)
                 manifest = manifest_of(order, "disk", baked.packages, baked.seconds)
-                (partial / folder.SBOM).write_text(sbom_of(manifest), encoding="utf-8")
-                log.rename(partial / folder.LOG)
-                return folder.finish_build(partial, manifest)[1], baked
+                return draft.finish(manifest), baked
             except OSError as error:
                 raise BuildFailed(explained(str(error), self.images)) from error
             finally:
@@ -124,14 +121,15 @@ class DiskBuilder:
             )
         return why_not()
 
-    def _run(self, order: BuildOrder, partial: Path, log: Path, tell: Tell) -> Baked:
+    def _run(self, draft: Draft) -> Baked:
         """Bake in a process of its own; it and all it started are gone when this returns."""
+        order = draft.order
         wanted = Order(
             image=order.image,
             recipe=order.recipe,
-            folder=partial,
-            log=log,
-            work=_work(self.images, order.image, order.version),
+            folder=draft.folder,
+            log=draft.log,
+            work=self.images / order.image / f".{order.version}.work",
             cache=self.cache,
             mirror=self.mirror or order.recipe.mirror,
             snapshot=self.snapshot or order.recipe.snapshot,
@@ -139,13 +137,11 @@ class DiskBuilder:
             check=self.check,
         )
         wanted.work.mkdir()
-        began = time.monotonic()
 
         def step(message: dict[str, Any]) -> None:
-            seconds = time.monotonic() - began
-            tell(BuildStep(phase=message["phase"], task=message.get("task", ""), seconds=seconds))
+            draft.say(message["phase"], message.get("task", ""))
 
-        with log.open("ab") as told:
+        with draft.log.open("ab") as told:
             child = subprocess.Popen(  # noqa: S603 - ourselves
                 isolated(*self.program),
                 stdin=subprocess.PIPE,
@@ -169,10 +165,6 @@ class DiskBuilder:
             with _deaf():
                 command = isolated("rm", "-rf", "--", *map(str, left))
                 subprocess.run(command, check=False)  # noqa: S603 - what lies there is ours
-
-
-def _work(images: Path, image: str, version: str) -> Path:
-    return images / image / f".{version}.work"
 
 
 @contextmanager

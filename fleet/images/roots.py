@@ -195,7 +195,7 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
         resolver = root / _RESOLVER
         resolver.parent.mkdir(parents=True)
         shutil.copyfile("/etc/resolv.conf", resolver)
-        _resolve_by(root, f"../{_RESOLVER}")
+        _resolve_by_itself(root)
         yield
     finally:
         for _, _, place in mounts:
@@ -212,7 +212,7 @@ def clean(root: Path) -> None:
             _remove(path)
     (root / "etc/hostname").write_text("localhost\n", encoding="utf-8")
     (root / "etc/machine-id").write_text("", encoding="utf-8")
-    _resolve_by(root, f"../{_RESOLVER}")
+    _resolve_by_itself(root)
 
 
 def installed(root: Path, log: Path) -> tuple[Package, ...]:
@@ -268,11 +268,11 @@ def _stanzas(lines: Iterator[str]) -> Iterator[dict[str, str]]:
         yield fields
 
 
-def _resolve_by(root: Path, target: str) -> None:
+def _resolve_by_itself(root: Path) -> None:
     """Have names resolved by systemd-resolved, whatever the builder's own file says."""
     path = root / "etc/resolv.conf"
     path.unlink(missing_ok=True)
-    path.symlink_to(target)
+    path.symlink_to(f"../{_RESOLVER}")
 
 
 def _remove(path: Path) -> None:

@@ -338,18 +338,17 @@ class AwsPublisher:
         return found[0] if found else None
 
     def _images(self, marks: Tags | None = None) -> list[Any]:
-        return self._listed("images", partial(_owned, owner="Owners"), marks)
+        return self._listed("images", marks or {}, Owners=["self"])
 
     def _snapshots(self, marks: Tags | None = None) -> list[Any]:
-        return self._listed("snapshots", partial(_owned, owner="OwnerIds"), marks)
+        return self._listed("snapshots", marks or {}, OwnerIds=["self"])
 
-    def _listed(
-        self, kind: str, asked: Callable[[Tags], dict[str, Any]], marks: Tags | None
-    ) -> list[Any]:
+    def _listed(self, kind: str, marks: Tags, **owned: Any) -> list[Any]:  # noqa: ANN401 - same
         """Return all that carries this fleet's mark and these tags, and names its version."""
-        wanted = {MARK: self._fleet, **(marks or {})}
+        wanted = {MARK: self._fleet, **marks}
+        chosen = [{"Name": f"tag:{key}", "Values": [text]} for key, text in wanted.items()]
         with self._account.asked("ec2", f"Describe{kind.capitalize()}") as ec2:
-            pages = ec2.get_paginator(f"describe_{kind}").paginate(**asked(wanted))
+            pages = ec2.get_paginator(f"describe_{kind}").paginate(Filters=chosen, **owned)
             found = [each for page in pages for each in page[kind.capitalize()]]
         ours = [each for each in found if wanted.items() <= _tags(each).items()]
         return [each for each in ours if f"{MARK}:version" in _tags(each)]
@@ -378,11 +377,6 @@ class AwsPublisher:
                 if code_of(error) in _GONE or code_of(error) == _TAKEN:
                     return None
                 raise
-
-
-def _owned(tags: Tags, owner: str) -> dict[str, Any]:
-    filters = [{"Name": f"tag:{key}", "Values": [text]} for key, text in tags.items()]
-    return {owner: ["self"], "Filters": filters}
 
 
 def _architecture(manifest: Manifest) -> str:
