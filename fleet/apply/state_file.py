@@ -30,7 +30,7 @@ from fleet.errors import (
     touching,
 )
 from fleet.model.saved_plan import LIMIT_BYTES
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Console, StackRecord
 from fleet.report.words import many
 from fleet.schema.model import Fleet
@@ -39,6 +39,7 @@ from fleet.state.files import LocalFiles, replace_file
 from fleet.state.storage import Storage, shipped_folder
 from fleet.state.store import DatabaseStore
 
+_NO_EXPORT = "not a file of `fleet state export`"
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
 _Key = Annotated[str, StringConstraints(pattern=rf"^\.pulumi/stacks/{_NAME}/{_NAME}\.json$")]
 _Path = Annotated[str, StringConstraints(pattern=rf"^{_NAME}/Pulumi\.{_NAME}\.yaml$")]
@@ -248,13 +249,9 @@ def _read(path: Path) -> StateFile:
     except UnicodeDecodeError:
         raise FileUnreadable(f"{path}: not UTF-8 text") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise FileUnreadable(
-            f"{path}: not a file of `fleet state export`: {place}: {first['msg']}"
-        ) from None
+        raise FileUnreadable(f"{path}: {_NO_EXPORT}: {first_mistake(error)}") from None
     store = complete(file.store)
     mistake = find_mistake(store)
     if mistake:
-        raise FileUnreadable(f"{path}: not a file of `fleet state export`: {mistake}")
+        raise FileUnreadable(f"{path}: {_NO_EXPORT}: {mistake}")
     return file.altered(store=store)

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from fleet.errors import FileUnreadable, Locked, touching
 from fleet.images.role import role_digest
 from fleet.model.images import BuildOrder, BuildStep, File, Manifest, Package, recipe_digest
-from fleet.model.values import digest
+from fleet.model.values import digest, first_mistake
 from fleet.state.files import replace_file
 
 MANIFEST = "manifest.json"
@@ -201,9 +201,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        raise FileUnreadable(f"{path} is no manifest: {where}: {first['msg']}") from error
+        raise FileUnreadable(f"{path} is no manifest: {first_mistake(error, 'it')}") from error
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

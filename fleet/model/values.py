@@ -7,7 +7,14 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 
 class Value(BaseModel):
@@ -72,3 +79,9 @@ def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
 def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Return the SHA-256 of a value's canonical JSON, in hex."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def first_mistake(error: ValidationError, whole: str = "the file") -> str:
+    """Return where a value is first wrong, and how; `whole` where that is no part of it."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"

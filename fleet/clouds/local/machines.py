@@ -33,7 +33,7 @@ from fleet.model.facts import (
     WorkerState,
 )
 from fleet.model.user_data import UserData, read_user_data
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Clock, Tell
 from fleet.schema.sources import Faults
 from fleet.state.files import replace_file
@@ -249,10 +249,8 @@ def _read(path: Path) -> Record:
     try:
         return Record.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
         raise ValueError(
-            f"{path}: not a machine's record (format fleet-local-1): {place}: {first['msg']}; "
+            f"{path}: not a machine's record (format fleet-local-1): {first_mistake(error)}; "
             "restore it, or end its process by hand and remove its folder"
         ) from error
 

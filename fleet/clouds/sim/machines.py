@@ -26,7 +26,7 @@ from fleet.model.facts import (
     WorkerInputs,
     WorkerState,
 )
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Clock, Tell
 from fleet.state.files import LocalFiles, replace_file
 
@@ -107,11 +107,9 @@ def load(path: Path) -> Contents:
     except (FileUnreadable, OSError) as error:
         raise SourceUnreachable(f"the simulated cloud could not be read: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
         raise SourceUnreachable(
-            f"{path}: not a simulated cloud (format fleet-sim-1): {place}: "
-            f"{first['msg']}; restore it, or move it away to start with an empty cloud"
+            f"{path}: not a simulated cloud (format fleet-sim-1): {first_mistake(error)}; restore "
+            "it, or move it away to start with an empty cloud"
         ) from error
 
 

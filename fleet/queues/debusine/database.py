@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, Unknown, Worker
+from fleet.model.values import first_mistake
 from fleet.planner.durations import Made, by_type
 from fleet.queues.debusine.connection import explained, identify, reading
 from fleet.queues.debusine.packages import (
@@ -106,9 +107,8 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
     except SourceUnreachable as error:
         return Unknown(unknown=str(error))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return Unknown(unknown=f"unexpected data in the database: {where}: {first['msg']}")
+        wrong = first_mistake(error, "a row")
+        return Unknown(unknown=f"unexpected data in the database: {wrong}")
 
 
 @contextmanager
