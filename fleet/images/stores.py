@@ -14,8 +14,9 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -222,6 +223,14 @@ _PARTIAL = ".partial"
 _MODE = 0o644
 
 
+def _digest(pieces: Iterable[bytes], moved: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        moved(len(piece))
+    return digest.hexdigest()
+
+
 class Directory:
     """A Shelf in a directory, `file:///PATH`."""
 
@@ -273,14 +282,11 @@ class Directory:
 
     def sha256(self, key: str, moved: Callable[[int], None]) -> str:
         """Return the checksum of a file; empty where there is none."""
-        path, digest = self._root / key, hashlib.sha256()
+        path = self._root / key
         if not path.exists():
             return ""
         with _reporting_unreadable(path), path.open("rb") as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-                moved(len(piece))
-        return digest.hexdigest()
+            return _digest(iter(partial(file.read, _PIECE), b""), moved)
 
     def remove(self, prefix: str) -> None:
         """Remove the files that begin so, and folders that are empty by it."""
@@ -394,14 +400,11 @@ class Bucket:
 
     def sha256(self, key: str, moved: Callable[[int], None]) -> str:
         """Return the checksum of an object, read back; empty where there is none."""
-        found, digest = self._s3.get(key), hashlib.sha256()
+        found = self._s3.get(key)
         if found is None:
             return ""
         with self._s3.asked():
-            for piece in found.iter_chunks(_PIECE):
-                digest.update(piece)
-                moved(len(piece))
-        return digest.hexdigest()
+            return _digest(found.iter_chunks(_PIECE), moved)
 
     def remove(self, prefix: str) -> None:
         """Remove the objects that begin so, their unfinished uploads first."""
