@@ -3,7 +3,7 @@
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from fleet.clouds.ready import Slots
 from fleet.engines.projects import Account
-from fleet.errors import SecretMissing
+from fleet.errors import SecretMissing, SourceUnreachable
 from fleet.model.facts import Listing, Unknown
 from fleet.model.images import Publication
 from fleet.ports import Clock, ImageBuilder, PriceReader, Provider, Publisher
@@ -135,6 +135,13 @@ class _Unreadable:
     def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
         """Return that nothing is known."""
         return self._reason
+
+
+def raise_first(failed: Sequence[SourceUnreachable]) -> None:
+    """Raise the first of these, and say how many more there were; nothing where there are none."""
+    if failed:
+        others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
+        raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
 
 
 def trimmed(amount: Decimal) -> Decimal:

@@ -9,7 +9,6 @@ import pytest
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Listing, Machine, MachineState, Unknown
-from fleet.schema.model import HcloudProvider
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import TOKEN, SimulatedHetzner
 from tests.builders.sentences import tells
@@ -18,9 +17,6 @@ from tests.rigs.loopback import Answer, Loopback, html, redirect
 
 MADE = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-PROVIDER = HcloudProvider.model_validate(
-    {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
-)
 
 
 @pytest.fixture
@@ -30,7 +26,7 @@ def api() -> Iterator[SimulatedHetzner]:
 
 
 def _read(endpoint: str, token: str = TOKEN) -> Listing | Unknown:
-    return HcloudMachines(PROVIDER, token, base_url=endpoint, now=lambda: NOW).list("demo")
+    return HcloudMachines(token, base_url=endpoint, now=lambda: NOW).list("demo")
 
 
 def _machines(api: SimulatedHetzner) -> tuple[Machine, ...]:
@@ -231,22 +227,12 @@ def test_a_server_without_labels_is_of_another_shape() -> None:
 def test_a_listing_that_takes_too_long_is_unknown(api: SimulatedHetzner) -> None:
     seconds = iter(range(0, 10_000, 200))
 
-    listing = HcloudMachines(
-        PROVIDER, api.token, base_url=api.endpoint, clock=lambda: next(seconds)
-    ).list("demo")
+    listing = HcloudMachines(api.token, base_url=api.endpoint, clock=lambda: next(seconds)).list(
+        "demo"
+    )
 
     assert isinstance(listing, Unknown)
     assert tells(listing.unknown, "300 s")
-
-
-def test_the_endpoint_may_come_from_the_environment(
-    api: SimulatedHetzner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
-
-    listing = HcloudMachines(PROVIDER, api.token).list("demo")
-
-    assert isinstance(listing, Listing)
 
 
 def test_noting_an_expiry_keeps_every_other_label(api: SimulatedHetzner) -> None:
@@ -310,7 +296,7 @@ def test_a_deletion_that_fails_is_said(api: SimulatedHetzner) -> None:
 
 
 def _machines_of(api: SimulatedHetzner) -> HcloudMachines:
-    return HcloudMachines(PROVIDER, TOKEN, base_url=api.endpoint, now=lambda: NOW)
+    return HcloudMachines(TOKEN, base_url=api.endpoint, now=lambda: NOW)
 
 
 def test_the_address_of_the_api_can_stand_in_the_environment(
@@ -320,7 +306,7 @@ def test_the_address_of_the_api_can_stand_in_the_environment(
         a_server(api)
         monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
 
-        listing = HcloudMachines(PROVIDER, api.token).list("demo")
+        listing = HcloudMachines(api.token).list("demo")
 
     assert isinstance(listing, Listing)
     assert len(listing.machines) == 1

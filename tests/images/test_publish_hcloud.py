@@ -16,7 +16,6 @@ from fleet.model.facts import Listing
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
-from tests.ports.test_machine_api import HETZNER
 from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
 from tests.rigs.rescue import RescueRig
 from tests.rigs.sshd import Sshd
@@ -215,7 +214,7 @@ def test_a_temporary_server_is_no_machine_of_a_pool(rig: RescueRig, folder: Path
     listings = []
 
     def look(_: object) -> None:
-        cloud = HcloudMachines(HETZNER, rig.api.token, base_url=rig.api.endpoint)
+        cloud = HcloudMachines(rig.api.token, base_url=rig.api.endpoint)
         listings.append((len(rig.left()), cloud.list("debian-ci")))
 
     rig.publisher().publish(a_build(folder), str(folder), look)

@@ -84,7 +84,7 @@ def hcloud(stack: ExitStack, folder: Path, _: pytest.MonkeyPatch) -> Trial:
     machine_type = os.environ.get("FLEET_LIVE_TYPE", "ccx13")
     worker = a_worker(name, machine_type, "debian-12", location=provider.location)
     stack.enter_context(bounded(fleet, "live", machine_type))
-    cloud = HcloudMachines(provider, token)
+    cloud = HcloudMachines(token)
     return Trial(
         cloud, Account(cloud, environment=lambda: {"HCLOUD_TOKEN": token}), worker, folder
     )

@@ -13,7 +13,6 @@ from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.engines.projects import Account
 from fleet.engines.pulumi import PulumiEngine
 from fleet.model.facts import WorkerInputs
-from fleet.schema.model import HcloudProvider
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
 from tests.ports.engines import (
@@ -27,9 +26,6 @@ from tests.ports.engines import (
 )
 from tests.rigs.hetzner import a_server
 
-PROVIDER = HcloudProvider.model_validate(
-    {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
-)
 NOTES = {"expires": "20261122T090000Z", "commit": "0123456"}
 PLUGIN = "pulumi-resource-hcloud"
 
@@ -42,7 +38,7 @@ class HcloudRig:
     def __init__(self, folder: Path, api: SimulatedHetzner) -> None:
         self.folder = folder
         self.api = api
-        self.cloud = HcloudMachines(PROVIDER, api.token, base_url=api.endpoint)
+        self.cloud = HcloudMachines(api.token, base_url=api.endpoint)
         self.engine = an_engine(folder, api.endpoint, api.token)
         self.blocker: dict[str, object] = {}
 
@@ -96,7 +92,7 @@ class HcloudRig:
 def an_engine(folder: Path, endpoint: str, token: str) -> PulumiEngine:
     """Return the real engine as fleet wires it for Hetzner."""
     account = Account(
-        HcloudMachines(PROVIDER, token, base_url=endpoint),
+        HcloudMachines(token, base_url=endpoint),
         environment=lambda: {"HCLOUD_TOKEN": token, "HCLOUD_ENDPOINT": endpoint},
         inputs={"notes": NOTES},
         pause=lambda _: None,

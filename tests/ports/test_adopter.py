@@ -16,7 +16,6 @@ from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_machine, some_inputs
 from tests.fakes.adopter import FakeAdopter
 from tests.fakes.engine import FixedClock
-from tests.ports.test_machine_api import HETZNER
 from tests.rigs.hetzner import a_server
 
 LABELS = {"builder-01": {"rack": "a", "team": "kernel"}, "builder-02": {"rack": "ab"}}
@@ -61,8 +60,8 @@ def hcloud(stack: ExitStack, _: Path) -> Example:
     for name, labels in LABELS.items():
         a_server(api, name, labels=labels)
     return Example(
-        HcloudMachines(HETZNER, api.token, base_url=api.endpoint),
-        HcloudMachines(HETZNER, "made-up-wrong-token", base_url=api.endpoint),
+        HcloudMachines(api.token, base_url=api.endpoint),
+        HcloudMachines("made-up-wrong-token", base_url=api.endpoint),
     )
 
 

@@ -13,7 +13,6 @@ from fleet.clouds.local.machines import LocalMachines
 from fleet.clouds.sim.machines import Menu, SimCloud
 from fleet.model.facts import Listing
 from fleet.ports import MachineApi
-from fleet.schema.model import HcloudProvider
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, some_inputs
 from tests.fakes.aws import PROVIDER, Amazon
@@ -23,9 +22,6 @@ from tests.rigs.hetzner import a_server
 from tests.rigs.local_machines import a_local_cloud, end_machines
 
 Kept = tuple[MachineApi, str, str, Callable[[], dict[str, datetime | None]]]
-HETZNER = HcloudProvider.model_validate(
-    {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
-)
 LATER = NOW + timedelta(days=1)
 
 
@@ -54,7 +50,7 @@ def hcloud_kept(stack: ExitStack, _: Path) -> Kept:
     hetzner = stack.enter_context(SimulatedHetzner())
     labels = {"fleet": "debian-ci", "pool": "b"}
     one, two = (str(a_server(hetzner, labels=labels, name=f"b-{n}")["id"]) for n in (1, 2))
-    return kept_of(HcloudMachines(HETZNER, hetzner.token, base_url=hetzner.endpoint), one, two)
+    return kept_of(HcloudMachines(hetzner.token, base_url=hetzner.endpoint), one, two)
 
 
 def cloud_kept(cloud: SimCloud | LocalMachines) -> Kept:

@@ -13,7 +13,7 @@ from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.sim.machines import Menu, SimCloud
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Provider
-from fleet.schema.model import AwsProvider, HcloudProvider
+from fleet.schema.model import AwsProvider
 from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.aws import PROVIDER, Amazon
 from tests.fakes.engine import FixedClock
@@ -94,12 +94,9 @@ def _hcloud(stack: ExitStack, _: Path) -> Example:
     for name in DEMO:
         a_server(api, name)
     a_server(api, OTHER, labels={"fleet": "demo-two", "pool": "builders"})
-    provider = HcloudProvider.model_validate(
-        {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
-    )
     return Example(
-        HcloudMachines(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
-        HcloudMachines(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(api.token, base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines("made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
     )
 
 

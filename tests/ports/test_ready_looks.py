@@ -13,7 +13,7 @@ from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.ready import Memory, ReadyLooks
 from fleet.model.facts import Listing, Machine, Unknown
 from fleet.ports import Provider
-from fleet.schema.model import Fleet, HcloudProvider
+from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_listing, a_machine, a_pool
@@ -40,8 +40,7 @@ class Cloud:
 def _hcloud(stack: ExitStack) -> Cloud:
     api = stack.enter_context(SimulatedHetzner())
     a_server(api, NAME)
-    declared = HcloudProvider.model_validate(HETZNER)
-    machines = HcloudMachines(declared, api.token, base_url=api.endpoint, now=lambda: NOW)
+    machines = HcloudMachines(api.token, base_url=api.endpoint, now=lambda: NOW)
     machines.list("demo")  # it was made: from now on it runs
     return Cloud(machines, dict(HETZNER))
 

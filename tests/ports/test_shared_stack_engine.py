@@ -16,7 +16,7 @@ from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.shared_stack_engine import FakeSharedStackEngine
 from tests.ports.engines import quiet
-from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin
+from tests.ports.hcloud_rig import skip_without_plugin
 
 REF = StackRef(project="hcloud", name="debian.hetzner", provider="hetzner", pool="")
 OURS = {"fleet": "debian"}
@@ -54,7 +54,7 @@ def api() -> Iterator[SimulatedHetzner]:
 
 
 def hetzner_base(folder: Path, api: SimulatedHetzner) -> PulumiBase:
-    machines = HcloudMachines(PROVIDER, api.token, base_url=api.endpoint)
+    machines = HcloudMachines(api.token, base_url=api.endpoint)
     environment = {"HCLOUD_TOKEN": api.token, "HCLOUD_ENDPOINT": api.endpoint}
     return PulumiBase(
         f"file://{folder / 'state'}",
@@ -228,7 +228,7 @@ def test_undeletable_remains_of_an_earlier_run_stop_a_change_before_it_begins(
     state = tmp_path / "state/.pulumi/stacks/fleet-hcloud" / f"{REF.name}.json"
     state.parent.mkdir(parents=True)
     state.write_text('{"checkpoint": {"latest": {"resources": []}}}')
-    account = Account(HcloudMachines(PROVIDER, api.token), clear=refuse)
+    account = Account(HcloudMachines(api.token), clear=refuse)
     base = PulumiBase(
         f"file://{tmp_path / 'state'}", tmp_path / "home", lambda: "x", account, lambda _: {}
     )

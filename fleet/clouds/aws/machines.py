@@ -17,6 +17,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_pascal
 
 from fleet.clouds.aws.account import MARK, AwsAccount, code_of
+from fleet.clouds.cloud import raise_first
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from fleet.schema.model import AwsProvider
@@ -118,9 +119,7 @@ class AwsMachines(AwsAccount):
             except SourceUnreachable as error:
                 # One part that is refused must not let those behind it expire.
                 failed.append(error)
-        if failed:
-            others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
-            raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
+        raise_first(failed)
 
     def _tag(self, machines: Sequence[str], tag: Mapping[str, str]) -> None:
         """Tag machines; where one of them refuses, all the others all the same."""

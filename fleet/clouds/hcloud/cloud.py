@@ -23,7 +23,7 @@ class Hcloud(Cloud[HcloudProvider]):
 
     def open(self) -> HcloudMachines:
         """Return what lists servers by their labels."""
-        return HcloudMachines(self.declared, self._token)
+        return HcloudMachines(self._token)
 
     def environment(self) -> Mapping[str, str]:
         """Add the project's token, under the name that the Pulumi provider reads."""

@@ -67,6 +67,9 @@ class Failure(_Answer):
     code: str = ""
     message: str = ""
 
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.code, self.message)))
+
 
 class Address(_Answer):
     """A public address."""
@@ -255,13 +258,12 @@ class Hetzner:
                     f"{body.get('name')}, without fleet's labels; rename or delete it"
                 )
             self._pause(2**attempt)
-        raise SourceUnreachable(f"{self._base}{path} makes nothing: {_error_text(reply)}")
+        raise SourceUnreachable(f"{self._base}{path} makes nothing: {reply.error}")
 
     def _wait(self, action: _Action) -> None:
         for _ in range(_POLLS):
             if action.status == "error":
-                failure = action.error or Failure()
-                raise SourceUnreachable(f"Hetzner: {failure.code}: {failure.message}")
+                raise SourceUnreachable(f"Hetzner: {action.error or Failure()}")
             if action.status == "success":
                 return
             self._pause(_POLL_SECONDS)
@@ -297,7 +299,7 @@ class Hetzner:
             if reply.error is None:
                 return reply
             self._pause(2**attempt)
-        raise SourceUnreachable(f"{self._base}{path}: {_error_text(reply)} ({self._tries} times)")
+        raise SourceUnreachable(f"{self._base}{path}: {reply.error} ({self._tries} times)")
 
     def _once(
         self,
@@ -322,24 +324,15 @@ def _judged(reply: "Reply") -> _Reply:
     """Return an answer; with an error where asking again may help."""
     good = reply.status < 300  # noqa: PLR2004 - HTTP's own
     content = reply.parse(_Reply) if reply.body else _Reply()
-    if good or (reply.status == _GONE and _code(content) == "not_found"):
+    failure = content.error or Failure()
+    if good or (reply.status == _GONE and failure.code == "not_found"):
         return content if good else _Reply()
     if reply.status == _OUT_OF_STOCK:
-        raise OutOfStock(f"Hetzner: {_error_text(content)}")
+        raise OutOfStock(f"Hetzner: {failure}")
     if reply.status in _AGAIN:
         return _Reply(error=content.error or Failure(code=str(reply.status)))
-    raise PublicationRefused(
-        f"{reply.address} refused ({reply.status}): {_error_text(content) or advise(reply.status)}"
-    )
-
-
-def _code(reply: _Reply) -> str:
-    return reply.error.code if reply.error else ""
-
-
-def _error_text(reply: _Reply) -> str:
-    parts = (reply.error.code, reply.error.message) if reply.error else ()
-    return ": ".join(filter(None, parts))
+    why = str(failure) or advise(reply.status)
+    raise PublicationRefused(f"{reply.address} refused ({reply.status}): {why}")
 
 
 def _require(value: Shape | None, what: str) -> Shape:

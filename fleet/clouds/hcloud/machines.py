@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from pydantic import AwareDatetime
 
+from fleet.clouds.cloud import raise_first
 from fleet.clouds.hcloud.api import (
     ARCHITECTURES,
     Answer,
@@ -21,7 +22,6 @@ from fleet.clouds.hcloud.api import (
 )
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Found, Listing, Machine, MachineState, Unknown, WorkerInputs
-from fleet.schema.model import HcloudProvider
 
 _MOMENT = "%Y%m%dT%H%M%SZ"
 # A server in a state that says nothing still exists and costs money, so it counts as running.
@@ -132,7 +132,6 @@ class HcloudMachines:
 
     def __init__(
         self,
-        provider: HcloudProvider,  # noqa: ARG002 - a machine elsewhere is still this fleet's
         token: str,
         *,
         base_url: str | None = None,
@@ -171,9 +170,7 @@ class HcloudMachines:
                 except SourceUnreachable as error:
                     # One that is locked or broken must not let those behind it expire.
                     failed.append(error)
-        if failed:
-            others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
-            raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
+        raise_first(failed)
 
     def delete(self, machine_id: str) -> None:
         """Delete a server; one that is already gone is fine."""
