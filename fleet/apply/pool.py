@@ -6,8 +6,8 @@ machine is created; the token of one that was surely not created is revoked. Tok
 in the user data. What an approval allows is spent first, and refunded if it was not done.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -156,7 +156,7 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
                     drained.append(action.worker)
             enrolled = run.enrolling.enrol(creates)
             switched = switch_off(run, deletes)
-            kept = (*enrolled.refused, *switched.kept, *enrolled.troubles, *switched.troubles)
+            kept = (*enrolled.kept, *switched.kept, *enrolled.troubles, *switched.troubles)
             error = "; ".join(kept)
             result = "failed" if enrolled.troubles or switched.troubles else "applied"
             if kept:
@@ -239,17 +239,37 @@ def _check_preview(
 
 
 @dataclass
-class Enrolled:
+class _Told:
+    """What became of telling registries of some workers."""
+
+    kept: list[str] = field(default_factory=list)
+    """Why some are left as they are in this run."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about is left as it is too."""
+    failing: set[str | None] = field(default_factory=set)
+    """Registries that failed: what is behind in them is not tried."""
+
+    @contextmanager
+    def telling(self, action: Create | Delete, verb: str) -> Iterator[None]:
+        """Note why a worker's registry did not do what it is told in here."""
+        try:
+            yield
+        except WorkerBusy as busy:
+            self.kept.append(f"{action.worker} not {verb}: {busy}")
+        except FleetError as trouble:
+            self.troubles.append(f"{action.worker} not {verb}: {trouble}")
+            if not isinstance(trouble, PlanRefused):
+                self.failing.add(action.registry)
+
+
+@dataclass
+class Enrolled(_Told):
     """What was enrolled of a pool's creations."""
 
     creates: list[Create] = field(default_factory=list)
     """The machines that may be made."""
     user_data: dict[str, str] = field(default_factory=dict, repr=False)
     """Worker to what its machine is given, with its token; empty: it was given one before."""
-    refused: list[str] = field(default_factory=list)
-    """Why some are not made in this run."""
-    troubles: list[str] = field(default_factory=list)
-    """What failed; what it is about is not made either."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +285,6 @@ class Enrolling:
         """Enrol each that needs a token; where a registry fails, those behind are not tried."""
         enrolled = Enrolled()
         listed = {machine.name for _, machine in self.world.machines()}
-        failing: set[str] = set()
         for action in creates:
             if action.registry is None:
                 enrolled.creates.append(action)
@@ -277,17 +296,10 @@ class Enrolling:
                 enrolled.user_data[action.worker] = ""
                 enrolled.creates.append(action)
                 continue
-            if action.registry in failing:
+            if action.registry in enrolled.failing:
                 continue
-            try:
+            with enrolled.telling(action, "created"):
                 enrolled.user_data[action.worker] = self._user_data(action, action.registry)
-            except WorkerBusy as busy:
-                enrolled.refused.append(f"{action.worker} not created: {busy}")
-            except FleetError as trouble:
-                enrolled.troubles.append(f"{action.worker} not created: {trouble}")
-                if not isinstance(trouble, PlanRefused):
-                    failing.add(action.registry)
-            else:
                 enrolled.creates.append(action)
         return enrolled
 
@@ -345,15 +357,11 @@ class Enrolling:
 
 
 @dataclass
-class Switched:
+class Switched(_Told):
     """What became of the workers to delete."""
 
     going: list[Delete] = field(default_factory=list)
     """Those that are disabled: their machines can be deleted."""
-    kept: list[str] = field(default_factory=list)
-    """Why some stay."""
-    troubles: list[str] = field(default_factory=list)
-    """What failed; what it is about stays too."""
 
 
 def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
@@ -362,20 +370,12 @@ def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
     Where a registry fails, the machines of workers disabled before are deleted anyway.
     """
     switched = Switched()
-    failing: set[str] = set()
     for action in deletes:
-        if action.registry in failing:
+        if action.registry in switched.failing:
             continue
-        try:
+        with switched.telling(action, "deleted"):
             if action.registry is not None:
                 retire_worker(run.sources.registries[action.registry], action)
-        except WorkerBusy as busy:
-            switched.kept.append(f"{action.worker} not deleted: {busy}")
-        except FleetError as trouble:
-            switched.troubles.append(f"{action.worker} not deleted: {trouble}")
-            if not isinstance(trouble, PlanRefused):
-                failing.add(action.registry or "")
-        else:
             switched.going.append(action)
     return switched
 
