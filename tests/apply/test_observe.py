@@ -23,6 +23,7 @@ from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, FixedClock
 from tests.fakes.queue import FakeProvider
+from tests.ports.stores import a_record
 
 REF = StackRef(project="sim", name="debian-ci-b", provider="desk", pool="b")
 
@@ -54,34 +55,25 @@ def with_a_worker(**labels: str) -> FakeEngine:
     return engine
 
 
-def a_record(**overrides: object) -> StackRecord:
-    defaults = {
-        "name": REF.name,
-        "pool": "b",
-        "provider": "desk",
-        "project": "sim",
-        "engine": "embedded",
-        "serial": 1,
-    }
-    return StackRecord.model_validate(defaults | overrides)
-
-
 def test_a_stack_that_was_there_and_is_missing_is_unknown(tmp_path: Path) -> None:
-    seen = stack_seen(tmp_path, FakeEngine(), a_record(serial=1))
+    seen = stack_seen(tmp_path, FakeEngine(), a_record(name=REF.name, pool="b", serial=1))
 
     assert isinstance(seen, Unknown)
     assert "--forget-stack debian-ci-b" in seen.unknown
 
 
 def test_a_stack_that_was_only_about_to_be_made_may_be_missing(tmp_path: Path) -> None:
-    assert stack_seen(tmp_path, FakeEngine(), a_record(serial=0)) is None
+    assert stack_seen(tmp_path, FakeEngine(), a_record(name=REF.name, pool="b", serial=0)) is None
 
 
 @pytest.mark.parametrize(
     ("record", "because"),
     [
-        (a_record(engine="pulumi"), ("engine pulumi", "embedded")),
-        (a_record(provider="attic"), ("provider attic", "fleet.yaml", "desk")),
+        (a_record(name=REF.name, pool="b", engine="pulumi"), ("engine pulumi", "embedded")),
+        (
+            a_record(name=REF.name, pool="b", provider="attic"),
+            ("provider attic", "fleet.yaml", "desk"),
+        ),
     ],
 )
 def test_a_stack_of_another_engine_or_provider_is_unknown(

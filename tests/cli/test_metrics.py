@@ -1,6 +1,5 @@
 """Metrics: `--metrics FILE` of status and apply, and /metrics of `fleet serve`."""
 
-import base64
 from pathlib import Path
 
 import pytest
@@ -10,15 +9,13 @@ from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import a_fleet
 from tests.cli.test_serve import Heard, counter, served
-from tests.cli.test_serve_pages import browser
+from tests.cli.test_serve_pages import browser, check_tokens_are_asked_for
 from tests.rigs.openmetrics import read_metrics
 from tests.rigs.process import RunFleet
 from tests.rigs.resalloc_client import OldClient
-from tests.rigs.ticket_service import TOKENS
 from tests.rigs.trial import Trial
 
 __all__ = ("counter",)
-TOKEN = TOKENS["copr"]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -129,21 +126,7 @@ def test_serve_tells_of_the_last_run_in_the_format_that_is_asked_for(counter: Tr
 def test_metrics_are_for_clients_with_a_token_where_there_are_tokens(
     counter: Trial, tmp_path: Path
 ) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text(f"copr {TOKEN}\n", encoding="utf-8")
-    tokens.chmod(0o600)
-
-    def look(_: OldClient, console: Heard) -> None:
-        here = browser(console)
-        assert here.ask("/metrics")[0].status == 401
-        named = base64.b64encode(f"copr:{TOKEN}".encode()).decode()
-        answer, text = here.ask("/metrics", Authorization=f"Basic {named}")
-        assert answer.status == 200
-        assert TOKEN not in text
-
-    code, console = served(counter, look, "--tokens", str(tokens))
-
-    assert code == 0, console.said
+    check_tokens_are_asked_for(counter, tmp_path, "/metrics")
 
 
 def test_before_its_first_run_serve_tells_of_the_runs_before(trial: Trial) -> None:

@@ -103,24 +103,29 @@ def test_there_is_nothing_but_pages(counter: Trial) -> None:
     assert code == 0, console.said
 
 
-def test_they_are_for_clients_with_a_token_where_there_are_tokens(
-    counter: Trial, tmp_path: Path
-) -> None:
-    tokens = tmp_path / "tokens"
+def check_tokens_are_asked_for(counter: Trial, folder: Path, path: str, *options: str) -> None:
+    """Check that where there are tokens, a path of `fleet serve` is for clients with one."""
+    tokens = folder / "tokens"
     tokens.write_text(f"copr {TOKEN}\n", encoding="utf-8")
     tokens.chmod(0o600)
 
     def look(_: OldClient, console: Heard) -> None:
         here = browser(console)
-        assert here.ask("/")[0].status == 401
+        assert here.ask(path)[0].status == 401
         named = base64.b64encode(f"copr:{TOKEN}".encode()).decode()
-        answer, text = here.ask("/", Authorization=f"Basic {named}")
+        answer, text = here.ask(path, Authorization=f"Basic {named}")
         assert answer.status == 200
         assert TOKEN not in text
 
-    code, console = served(counter, look, "--pages", "--tokens", str(tokens))
+    code, console = served(counter, look, *options, "--tokens", str(tokens))
 
     assert code == 0, console.said
+
+
+def test_they_are_for_clients_with_a_token_where_there_are_tokens(
+    counter: Trial, tmp_path: Path
+) -> None:
+    check_tokens_are_asked_for(counter, tmp_path, "/", "--pages")
 
 
 def test_without_the_option_there_is_none(counter: Trial) -> None:

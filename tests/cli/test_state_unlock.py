@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.ports.stores import postgres_store, postgres_url
 from tests.rigs.postgres import end_connections
+from tests.rigs.process import a_dead_process
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 __all__ = ["postgres_store", "postgres_url"]
@@ -41,12 +41,6 @@ def shared(project: Path, postgres_url: str, postgres_store: DatabaseStore) -> T
 
 def store_of(postgres_url: str) -> DatabaseStore:
     return DatabaseStore(f"{postgres_url}&options=-csearch_path%3Dtrial", "trial")
-
-
-def a_dead_process() -> int:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    return ended.pid
 
 
 def hold_stack(trial: Trial, **overrides: object) -> Path:

@@ -7,7 +7,7 @@ from typing import Protocol
 import pytest
 import sqlalchemy as sa
 
-from fleet.ports import Store
+from fleet.ports import StackRecord, Store
 from fleet.state.store import DatabaseStore
 from tests.fakes.store import FakeStore, Shelf
 from tests.rigs import postgres
@@ -21,6 +21,19 @@ class Creatable(Store, Protocol):
 
 Opener = Callable[[str], Creatable]
 """Opens the one place where stores of this test live, for a fleet."""
+
+
+def a_record(**overrides: object) -> StackRecord:
+    """Return what a store remembers of the stack of the pool `builders`."""
+    defaults = {
+        "name": "debian-builders",
+        "pool": "builders",
+        "provider": "desk",
+        "project": "sim",
+        "engine": "embedded",
+        "serial": 3,
+    }
+    return StackRecord.model_validate(defaults | overrides)
 
 
 @pytest.fixture(scope="session")

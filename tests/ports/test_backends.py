@@ -23,6 +23,7 @@ from tests.builders.sentences import tells
 from tests.fakes.aws import CREDENTIALS
 from tests.rigs.backends import backend, backend_url, postgres_url
 from tests.rigs.loopback import Answer, Loopback
+from tests.rigs.process import a_dead_process
 
 __all__ = ["backend", "postgres_url"]
 
@@ -50,12 +51,6 @@ def lock(objects: Objects, *, key: str = LOCK, **overrides: object) -> None:
         "timestamp": datetime.now(UTC).isoformat(),
     }
     objects.create(key, json.dumps(held | overrides).encode())
-
-
-def a_dead_process() -> int:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    return ended.pid
 
 
 # objects

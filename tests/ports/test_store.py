@@ -13,26 +13,14 @@ from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
 from fleet.model.facts import PriceList
 from fleet.model.log import LogEntry
 from fleet.model.orders import Hold
-from fleet.ports import StackRecord, Store
+from fleet.ports import Store
 from fleet.state.database import ABOUT
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW, ago, an_attempt
-from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
+from tests.ports.stores import Opener, a_record, opener, postgres_store, postgres_url, store
 from tests.rigs import postgres
 
 __all__ = ["opener", "postgres_store", "postgres_url", "store"]
-
-
-def a_record(**overrides: object) -> StackRecord:
-    defaults = {
-        "name": "debian-builders",
-        "pool": "builders",
-        "provider": "desk",
-        "project": "sim",
-        "engine": "embedded",
-        "serial": 3,
-    }
-    return StackRecord.model_validate(defaults | overrides)
 
 
 # existence

@@ -11,8 +11,7 @@ from fleet.model.history import Figures, Sample
 from fleet.ports import Store
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
-from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
-from tests.ports.test_store import a_record
+from tests.ports.stores import Opener, a_record, opener, postgres_store, postgres_url, store
 from tests.ports.test_store_ledger import a_charging, an_entry
 
 __all__ = ["opener", "postgres_store", "postgres_url", "store"]

@@ -8,8 +8,7 @@ import sqlalchemy as sa
 from fleet.ports import Store
 from fleet.state.store import DatabaseStore
 from tests.builders import an_attempt
-from tests.ports.stores import opener, postgres_url, store
-from tests.ports.test_store import a_record
+from tests.ports.stores import a_record, opener, postgres_url, store
 from tests.ports.test_store_ledger import SINCE, a_charging, an_entry
 
 __all__ = ["opener", "postgres_url", "store"]

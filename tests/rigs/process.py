@@ -84,3 +84,10 @@ def git(folder: Path, *words: str) -> None:
     who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
     command = ("git", "-C", str(folder), *who, *words)
     subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+def a_dead_process() -> int:
+    """Return the number of a process that has ended."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    return ended.pid
