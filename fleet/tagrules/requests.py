@@ -122,7 +122,7 @@ class Judge:
     def ask_of_alike(self, request: "Request", context: QueueContext) -> Asking:
         """Return the same, computed once for all requests that fleet.yaml treats alike.
 
-        Its origins are those of the first one.
+        Its origins name nothing that a pattern matches: that differs.
         """
         rules = self._rules_for(request)
         provided, key = self._provided_by(request), self._key(request, rules)
@@ -132,7 +132,8 @@ class Judge:
         found = known.get((provided, key))
         if found is None:
             # All else is the same whatever it provides, which often names its package.
-            bare = known.get(((), key)) or self._judge(request, rules, context)
+            nameless = [replace(rule, name="") for rule in rules]
+            bare = known.get(((), key)) or self._judge(request, nameless, context)
             known[(), key] = bare
             found = known[provided, key] = _providing(bare, provided)
         return found
@@ -277,7 +278,7 @@ def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
 def _by_rules(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
     for match in rules:
         contact = f", contact {match.rule.contact}" if match.rule.contact else ""
-        because = f"pattern {match.rule.match!r} matches {match.name}{contact}"
+        because = f"pattern {match.rule.match!r} matches {match.name or 'it'}{contact}"
         for tag in match.rule.ask:
             yield TagOrigin(tag, "rule", because, ("powerful", match.index))
 

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -301,7 +302,9 @@ def test_what_fleet_yaml_looks_at_is_judged_for_each_request_that_differs_in_it(
 
     first = judge.ask_of_alike(by("user"), KNOWN)
 
-    assert judge.ask_of_alike(other, KNOWN) == judge.ask_of(other, KNOWN) != first
+    shared, alone = judge.ask_of_alike(other, KNOWN), judge.ask_of(other, KNOWN)
+    assert [(o.tag, o.path) for o in shared.origins] == [(o.tag, o.path) for o in alone.origins]
+    assert replace(shared, origins=()) == replace(alone, origins=()) != replace(first, origins=())
 
 
 def test_a_request_is_judged_apart_by_what_its_queue_tells() -> None:
@@ -328,6 +331,21 @@ def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
     other = by("user").model_copy(update=difference)
 
     assert judge.ask_of_alike(other, KNOWN) is judge.ask_of_alike(by("user"), KNOWN)
+
+
+@pytest.mark.parametrize("provided", [(), ("package:firefox",)])
+def test_what_requests_share_names_no_package_of_another_one(provided: tuple[str, ...]) -> None:
+    rule = {"match": "debian/.*", "ask": ["power"], "reason": "they need memory"}
+    judge = Judge(a_fleet(powerful=[rule]), {}, TODAY)
+    first, second = (
+        a_request(scope="debian", workspace="base", package=package)
+        for package in ("dash", "firefox")
+    )
+
+    judge.ask_of_alike(first, KNOWN)
+
+    shared = judge.ask_of_alike(second.model_copy(update={"provided": provided}), KNOWN)
+    assert [(each.tag, "dash" in each.because) for each in shared.origins] == [("power", False)]
 
 
 @pytest.mark.parametrize(
