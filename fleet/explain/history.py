@@ -70,6 +70,10 @@ def _sum(figures: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(figures) else None
 
 
+STATES = ("busy", "idle", "starting", "other")
+"""What machines do, as far as figures of the past tell them apart."""
+
+
 class Slot(NamedTuple):
     """Figures of a length of time: averages of what is known, and the most that waited.
 
@@ -207,7 +211,7 @@ def _coarse(fine: Sequence[Slot]) -> Iterator[Slot]:
 
 
 _ZERO = datetime.min.replace(tzinfo=UTC)
-_MEANS = ("busy", "idle", "starting", "other", "rate")
+_MEANS = (*STATES, "rate")
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:

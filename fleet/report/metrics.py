@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.checks.limits import dated
-from fleet.explain.history import sample_of
+from fleet.explain.history import STATES, sample_of
 from fleet.model.facts import AttemptResult, World
 from fleet.model.history import LastRun
 from fleet.model.images import Version
@@ -31,7 +31,6 @@ _ELSEWHERE = "(other)"
 """The pool of machines whose label names none that the plan knows."""
 _EVERYWHERE = "(all)"
 """The pool of a freeze of all pools."""
-_STATES = ("busy", "idle", "starting", "other")
 _RESULTS: tuple[AttemptResult, ...] = (
     "registered",
     "failed",
@@ -137,7 +136,7 @@ def _of_pools(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
         [
             ({"pool": each.pool, "state": state}, getattr(each, state))
             for each in status
-            for state in _STATES
+            for state in STATES
         ],
     )
     yield _Family(

@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import partial
 
-from fleet.explain.history import Slot, Span
+from fleet.explain.history import STATES, Slot, Span
 from fleet.explain.month import CostRow, CountRow, MonthReport
 from fleet.report import words
 from fleet.report.plots import stacked, stepped
@@ -19,7 +19,6 @@ from fleet.report.tables import Section, Tables
 from fleet.report.terminal import clean
 
 _CENT = Decimal("0.01")
-_STATES = ("busy", "idle", "starting", "other")
 _DAY = timedelta(days=1)
 
 
@@ -206,7 +205,7 @@ def _panels(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> It
         yield Panel("cost", "Cost per day", (Key("", f"{report.currency} a day"),), plot, told)
     if any(slot.busy is not None for slot in slots):
         span = Span(report.start, length, len(slots), length)
-        kinds = [(state, [getattr(slot, state) for slot in slots]) for state in _STATES]
+        kinds = [(state, [getattr(slot, state) for slot in slots]) for state in STATES]
         plot = stacked("Machines", "machines", span, kinds)
         keys = tuple(Key(area.kind, area.kind) for area in plot.areas)
         told = f"{plot.low} to {plot.high} machines"

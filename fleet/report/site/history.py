@@ -5,12 +5,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.explain.history import DAYS, FINE, Slot, Trend
+from fleet.explain.history import DAYS, FINE, STATES, Slot, Trend
 from fleet.model.history import NANO
 from fleet.report import words
 from fleet.report.plots import Plot, stacked, stepped
-
-_STATES = ("busy", "idle", "starting", "other")
 
 
 class Key(NamedTuple):
@@ -59,13 +57,13 @@ def past_of(trend: Trend, currency: str, limit: int | None = None) -> Past:
 
 
 def _machines(trend: Trend, limit: int | None) -> Panel:
-    by_state = [(state, [getattr(slot, state) for slot in trend.fine]) for state in _STATES]
+    by_state = [(state, [getattr(slot, state) for slot in trend.fine]) for state in STATES]
     plot = stacked("Machines", "machines", trend.span, by_state, limit)
     drawn = {area.kind for area in plot.areas} | {"busy", "idle"}
     keys = [Key("", "now")]
     keys += [
         Key(state, f"{state} {words.figure(getattr(trend.now, state))}")
-        for state in _STATES
+        for state in STATES
         if state in drawn or getattr(trend.now, state)
     ]
     if limit is not None:
@@ -103,7 +101,7 @@ def _rows(slots: Sequence[Slot]) -> Iterator[Row]:
     for slot in reversed(slots):
         yield Row(
             at=slot.start,
-            machines=tuple(_figure(getattr(slot, state), 1) for state in _STATES),
+            machines=tuple(_figure(getattr(slot, state), 1) for state in STATES),
             waiting=words.figure(slot.waiting),
             rate=_figure(slot.rate, decimals),
         )
