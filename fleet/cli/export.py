@@ -9,7 +9,7 @@ from fleet.apply.config import check_file
 from fleet.apply.record import RunLog
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
-from fleet.cli.arguments import Parser, add_verb, flag, option
+from fleet.cli.arguments import Parser, add_verb, flag, option, repeated
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
 from fleet.migrate.delivery import Delivered, Delivery, deliver, path_of
 from fleet.migrate.from_copr import find_list, read_list
@@ -39,11 +39,11 @@ def arguments(parser: Parser) -> None:
     """Declare what `fleet export` takes."""
     targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
     debusine = add_verb(targets, "debusine", "write Debusine task-configuration entries")
-    debusine.add_argument(
+    repeated(
+        debusine,
         "--task",
-        action="append",
-        metavar="NAME",
-        help="the Debusine task that `powerful` applies to (default: sbuild); may be repeated",
+        "NAME",
+        "the Debusine task that `powerful` applies to (default: sbuild); may be repeated",
     )
     copr = add_verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
     how = debusine.add_mutually_exclusive_group()

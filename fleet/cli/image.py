@@ -191,11 +191,11 @@ def _to_build(action: Parser) -> None:
 
 def _to_publish(action: Parser) -> None:
     _named(action)
-    action.add_argument(
+    repeated(
+        action,
         "--to",
-        action="append",
-        metavar="PLACE",
-        help="a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
+        "PLACE",
+        "a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
         "(default: images.NAME.publish); may be repeated",
     )
     flag(
@@ -385,7 +385,7 @@ def _upload(
 def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
     """Return the places that are meant, each once."""
     image = promote.recipe_of(fleet, args.image)
-    for place in args.to or ():
+    for place in args.to:
         _check_place(place)
     named = args.to or image.publish
     if not named:
@@ -418,7 +418,7 @@ class _UploadProgress:
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:
-    """Show what nothing refers to, or delete it while no _find_and_prune makes a machine of it."""
+    """Show what nothing refers to, or delete it while no run makes a machine of it."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     lock: AbstractContextManager[object] = nullcontext()

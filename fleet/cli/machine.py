@@ -1,7 +1,7 @@
 """List, delete and forget machines; print their console."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from fleet.apply.config import load_config
@@ -13,7 +13,7 @@ from fleet.apply.record import RunLog
 from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
 from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, flag
+from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, flag, repeated
 from fleet.cli.output import show
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
@@ -29,18 +29,14 @@ from fleet.report.terminal import Line, Span, Style, line
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
 
-STATES = (
-    *("up", "ready", "idle", "busy", "starting", "assumed", "draining", "deaf"),
-    *("disconnected", "failed", "disabled", "stopped", "never-registered", "unrecorded"),
-    *("missing", "unfinished", "undeleted", "static", "unknown"),
-)
+STATES = ("up", "ready", *(state.value for state in State), "unknown")
 
 
 def arguments(parser: Parser) -> None:
     """Declare what `fleet machine` takes."""
     actions = add_verbs(parser)
     listing = add_verb(actions, "list", "list machines: state, work, age, cost", _list)
-    _pool(listing.add_argument, "only machines of this pool; may be repeated")
+    repeated(listing, "--pool", "NAME", "only machines of this pool; may be repeated")
     listing.add_argument(
         "--state",
         action="append",
@@ -58,7 +54,8 @@ def arguments(parser: Parser) -> None:
     delete.add_argument(
         "machine", nargs="*", metavar="NAME", help="its name, as plan and status show it"
     )
-    _pool(delete.add_argument, "machines of this pool; with --unused or --all; may be repeated")
+    of_pool = "machines of this pool; with --unused or --all; may be repeated"
+    repeated(delete, "--pool", "NAME", of_pool)
     which = delete.add_mutually_exclusive_group()
     flag(which, "--unused", "delete machines that run nothing")
     flag(which, "--all", "delete all machines; only drain busy ones")
@@ -71,10 +68,6 @@ def arguments(parser: Parser) -> None:
     gone = "remove a machine that its provider no longer has from its stack"
     forget_it = add_verb(actions, "forget", gone, forget)
     forget_it.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
-
-
-def _pool(add: Callable[..., object], said: str) -> None:
-    add("--pool", action="append", default=[], metavar="NAME", help=said)
 
 
 class Machines(Value):
