@@ -44,7 +44,6 @@ from fleet.report.json import value_to_json
 from fleet.schema.model import (
     ExistingImage,
     Fleet,
-    ImageRecipe,
 )
 from fleet.schema.pools import PLACE_PATTERN, Image
 from fleet.schema.secrets import holds_secret
@@ -535,8 +534,8 @@ def _news(
     """Return by image what its sources have newer than its latest version."""
     lists: dict[Source, dict[str, str]] = {}
     news: dict[str, News] = {}
-    for name, image in fleet.images.items():
-        latest = latest_built(versions, name) if isinstance(image, ImageRecipe) else None
+    for name in fleet.recipes:
+        latest = latest_built(versions, name)
         if latest is None:
             continue
         try:

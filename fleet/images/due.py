@@ -171,17 +171,16 @@ def find_due(
 ) -> DueReport:
     """Return what is due; `news` holds by image what its sources have newer than its latest."""
     images = []
-    for name, image in sorted(fleet.images.items()):
-        if isinstance(image, ImageRecipe):
-            ours = sorted(
-                (each for each in versions if each.image == name), key=lambda each: each.version
-            )
-            case = _Case(name, image, role_digest, now, ours)
-            due = _judge(case, news.get(name, ()))
-            if "build" in due.steps and case.latest is not None:
-                rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
-                due = due.altered(rebuild=rebuild)
-            images.append(due)
+    for name, image in sorted(fleet.recipes.items()):
+        ours = sorted(
+            (each for each in versions if each.image == name), key=lambda each: each.version
+        )
+        case = _Case(name, image, role_digest, now, ours)
+        due = _judge(case, news.get(name, ()))
+        if "build" in due.steps and case.latest is not None:
+            rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
+            due = due.altered(rebuild=rebuild)
+        images.append(due)
     return DueReport(fleet=fleet.fleet, time=now, images=tuple(images))
 
 

@@ -113,8 +113,7 @@ def find_unreferenced(
 
 def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
     """Return every place that may hold an image, sorted: those of before too."""
-    recipes = [image for image in fleet.images.values() if isinstance(image, ImageRecipe)]
-    named = {place for recipe in recipes for place in recipe.publish}
+    named = {place for recipe in fleet.recipes.values() for place in recipe.publish}
     before = {place for version in versions for place in version.publications if "://" in place}
     return tuple(sorted({*fleet.providers, *named, *before}))
 

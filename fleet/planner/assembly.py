@@ -137,11 +137,7 @@ def warn_of_durations(
     """Yield of how many requests nothing says how long they run, where something rests on that."""
     silent: Counter[str] = Counter()
     patient: Counter[str] = Counter()
-    waits = {
-        name
-        for name, pool in fleet.pools.items()
-        if isinstance(pool, Pool) and pool.target_wait is not None
-    }
+    waits = {name for name, pool in fleet.dynamic_pools.items() if pool.target_wait is not None}
     for signed in demand:
         looked_at = waits.intersection(signed.machines_of)
         if budgets or looked_at:

@@ -79,8 +79,8 @@ def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
 
 
 def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
-    for name, pool in sorted(fleet.pools.items()):
-        if isinstance(pool, Pool) and pool.budget is not None:
+    for name, pool in sorted(fleet.dynamic_pools.items()):
+        if pool.budget is not None:
             for period in PERIODS:
                 amount: Money | None = getattr(pool.budget, f"per_{period}")
                 if amount is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fleet.clouds.cloud import Cloud
 from fleet.clouds.hooks.machines import HookMachines, Surroundings
 from fleet.clouds.ready import Slots
-from fleet.schema.model import HooksProvider, Pool
+from fleet.schema.model import HooksProvider
 
 
 class OwnCommands(Cloud[HooksProvider]):
@@ -16,7 +16,7 @@ class OwnCommands(Cloud[HooksProvider]):
 
     def open(self) -> HookMachines:
         """Return what runs the commands."""
-        site, pools = self.site, self.site.fleet.pools.items()
+        site, pools = self.site, self.site.fleet.dynamic_pools
         around = Surroundings(
             provider=site.name,
             fleet=site.fleet.fleet,
@@ -24,11 +24,7 @@ class OwnCommands(Cloud[HooksProvider]):
             state=site.storage.folder / f"hooks-{site.name}",
             environment=site.bare_environment,
             ours=os.environ,
-            pools=frozenset(
-                name
-                for name, pool in pools
-                if isinstance(pool, Pool) and pool.provider == site.name
-            ),
+            pools=frozenset(name for name, pool in pools.items() if pool.provider == site.name),
             looks=site.slots is not None,
             slots=site.slots or Slots(),
         )
