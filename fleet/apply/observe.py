@@ -293,11 +293,8 @@ class _StackReader:
         # Serial 0 was recorded before the first operation: that stack may never have come to be.
         if stack is None and record.serial > 0:
             return Unknown(
-                unknown=(
-                    f"stack {ref.name} existed before and is missing now; restore the "
-                    "state, or if it is really gone: fleet state init --forget-stack "
-                )
-                + ref.name
+                unknown=f"stack {ref.name} existed before and is missing now; restore the state, "
+                f"or if it is really gone: fleet state init --forget-stack {ref.name}"
             )
         return stack
 
@@ -499,8 +496,7 @@ def _with_packages(
 def _building(worker: Worker, package: str | None) -> Worker:
     if worker.work is None or worker.work.package or package is None:
         return worker
-    work = worker.work.altered(package=package)
-    return worker.altered(work=work)
+    return worker.altered(work=worker.work.altered(package=package))
 
 
 def _orders(store: Store, now: datetime) -> tuple[Order, ...] | Unknown:

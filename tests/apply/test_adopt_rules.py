@@ -172,8 +172,8 @@ def test_a_marked_machine_that_no_stack_knows_can_be_taken_up() -> None:
     listing = world.providers["desk"]
     assert isinstance(listing, Listing)
     machine = a_machine(name=NAME, id=f"sim-{NAME}", image="trixie")
-    seen = listing.model_copy(update={"machines": (machine,)})
-    world = world.model_copy(update={"providers": {"desk": seen}})
+    seen = listing.altered(machines=(machine,))
+    world = world.altered(providers={"desk": seen})
 
     (adopted,) = judged(
         found(labels={"fleet": "debian-ci", "pool": "builders"}), world=world
@@ -183,7 +183,7 @@ def test_a_marked_machine_that_no_stack_knows_can_be_taken_up() -> None:
 
 
 def test_nothing_is_taken_while_a_witness_is_silent() -> None:
-    world = a_sim_world().model_copy(update={"providers": {"desk": Unknown(unknown="no answer")}})
+    world = a_sim_world().altered(providers={"desk": Unknown(unknown="no answer")})
 
     assert tells(
         refusal(world=world), "pool builders", "unknown", "provider desk", "unknown", "answer"
@@ -192,14 +192,11 @@ def test_nothing_is_taken_while_a_witness_is_silent() -> None:
 
 def test_nothing_is_taken_while_a_registry_is_silent() -> None:
     world = a_sim_world()
-    queue = world.queues["debian"].model_copy(update={"workers": Unknown(unknown="no answer")})
+    queue = world.queues["debian"].altered(workers=Unknown(unknown="no answer"))
     listing = world.providers["desk"]
     assert isinstance(listing, Listing)
-    blind = world.model_copy(
-        update={
-            "queues": {"debian": queue},
-            "providers": {"desk": listing.model_copy(update={"workers": None})},
-        }
+    blind = world.altered(
+        queues={"debian": queue}, providers={"desk": listing.altered(workers=None)}
     )
 
     assert tells(refusal(world=blind), "queue debian", "unknown", "answer")
@@ -227,18 +224,16 @@ def test_only_a_pool_that_makes_machines_takes_some(
 
 def test_after_the_adoption_nothing_is_replaced() -> None:
     (adopted,) = judged().machines
-    machine = adopted.machine.model_copy(
-        update={"pool": "builders", "digest": adopted.inputs.labels["digest"]}
-    )
+    machine = adopted.machine.altered(pool="builders", digest=adopted.inputs.labels["digest"])
     world = a_sim_world(a_worker(name=NAME))
     listing, stack = world.providers["desk"], world.stacks
     assert isinstance(listing, Listing)
     assert isinstance(stack, dict)
     recorded = stack["builders"]
     assert not isinstance(recorded, Unknown)
-    held = recorded.model_copy(update={"workers": (adopted.inputs,)})
-    seen = listing.model_copy(update={"machines": (machine,)})
-    after = world.model_copy(update={"providers": {"desk": seen}, "stacks": {"builders": held}})
+    held = recorded.altered(workers=(adopted.inputs,))
+    seen = listing.altered(machines=(machine,))
+    after = world.altered(providers={"desk": seen}, stacks={"builders": held})
 
     plan = reconcile(fleet_with(), after)
 

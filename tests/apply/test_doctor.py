@@ -237,7 +237,7 @@ def test_a_viewer_s_token_shows_what_no_worker_of_the_server_can_run() -> None:
 
 def test_workers_that_are_all_disconnected_are_told_of_too() -> None:
     server = FakeServer(architectures={"riscv64": Machinery(registered=2, connected=0)})
-    reading = a_reading(FOR_RISCV, FOR_RISCV.model_copy(update={"id": "6", "count": 2}))
+    reading = a_reading(FOR_RISCV, FOR_RISCV.altered(id="6", count=2))
 
     found = check(world=a_world(queues={"debian": reading}), server=server)
 

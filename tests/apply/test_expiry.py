@@ -42,13 +42,13 @@ def noted(world: World) -> World:
     """Return a world whose provider notes expiries."""
     listing = world.providers["desk"]
     assert isinstance(listing, Listing)
-    said = listing.model_copy(update={"notes_expiry": True})
-    return world.model_copy(update={"providers": {"desk": said}})
+    said = listing.altered(notes_expiry=True)
+    return world.altered(providers={"desk": said})
 
 
 def with_expiry(*workers: Worker, expires: datetime | None = PAST, **overrides: object) -> World:
     """Return a world whose machines all expire then."""
-    world = a_sim_world(*workers).model_copy(update=overrides)
+    world = a_sim_world(*workers).altered(**overrides)
     return noted(with_machines(world, expires=expires))
 
 
@@ -92,9 +92,9 @@ def test_a_machine_that_is_about_to_be_recorded_is_extended() -> None:
     assert not isinstance(world.stacks, Unknown)
     stack = world.stacks["builders"]
     assert not isinstance(stack, Unknown)
-    unfinished = stack.model_copy(update={"ids": {}})
+    unfinished = stack.altered(ids={})
 
-    assert due(DAILY, world.model_copy(update={"stacks": {"builders": unfinished}})) == [FIRST]
+    assert due(DAILY, world.altered(stacks={"builders": unfinished})) == [FIRST]
 
 
 def test_where_a_provider_notes_nothing_nothing_is_extended() -> None:
@@ -200,7 +200,7 @@ def test_a_machine_that_no_stack_holds_goes_too() -> None:
 def without_registry(**overrides: object) -> World:
     """Return a world with an expired machine whose provider knows no workers."""
     listing = a_listing(a_machine(created_at=ago(days=3), expires=PAST), notes_expiry=True)
-    return a_sim_world(a_worker()).model_copy(update={"providers": {"desk": listing}, **overrides})
+    return a_sim_world(a_worker()).altered(providers={"desk": listing}, **overrides)
 
 
 @pytest.mark.parametrize("stacks", [LOST, {"builders": a_stack(provider="desk")}])

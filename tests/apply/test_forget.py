@@ -136,7 +136,7 @@ def test_a_worker_that_cannot_be_switched_off_leaves_all_as_it_was(engine: FakeE
 
 def test_what_a_killed_apply_was_making_is_left_to_the_next_apply(engine: FakeEngine) -> None:
     stack = engine.stacks[REF.name]
-    begun = stack.model_copy(update={"ids": {TWO: stack.ids[TWO]}, "interrupted": True})
+    begun = stack.altered(ids={TWO: stack.ids[TWO]}, interrupted=True)
 
     with pytest.raises(PlanRefused, match=f"{ONE}.*`fleet apply`"):
         forget(engine, a_world_of(engine, stacks={"builders": begun}))

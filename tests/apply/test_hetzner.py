@@ -59,7 +59,7 @@ class Operator:
         world, troubles = apply_shared_stacks(fleet, world, sources, self.said.append)
         plan = guard(fleet, reconcile(fleet, world))
         outcome = apply_plan(fleet, world, plan, sources, self.said.append)
-        return outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
+        return outcome.altered(stacks=(*troubles, *outcome.stacks))
 
     def servers(self) -> list[str]:
         """Return every server of the project, whosever it is."""

@@ -249,11 +249,11 @@ def test_what_a_throttle_keeps_for_the_next_runs_is_on_the_way() -> None:
 def test_a_static_machine_is_not_ours_to_wait_for() -> None:
     fleet = a_sim_fleet(pools={"legacy": {"static": ["builder-01"]}})
     world = a_sim_world()
-    reading = world.queues["debian"].model_copy(
-        update={"workers": (a_worker(name="builder-01", machine=None, pool=None, busy=True),)}
+    reading = world.queues["debian"].altered(
+        workers=(a_worker(name="builder-01", machine=None, pool=None, busy=True),)
     )
 
-    assert on_the_way(fleet, world.model_copy(update={"queues": {"debian": reading}})) == []
+    assert on_the_way(fleet, world.altered(queues={"debian": reading})) == []
 
 
 def test_a_worker_that_is_still_to_be_switched_off_is_on_the_way() -> None:

@@ -167,7 +167,7 @@ def test_what_instances_share_beside_their_template_is_not_replaced() -> None:
     desk = TicketDesk(laid(fleet))
     (template,) = parts_of(fleet, "hetzner")
     assert isinstance(desk.engine.base, Base)
-    desk.engine.base = desk.engine.base.model_copy(update={"laid": False})
+    desk.engine.base = desk.engine.base.altered(laid=False)
     desk.engine.besides = [Step(worker=f"{template.name}-group", operation="replace")]
     inputs = some_inputs(name="debian-ci-builders-0001", settings={"template": template.name})
 

@@ -39,7 +39,7 @@ class Bench:
 
     def sweep(self, *workers: Worker, **overrides: object) -> Outcome:
         """Sweep a world in which these workers' machines expired."""
-        world = expired(*workers).model_copy(update={"stacks": LOST} | overrides)
+        world = expired(*workers).altered(**({"stacks": LOST} | overrides))
         plan = guard(FLEET, sweep(FLEET, world))
         return sweep_machines(FLEET, world, plan, self.sources, self.said.append)
 
@@ -48,8 +48,8 @@ def expired(*workers: Worker) -> World:
     world = with_machines(a_sim_world(*workers), expires=ago(hours=2))
     listing = world.providers["desk"]
     assert isinstance(listing, Listing)
-    noted = listing.model_copy(update={"notes_expiry": True, "read_at": NOW})
-    return world.model_copy(update={"providers": {"desk": noted}})
+    noted = listing.altered(notes_expiry=True, read_at=NOW)
+    return world.altered(providers={"desk": noted})
 
 
 def test_a_drained_idle_worker_is_disabled_before_its_machine_is_deleted() -> None:

@@ -71,7 +71,7 @@ def test_orphans_are_switched_off_and_deleted_by_their_ids_at_their_own_provider
 
     assert bench.registry.disabled == [FIRST, SECOND]
     assert (list(bench.machine_api.expiries), len(bench.other.expiries)) == ([], 2)
-    assert outcome == MADE.model_copy(update={"deleted": (FIRST, SECOND)})
+    assert outcome == MADE.altered(deleted=(FIRST, SECOND))
     assert bench.said == [f"builders: delete {FIRST}", f"builders: delete {SECOND}"]
 
 

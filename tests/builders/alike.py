@@ -20,16 +20,13 @@ def grouped(demand: Demand, fleet: Fleet) -> Demand:
     for request in demand.requests:
         rules = [match.index for match in allowed.rules_for(request)]
         plain = keeping(request, fleet)
-        alike = plain.model_copy(update={"id": "", "pending_since": None}).model_dump_json()
+        alike = plain.altered(id="", pending_since=None).model_dump_json()
         kept = keeping(request, fleet, named=True) if rules else plain
         found.setdefault((alike, *rules), []).append(kept)
     oldest = [(min(kept, key=_age), len(kept)) for kept in found.values()]
     environments = demand.environments if looks_of(fleet).environments else {}
-    return demand.model_copy(
-        update={
-            "requests": in_order(one.model_copy(update={"count": n}) for one, n in oldest),
-            "environments": environments,
-        }
+    return demand.altered(
+        requests=in_order(one.altered(count=n) for one, n in oldest), environments=environments
     )
 
 
@@ -45,16 +42,14 @@ def keeping(request: Request, fleet: Fleet, *, named: bool = False) -> Request:
             for step in above:
                 place = place.setdefault(step, {})  # type: ignore[assignment] # nested dicts
             place[name] = value
-    return request.model_copy(
-        update={
-            "provided": tuple(tag for tag in request.provided if tag in looks.provided),
-            "groups": (),
-            "task_data": data,
-            "package": request.package if named else None,
-            "scope": request.scope if named or looks.scope else None,
-            "workspace": request.workspace if named else None,
-            "requester": request.requester if looks.submitter else None,
-        }
+    return request.altered(
+        provided=tuple(tag for tag in request.provided if tag in looks.provided),
+        groups=(),
+        task_data=data,
+        package=request.package if named else None,
+        scope=request.scope if named or looks.scope else None,
+        workspace=request.workspace if named else None,
+        requester=request.requester if looks.submitter else None,
     )
 
 
@@ -65,8 +60,8 @@ def in_order(requests: Iterable[Request]) -> tuple[Request, ...]:
 
 def told(demand: Demand) -> Demand:
     """Return the demand without what only a database tells: how long earlier runs took."""
-    requests = (each.model_copy(update={"expected_seconds": None}) for each in demand.requests)
-    return demand.model_copy(update={"requests": tuple(requests), "history": ()})
+    requests = (each.altered(expected_seconds=None) for each in demand.requests)
+    return demand.altered(requests=tuple(requests), history=())
 
 
 def _age(request: Request) -> tuple[str, int]:

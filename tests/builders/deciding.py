@@ -31,11 +31,11 @@ def with_machines(world: World, *names: str, **said: object) -> World:
     listing = world.providers["desk"]
     assert isinstance(listing, Listing)
     machines = tuple(
-        machine.model_copy(update=said) if machine.name in names or not names else machine
+        machine.altered(**said) if machine.name in names or not names else machine
         for machine in listing.machines
     )
-    changed = listing.model_copy(update={"machines": machines})
-    return world.model_copy(update={"providers": {"desk": changed}})
+    changed = listing.altered(machines=machines)
+    return world.altered(providers={"desk": changed})
 
 
 def sentence_of(plan: Plan, worker: str) -> str:
@@ -47,7 +47,7 @@ def an_unseen_world() -> World:
     """Return a world in which a request waits, and a machine is known by its stack alone."""
     world = a_sim_world(requests=(a_request(),), starting=(FIRST,))
     silent = Unknown(unknown="no answer")
-    return world.model_copy(update={"providers": {"desk": silent}})
+    return world.altered(providers={"desk": silent})
 
 
 def idle(*names: str, **said: object) -> tuple[Worker, ...]:

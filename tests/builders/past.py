@@ -82,11 +82,9 @@ def a_past_plan() -> Plan:
         path=("tags", "worker:class:powerful", "limits", "total"),
     )
     first, *rest = plan.unserved
-    return plan.model_copy(
-        update={
-            "budgets": tuple(BudgetVerdict.model_validate(month | each) for each in budgets),
-            "unserved": (first.model_copy(update={"blocked": (held,)}), *rest),
-        }
+    return plan.altered(
+        budgets=tuple(BudgetVerdict.model_validate(month | each) for each in budgets),
+        unserved=(first.altered(blocked=(held,)), *rest),
     )
 
 

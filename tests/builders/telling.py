@@ -173,13 +173,11 @@ def a_half_blind_plan() -> Plan:
     rest = a_pool_verdict(
         pool="rest", busy=0, starting=1, not_known=("workers", "cost", "price"), price=Decimal(0)
     )
-    return plan.model_copy(
-        update={
-            "pools": (*plan.pools, unread, rest),
-            "workers": (*plan.workers, unheard),
-            "unread": ("copr",),
-            "attention": ("debian-ci-builders-0005: its worker did not register in time",),
-        }
+    return plan.altered(
+        pools=(*plan.pools, unread, rest),
+        workers=(*plan.workers, unheard),
+        unread=("copr",),
+        attention=("debian-ci-builders-0005: its worker did not register in time",),
     )
 
 

@@ -21,7 +21,7 @@ def racked(trial: Trial) -> Trial:
     """Return a fleet beside whose machines there is one that nobody owns."""
     fleet = load(str(trial.folder / "fleet.yaml"), LocalFiles()).fleet
     assert fleet is not None
-    trial.cloud.configure(menu_of(fleet, "desk").model_copy(update={"boot": 0}))
+    trial.cloud.configure(menu_of(fleet, "desk").altered(boot=0))
     made = {"type": "ccx33", "image": "trixie", "labels": {"rack": "a"}}
     trial.cloud.create(WorkerInputs.model_validate({"name": NAME, **made}))
     return trial

@@ -78,9 +78,7 @@ def test_the_store_of_an_older_fleet_gets_a_history_with_the_next_apply(trial: T
 def test_what_is_older_than_35_days_goes_with_the_next_apply(trial: Trial) -> None:
     trial.apply()
     (sample,) = samples_of(trial)
-    a_store(trial).record_sample(
-        sample.model_copy(update={"at": sample.at - timedelta(days=35, minutes=1)})
-    )
+    a_store(trial).record_sample(sample.altered(at=sample.at - timedelta(days=35, minutes=1)))
 
     trial.apply()
 

@@ -69,7 +69,7 @@ def test_arguments_are_filled_in_once(tmp_path: Path) -> None:
     write_hooks(tmp_path, new='echo "$@" > told')
     cloud = hooks_over(tmp_path, new=["sh", "new.sh", "{name}:{image}", "{id}", "{cores}x{{}}"])
 
-    cloud.create(ONE.model_copy(update={"image": "{type}"}))
+    cloud.create(ONE.altered(image="{type}"))
 
     assert (tmp_path / "told").read_text() == f"{NAME}:{{type}} {{id}} 48x{{{{}}}}\n"
 
@@ -220,7 +220,7 @@ def test_new_holds_its_machines_lock_as_long_as_it_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "-x", "a b"])
 def test_a_name_that_might_lead_astray_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CreationRefused, match="invalid_input"):
-        a_hook_cloud(tmp_path).create(ONE.model_copy(update={"name": name}))
+        a_hook_cloud(tmp_path).create(ONE.altered(name=name))
 
 
 def test_delete_is_told_which_machine(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_worker_that_has_registered_keeps_its_token(cloud: SimCloud, clock: Fi
 
 def test_the_spot_market_has_a_stock_of_its_own(cloud: SimCloud) -> None:
     cloud.configure(Menu(types={"ccx33": None, "ccx33/spot": 1}))
-    one, two = (each.model_copy(update={"settings": {"market": "spot"}}) for each in (ONE, TWO))
+    one, two = (each.altered(settings={"market": "spot"}) for each in (ONE, TWO))
     cloud.create(one)
 
     with pytest.raises(CreationRefused, match="resource_unavailable: ccx33/spot: 1 of 1 exist"):
@@ -201,7 +201,7 @@ def test_the_spot_market_has_a_stock_of_its_own(cloud: SimCloud) -> None:
 
 def test_a_type_that_is_not_on_the_spot_market_is_refused_there(cloud: SimCloud) -> None:
     with pytest.raises(CreationRefused, match="ccx33/spot"):
-        cloud.create(ONE.model_copy(update={"settings": {"market": "spot"}}))
+        cloud.create(ONE.altered(settings={"market": "spot"}))
 
 
 def test_a_worker_that_is_not_there_cannot_be_drained(cloud: SimCloud) -> None:

@@ -45,7 +45,7 @@ def made_by(fleet: Fleet, count: int) -> World:
     world = waiting(count)
     created = [a for a in planned(fleet, world).actions if isinstance(a, Create)]
     workers = [a_worker(name=a.worker, machine=a.worker, since=ago(minutes=1)) for a in created]
-    there = a_sim_world(*workers).model_copy(update={"queues": world.queues})
+    there = a_sim_world(*workers).altered(queues=world.queues)
     made = created[0].inputs
     return with_machines(there, type=made.type, digest=made.labels["digest"])
 
@@ -308,7 +308,7 @@ def test_a_queue_that_only_the_base_names_is_not_taken_for_empty() -> None:
 
 
 def test_what_both_name_and_nobody_read_is_not_the_bases_alone() -> None:
-    nothing = a_sim_world().model_copy(update={"providers": {}, "queues": {}})
+    nothing = a_sim_world().altered(providers={}, queues={})
 
     assert find_unseen(a_sim_fleet(), a_sim_fleet(), nothing) == ()
 
@@ -356,7 +356,7 @@ def renamed(base: Fleet, head: Fleet, world: World) -> Changes:
     renames = find_renames(base, head)
     assert isinstance(world.stacks, dict)
     stacks = {renames.get(pool, pool): stack for pool, stack in world.stacks.items()}
-    seen = world.model_copy(update={"stacks": stacks})
+    seen = world.altered(stacks=stacks)
     before = planned(rename_pools(base, renames), seen)
     return compare(before, planned(head, seen), renames=renames)
 
@@ -374,7 +374,7 @@ def test_a_pool_that_is_only_renamed_is_said_to_be_and_makes_no_difference() -> 
 
 
 def test_a_pool_that_is_renamed_and_grows_makes_what_it_grows_by() -> None:
-    world = made_by(builders(max=1), 2).model_copy(update={"queues": waiting(2).queues})
+    world = made_by(builders(max=1), 2).altered(queues=waiting(2).queues)
 
     change = renamed(builders(max=1), makers(max=2), world)
 

@@ -110,7 +110,7 @@ def test_a_request_s_worker_may_be_free_before_the_next_run() -> None:
 def test_a_missing_store_is_named_as_what_stops_every_machine() -> None:
     lost = Unknown(unknown="there is no store")
 
-    found = of_request(a_sim_fleet(), ASKING.model_copy(update={"stacks": lost}))
+    found = of_request(a_sim_fleet(), ASKING.altered(stacks=lost))
 
     assert tells(found.reasons[0].because, "stacks", "unknown", "store")
     assert found.reasons[0].by is None

@@ -51,7 +51,7 @@ def test_without_a_store_a_pool_s_machines_and_demand_are_unknown() -> None:
     fleet = a_sim_fleet()
     missing = Unknown(unknown="there is no store at fleet.db; create it with `fleet state init`")
     for requests in ((), (a_request(),)):
-        world = a_sim_world(requests=requests).model_copy(update={"stacks": missing})
+        world = a_sim_world(requests=requests).altered(stacks=missing)
 
         explained = explain_pool(fleet, world, reconcile(fleet, world), "builders")
 

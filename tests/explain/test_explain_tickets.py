@@ -58,8 +58,8 @@ def test_of_a_machine_that_registers_itself_the_work_of_its_ticket_is_known() ->
     machine = a_machine(name=NAME, pool="powerful", type="ccx63", id="1")
     world = seen(fleet, [had], [used(machine=NAME, sandbox="s", since=NOW)], [machine])
     registers = a_worker(name=NAME, pool="powerful", busy=True)
-    listing = a_listing(machine).model_copy(update={"workers": (registers,)})
-    world = world.model_copy(update={"providers": {"desk": listing}})
+    listing = a_listing(machine).altered(workers=(registers,))
+    world = world.altered(providers={"desk": listing})
 
     found = explain_worker(fleet, world, guard(fleet, reconcile(fleet, world)), NAME)
 

@@ -127,11 +127,11 @@ def test_a_request_whose_tag_does_not_count_and_was_stored_never_starts() -> Non
     request = a_request(required=("powerful",), asked={"powerful": "user"}, requester="ada")
     world = a_sim_world(a_worker(), requests=(request,))
     reading = world.queues["debian"]
-    demand = reading.demand.model_copy(update={"stored": True})
-    queues = {"debian": reading.model_copy(update={"demand": demand})}
+    demand = reading.demand.altered(stored=True)
+    queues = {"debian": reading.altered(demand=demand)}
     fleet = one_worker(tags={"powerful": {"asked_by": ["rules"]}})
 
-    assert starts(fleet, world.model_copy(update={"queues": queues})) == {}
+    assert starts(fleet, world.altered(queues=queues)) == {}
 
 
 def test_a_start_is_a_moment_after_the_time_of_the_world() -> None:

@@ -60,7 +60,7 @@ def test_what_was_never_charged_or_not_read_is_unknown(ledger: Ledger | Unknown)
 
 
 def test_the_projection_goes_on_as_the_last_days_did() -> None:
-    week = a_charge("0").model_copy(update={"money": (Decimal(0), Decimal("16.8"), Decimal(0))})
+    week = a_charge("0").altered(money=(Decimal(0), Decimal("16.8"), Decimal(0)))
     recent = RecentCharges(since=ago(days=7), until=NOW, charges=(week,))
 
     found = money(a_charge("50"), recent=recent)

@@ -30,7 +30,7 @@ def build(number: int, name: str = CHROMIUM, **more: object) -> Request:
 
 def moment(*builds: Request, days_ago: float = 0) -> World:
     world = a_sim_world(requests=builds)
-    return world.model_copy(update={"time": NOW - timedelta(days=days_ago)})
+    return world.altered(time=NOW - timedelta(days=days_ago))
 
 
 def reach(base: Fleet, head: Fleet, *worlds: World) -> tuple[RuleReach, ...]:

@@ -261,7 +261,7 @@ def test_a_removed_pool_whose_machines_are_unknown_is_said() -> None:
     base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
     silent = {"providers": {"desk": Unknown(unknown="no answer")}}
 
-    (edit,) = found(base, a_sim_fleet(pools={}), a_sim_world().model_copy(update=silent))
+    (edit,) = found(base, a_sim_fleet(pools={}), a_sim_world().altered(**silent))
 
     assert (edit.kind, edit.count, edit.busy) == ("pool-removed", None, None)
 

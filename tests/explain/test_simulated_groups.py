@@ -28,13 +28,9 @@ def grouped(worlds: Iterable[World]) -> Iterator[World]:
         demand = world.queues[QUEUE].demand
         assert isinstance(demand, Demand)
         groups = [[r for r in demand.requests if r.task == task] for task in TASKS]
-        told = tuple(
-            group[0].model_copy(update={"count": len(group)}) for group in groups if group
-        )
-        reading = world.queues[QUEUE].model_copy(
-            update={"demand": demand.model_copy(update={"requests": told})}
-        )
-        yield world.model_copy(update={"queues": {QUEUE: reading}})
+        told = tuple(group[0].altered(count=len(group)) for group in groups if group)
+        reading = world.queues[QUEUE].altered(demand=demand.altered(requests=told))
+        yield world.altered(queues={QUEUE: reading})
 
 
 def jobs_of(worlds: Iterable[World]) -> list[Job]:
@@ -72,9 +68,9 @@ def test_who_left_a_group_unseen_is_counted_as_such() -> None:
     worlds = [*record_fixed(jobs, NOW, NOW + 2 * EVERY, every=EVERY, machines=2)]
     last = worlds[-1].queues[QUEUE].demand
     assert isinstance(last, Demand)
-    fewer = last.model_copy(update={"requests": last.requests[:2]})
-    reading = worlds[-1].queues[QUEUE].model_copy(update={"demand": fewer})
-    worlds[-1] = worlds[-1].model_copy(update={"queues": {QUEUE: reading}})
+    fewer = last.altered(requests=last.requests[:2])
+    reading = worlds[-1].queues[QUEUE].altered(demand=fewer)
+    worlds[-1] = worlds[-1].altered(queues={QUEUE: reading})
 
     found = jobs_of(grouped(worlds))
 

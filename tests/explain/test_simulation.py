@@ -98,8 +98,8 @@ def test_a_short_request_ran_between_two_moments() -> None:
 
 def test_a_queue_that_could_not_be_read_ends_nothing() -> None:
     worlds = worlds_of(([a_request(id="7")], []), ([], []), ([a_request(id="7")], []))
-    dark = a_reading(workers=()).model_copy(update={"demand": Unknown(unknown="no answer")})
-    worlds[1] = worlds[1].model_copy(update={"queues": {"debian": dark}})
+    dark = a_reading(workers=()).altered(demand=Unknown(unknown="no answer"))
+    worlds[1] = worlds[1].altered(queues={"debian": dark})
 
     job = jobs_of(worlds)["debian/7"]
 
@@ -122,8 +122,8 @@ def test_boots_and_empty_providers_are_remembered() -> None:
     listed = {"providers": {"hetzner": a_listing(machine)}}
     refused = an_attempt(worker="debian-ci-builders-0002", at=NOW + MINUTE, result="out-of-stock")
     worlds = [
-        first.model_copy(update=listed),
-        then.model_copy(update=listed | {"attempts": (refused,)}),
+        first.altered(**listed),
+        then.altered(**listed, attempts=(refused,)),
     ]
 
     found = [event for event in events(worlds) if isinstance(event, Booted | Refused)]
@@ -147,7 +147,7 @@ def test_a_spot_machine_that_went_while_it_worked_was_taken_back() -> None:
         "stacks": {"builders": a_stack(workers=(inputs,), ids={name: machine.id})},
     }
     first, then, last = worlds_of(([], [runs("7", NOW)]), ([], [runs("7", NOW)]), ([], []))
-    worlds = [first.model_copy(update=there), then.model_copy(update=there), last]
+    worlds = [first.altered(**there), then.altered(**there), last]
 
     lost = [event for event in events(worlds) if isinstance(event, Lost)]
 
@@ -386,7 +386,7 @@ def test_a_stack_alone_is_a_machine_of_the_first_moment() -> None:
             "builders": a_stack(provider="desk", workers=(inputs,), ids={inputs["name"]: "sim-1"})
         },
     )
-    later = world.model_copy(update={"time": NOW + timedelta(hours=5)})
+    later = world.altered(time=NOW + timedelta(hours=5))
 
     found = told(Task(a_trial(retire={"idle_after": "10m", "at": "once"})), [world, later])
 

@@ -69,7 +69,7 @@ def test_what_waits_on_is_counted_when_it_starts() -> None:
 
 
 def test_of_a_queue_that_is_silent_waits_go_on() -> None:
-    silent = a_reading().model_copy(update={"demand": Unknown(unknown="down")})
+    silent = a_reading().altered(demand=Unknown(unknown="down"))
     world = a_world(queues={"debian": silent}, providers={})
     before = {"debian/7": ago(minutes=5), "gone/1": NOW}
 

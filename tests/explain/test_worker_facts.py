@@ -49,7 +49,7 @@ def test_a_machine_of_last_month_is_billed_for_both_months() -> None:
     world = a_building_world(a_worker())
     listing = a_listing(a_machine(created_at=ago(days=40)))
 
-    told = facts(a_fleet(), world.model_copy(update={"providers": {"hetzner": listing}}))
+    told = facts(a_fleet(), world.altered(providers={"hetzner": listing}))
 
     # Twenty days of each month are below what a month costs at most, 624 hours.
     assert told.cost_so_far == 40 * 24 * Decimal("0.2227")

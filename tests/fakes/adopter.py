@@ -24,7 +24,7 @@ class FakeAdopter:
         for index, each in enumerate(self.found):
             if each.machine.id == machine_id:
                 labels = each.labels | inputs.labels
-                self.found[index] = each.model_copy(update={"labels": labels})
+                self.found[index] = each.altered(labels=labels)
                 return
         raise SourceUnreachable(f"there is no machine {machine_id}")
 

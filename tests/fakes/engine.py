@@ -60,7 +60,7 @@ class FakeEngine:
             if name not in ids:
                 steps.append(Step(worker=name, operation="create"))
             elif (before := recorded[name]) != worker:
-                in_place = before.model_copy(update={"labels": worker.labels}) == worker
+                in_place = before.altered(labels=worker.labels) == worker
                 steps.append(Step(worker=name, operation="update" if in_place else "replace"))
         return tuple(sorted(steps, key=lambda step: step.worker))
 
@@ -129,26 +129,22 @@ class FakeEngine:
     ) -> None:
         stack = self.stacks[ref.name]
         known = {each.name: each for each in stack.workers} | workers
-        self.stacks[ref.name] = stack.model_copy(
-            update={
-                "serial": stack.serial + 1,
-                "workers": tuple(known[name] for name in sorted(known)),
-                "ids": stack.ids | ids,
-                "interrupted": interrupted,
-            }
+        self.stacks[ref.name] = stack.altered(
+            serial=stack.serial + 1,
+            workers=tuple(known[name] for name in sorted(known)),
+            ids=stack.ids | ids,
+            interrupted=interrupted,
         )
 
     def _begin_to_delete(self, ref: StackRef, worker: str) -> None:
         stack = self.stacks[ref.name]
         left = tuple(each for each in stack.workers if each.name != worker)
-        self.stacks[ref.name] = stack.model_copy(update={"workers": left, "interrupted": True})
+        self.stacks[ref.name] = stack.altered(workers=left, interrupted=True)
 
     def _forget(self, ref: StackRef, worker: str) -> None:
         stack = self.stacks[ref.name]
-        self.stacks[ref.name] = stack.model_copy(
-            update={
-                "serial": stack.serial + 1,
-                "workers": tuple(each for each in stack.workers if each.name != worker),
-                "ids": {name: each for name, each in stack.ids.items() if name != worker},
-            }
+        self.stacks[ref.name] = stack.altered(
+            serial=stack.serial + 1,
+            workers=tuple(each for each in stack.workers if each.name != worker),
+            ids={name: each for name, each in stack.ids.items() if name != worker},
         )

@@ -19,4 +19,4 @@ class FakePriceReader:
         self.asked += 1
         if self.prices is None:
             raise SourceUnreachable("it does not answer")
-        return self.prices.model_copy(update={"read_at": now, "location": self.location})
+        return self.prices.altered(read_at=now, location=self.location)

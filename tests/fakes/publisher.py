@@ -51,7 +51,7 @@ class FakePublisher:
             if not upload.whole:
                 self._account.uploads[key] = upload
                 self._move(upload, (Path(folder) / name).read_bytes(), tell)
-                self._account.uploads[key] = upload.model_copy(update={"whole": True})
+                self._account.uploads[key] = upload.altered(whole=True)
         return Publication(id=upload.id, at=upload.since, verified=True)
 
     def delete(self, upload_id: str) -> None:

@@ -75,18 +75,18 @@ class FakeStore:
     def _rename(self, old: str, new: str) -> None:
         shelf, name = self._shelf, {"pool": new}
         shelf.entries = [
-            (currency, entry.model_copy(update=name) if entry.pool == old else entry)
+            (currency, entry.altered(**name) if entry.pool == old else entry)
             for currency, entry in shelf.entries
         ]
         shelf.attempts = {
-            key: each.model_copy(update=name) if each.pool == old else each
+            key: each.altered(**name) if each.pool == old else each
             for key, each in shelf.attempts.items()
         }
         for at, sample in shelf.samples.items():
             pools = dict(sample.pools)
             if old in pools:
                 pools.setdefault(new, pools.pop(old))
-                shelf.samples[at] = sample.model_copy(update={"pools": pools})
+                shelf.samples[at] = sample.altered(pools=pools)
 
     def forget_stack(self, name: str) -> None:
         """Drop a stack."""
@@ -211,7 +211,7 @@ class FakeStore:
                 name: getattr(each, name) + getattr(before, name, 0)
                 for name in ("count", "seconds", "nanos")
             }
-            self._shelf.tallies[key] = each.model_copy(update=sums)
+            self._shelf.tallies[key] = each.altered(**sums)
 
     def tallies(self, month: str) -> tuple[Tally, ...]:
         """Return what was counted in a month."""

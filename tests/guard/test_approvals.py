@@ -34,7 +34,7 @@ def old_pool(idle: int, busy: int = 0, draining: int = 0, **overrides: object) -
         )
         for n in range(idle + busy + draining)
     ]
-    return a_sim_world(*workers).model_copy(update=overrides)
+    return a_sim_world(*workers).altered(**overrides)
 
 
 def planned(fleet: Fleet, world: World) -> Plan:

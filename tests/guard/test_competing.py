@@ -21,8 +21,8 @@ def fleet_of(approved: int = 0, **pool: object) -> Fleet:
 def rivalled(count: int = 2) -> World:
     """Return a world whose queue makes machines for what waits by itself too."""
     world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(count)))
-    reading = world.queues["debian"].model_copy(update={"rivals": ("own-amd64",)})
-    return world.model_copy(update={"queues": {"debian": reading}})
+    reading = world.queues["debian"].altered(rivals=("own-amd64",))
+    return world.altered(queues={"debian": reading})
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -50,8 +50,8 @@ def test_a_machine_that_is_only_kept_spare_is_no_rival_s() -> None:
 def test_a_spare_machine_is_made_though_a_rival_serves_its_queue() -> None:
     world = rivalled(count=0)
     plan = planned(fleet_of(max=3, spare=1), world)
-    spare = plan.actions[0].model_copy(update={"registry": "debian"})
-    plan = plan.model_copy(update={"actions": (spare,)})
+    spare = plan.actions[0].altered(registry="debian")
+    plan = plan.altered(actions=(spare,))
 
     assert "rival" not in {each.guard for each in guard(fleet_of(max=3, spare=1), plan).guards}
     assert competing_provisioners(world, plan) == ()
@@ -77,7 +77,7 @@ def test_what_is_drained_is_norivalry() -> None:
             "because": "idle for 20m",
         }
     )
-    plan = planned(fleet_of(max=3), rivalled(count=0)).model_copy(update={"actions": (drain,)})
+    plan = planned(fleet_of(max=3), rivalled(count=0)).altered(actions=(drain,))
 
     assert competing_provisioners(rivalled(count=0), plan) == ()
 

@@ -71,7 +71,7 @@ def test_a_replacement_that_costs_no_more_goes_on_while_min_is_refused() -> None
     fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
     old = (a_worker_verdict(worker="old", outdated=True, cost=Decimal("0.5")),)
     fresh = creates(1, **(WARM | {"reason": Reason.REPLACEMENT}))
-    warm = tuple(a.model_copy(update={"worker": f"n-{a.worker}"}) for a in creates(1, **WARM))  # type: ignore[attr-defined]  # builders take any action
+    warm = tuple(a.altered(worker=f"n-{a.worker}") for a in creates(1, **WARM))  # type: ignore[attr-defined]  # builders take any action
     plan = a_plan(actions=(*fresh, *warm), pools=(a_pool_verdict(busy=3),), workers=old)
 
     assert guard(fleet, plan).actions == fresh

@@ -53,7 +53,7 @@ def test_a_throttle_says_whether_it_is_about_a_pool_or_the_fleet() -> None:
 def test_what_a_killed_apply_had_begun_takes_part_of_what_may_be_made_now() -> None:
     fleet = with_guards(throttle={"create": {"count": 3}})
     begun = creates(2, reason=Reason.INTERRUPTED)
-    fresh = tuple(a.model_copy(update={"worker": f"n-{a.worker}"}) for a in creates(5))  # type: ignore[attr-defined]  # builders take any action
+    fresh = tuple(a.altered(worker=f"n-{a.worker}") for a in creates(5))  # type: ignore[attr-defined]  # builders take any action
     plan = a_plan(actions=(*begun, *fresh), pools=(a_pool_verdict(busy=9),))
 
     assert guard(fleet, plan).actions == (*begun, fresh[0])
@@ -156,7 +156,7 @@ def test_a_refusal_of_a_pool_counts_that_pools_machines() -> None:
 
 def test_two_causes_are_both_named() -> None:
     lost = drains(2, Cause.KNOWLEDGE, "lost")
-    moved = tuple(each.model_copy(update={"pool": "builders"}) for each in lost)  # type: ignore[attr-defined]  # builders take any action
+    moved = tuple(each.altered(pool="builders") for each in lost)  # type: ignore[attr-defined]  # builders take any action
     plan = a_plan(actions=(*drains(2, Cause.CONFIG), *moved), pools=(a_pool_verdict(busy=4),))
 
     (because,) = because_of(guard(a_sim_fleet(), plan))

@@ -19,8 +19,8 @@ def forgetful(*attempts: Attempt, known: int = 0, requests: tuple[Request, ...] 
     before = a_sim_world(*workers, requests=requests, attempts=attempts)
     listing = before.providers["desk"]
     assert isinstance(listing, Listing)
-    emptied = listing.model_copy(update={"workers": (listing.workers or ())[:known]})
-    return before.model_copy(update={"providers": {"desk": emptied}})
+    emptied = listing.altered(workers=(listing.workers or ())[:known])
+    return before.altered(providers={"desk": emptied})
 
 
 def tries(result: str = "registered", **said: object) -> tuple[Attempt, ...]:

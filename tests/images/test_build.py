@@ -60,7 +60,7 @@ def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: FakeSto
 def test_the_machine_that_a_build_rented_is_remembered(store: FakeStore) -> None:
     rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
 
-    built = build(store, manifest=MANIFEST.model_copy(update={"rental": rented}))
+    built = build(store, manifest=MANIFEST.altered(rental=rented))
 
     assert built.fact.rentals == (rented,)
 
@@ -68,7 +68,7 @@ def test_the_machine_that_a_build_rented_is_remembered(store: FakeStore) -> None
 def test_what_was_tested_at_the_end_of_its_build_is_tested(store: FakeStore) -> None:
     test = manifests.Test(kind="offline", at=NOW, seconds=2)
 
-    version = build(store, manifest=MANIFEST.model_copy(update={"tests": (test,)}))
+    version = build(store, manifest=MANIFEST.altered(tests=(test,)))
 
     assert (version.state, version.since, version.digest) == ("tested", NOW, "d1")
 

@@ -96,7 +96,7 @@ def test_newer_packages_make_it_due() -> None:
     worker = Update(
         package="debusine-worker", installed="1", available="2", suite="trixie", security=False
     )
-    fix = worker.model_copy(update={"package": "zlib1g", "security": True})
+    fix = worker.altered(package="zlib1g", security=True)
 
     image = due(built(), news=(worker, fix))
 
@@ -128,7 +128,7 @@ def test_a_version_that_was_not_tested_is_tested_and_published() -> None:
 
 @pytest.mark.parametrize("state", ["tested", "candidate", "current"])
 def test_a_missing_publication_is_due_alone(state: str) -> None:
-    uploaded = {"hetzner": UPLOADED, "aws": UPLOADED.model_copy(update={"verified": False})}
+    uploaded = {"hetzner": UPLOADED, "aws": UPLOADED.altered(verified=False)}
 
     image = due(built(state=state, publications=uploaded), publish=["hetzner", "aws"])
 
@@ -164,7 +164,7 @@ def test_each_failure_doubles_the_time_up_to_a_day(failures: int, hours: int) ->
     ]
 
     assert due(built(recipe_digest="r0"), *tries).is_due
-    almost = tries[-1].model_copy(update={"since": ago(hours=hours, seconds=-1)})
+    almost = tries[-1].altered(since=ago(hours=hours, seconds=-1))
     assert not due(built(recipe_digest="r0"), *tries[:-1], almost).is_due
 
 

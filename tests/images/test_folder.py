@@ -106,8 +106,8 @@ def test_builds_are_listed_the_oldest_first_and_a_broken_one_says_why(tmp_path: 
 
     assert (first.image, first.version, first.manifest) == (IMAGE, VERSION, None)
     assert tells(first.problem, folder / "manifest.json", "image")
-    assert second.manifest == a_manifest(image=IMAGE, version="20261122T203000Z").model_copy(
-        update={"files": second.manifest.files if second.manifest else {}}
+    assert second.manifest == a_manifest(image=IMAGE, version="20261122T203000Z").altered(
+        files=second.manifest.files if second.manifest else {}
     )
 
 
@@ -137,7 +137,7 @@ def test_a_known_version_is_found_with_its_manifest(tmp_path: Path) -> None:
 
 def test_a_manifest_is_replaced_whole(tmp_path: Path) -> None:
     folder = a_build(tmp_path)
-    tested = read_manifest(folder).model_copy(update={"commit": "1f2e3d"})
+    tested = read_manifest(folder).altered(commit="1f2e3d")
 
     write_manifest(folder, tested)
 

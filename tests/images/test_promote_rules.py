@@ -80,7 +80,7 @@ def test_without_a_current_version_there_is_no_candidate() -> None:
 
 def test_a_promoted_candidate_has_no_share_any_more() -> None:
     current, candidate = some(v1="current", v2="candidate")
-    candidate = candidate.model_copy(update={"share": 20})
+    candidate = candidate.altered(share=20)
 
     move, _ = promote([current, candidate], candidate, NOW)
 

@@ -92,7 +92,7 @@ def test_nothing_moves_for_pools_in_which_nothing_is_changed(
     fleet = a_sim_fleet(pools=pools, images={"trixie": recipe})
     facts = (CURRENT.fact, a_version(state="tested").fact)
     published = {"ids": {"desk": "an image"}, "by_rule": True}
-    world = a_sim_world(images=tuple(each.model_copy(update=published) for each in facts))
+    world = a_sim_world(images=tuple(each.altered(**published) for each in facts))
 
     plan = reconcile(fleet, world)
 

@@ -152,7 +152,7 @@ def test_what_was_published_meanwhile_stays_until_it_is_judged_with_that_place()
 
 
 def test_what_was_baked_elsewhere_is_forgotten_and_its_uploads_stay() -> None:
-    trial = Trial(published("failed").model_copy(update={"elsewhere": True}))
+    trial = Trial(published("failed").altered(elsewhere=True))
 
     assert trial.prune(state="failed", places={}).kept == ""
     assert len(trial.account.uploads) == 2
@@ -195,7 +195,7 @@ def test_of_what_nobody_remembers_only_what_was_named_is_deleted() -> None:
         account.uploads["debian-ci", "trixie", name] = Upload(
             id=name, image="trixie", version=V1, sha256="0", whole=True, since=NOW
         )
-    other = a_forgotten(kept="nobody named it").model_copy(update={"id": "ami-2"})
+    other = a_forgotten(kept="nobody named it").altered(id="ami-2")
 
     gone = delete_forgotten(
         [a_forgotten(kept=""), other], lambda _: FakePublisher(account, "debian-ci")

@@ -188,7 +188,7 @@ def test_what_a_prune_began_to_delete_is_no_failure_that_counts() -> None:
 def test_of_an_image_that_left_fleet_yaml_only_what_machines_boot_stays() -> None:
     machine = a_machine(image=f"id-{V2}")
     world = quiet(providers={"hetzner": a_listing(machine)})
-    versions = [each.model_copy(update={"image": "buster"}) for each in OLD]
+    versions = [each.altered(image="buster") for each in OLD]
 
     reasons = kept(world, *versions)
     assert list(reasons) == [V2]

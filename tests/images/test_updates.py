@@ -42,7 +42,7 @@ def test_where_fixes_came_from_is_where_more_come_from() -> None:
 
 
 def test_a_package_of_no_source_is_looked_for_nowhere() -> None:
-    local = a_package("own", "1").model_copy(update={"origin": ""})
+    local = a_package("own", "1").altered(origin="")
 
     assert sources_of(a_manifest(packages=(local,))) == ()
 

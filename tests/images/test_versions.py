@@ -24,9 +24,7 @@ def a_store(*versions: Version) -> FakeStore:
 
 def publish(place: str) -> Callable[[Version], Version]:
     uploaded = Publication(id=f"{place}-1", at=NOW, verified=True)
-    return lambda version: version.model_copy(
-        update={"publications": version.publications | {place: uploaded}}
-    )
+    return lambda version: version.altered(publications=version.publications | {place: uploaded})
 
 
 def test_two_uploads_at_once_are_both_remembered() -> None:

@@ -176,7 +176,7 @@ def neighbours(plan: Plan, pool: str) -> set[str]:
 def actions_of(plan: Plan, pools: set[str]) -> list[Action]:
     """Return the actions in these pools, without their turn in the order of all pools."""
     return [
-        action.model_copy(update={"turn": 0}) if isinstance(action, Create) else action
+        action.altered(turn=0) if isinstance(action, Create) else action
         for action in plan.actions
         if action.pool in pools
     ]

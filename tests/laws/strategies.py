@@ -114,45 +114,37 @@ def worlds(draw: st.DrawFn) -> World:
     blind = draw(st.sampled_from(["none", "none", "none", "queue", "provider", "stack"]))
     dark = Unknown(unknown="no answer")
     if blind == "queue":
-        return world.model_copy(
-            update={"queues": {"debian": QueueReading(demand=dark, workers=None)}}
-        )
+        return world.altered(queues={"debian": QueueReading(demand=dark, workers=None)})
     if blind == "provider":
-        return world.model_copy(update={"providers": {"desk": dark}})
+        return world.altered(providers={"desk": dark})
     if blind == "stack" and isinstance(world.stacks, dict):
-        return world.model_copy(update={"stacks": world.stacks | {"builders": dark}})
+        return world.altered(stacks=world.stacks | {"builders": dark})
     return world
 
 
 def shuffled(world: World) -> World:
     """Return the same world, observed in the opposite order."""
     queues = {
-        name: reading.model_copy(
-            update={
-                "demand": reading.demand.model_copy(
-                    update={"requests": tuple(reversed(reading.demand.requests))}
-                )
-                if isinstance(reading.demand, Demand)
-                else reading.demand
-            }
+        name: reading.altered(
+            demand=reading.demand.altered(requests=tuple(reversed(reading.demand.requests)))
+            if isinstance(reading.demand, Demand)
+            else reading.demand
         )
         for name, reading in reversed(list(world.queues.items()))
     }
     providers = {
         name: listing
         if isinstance(listing, Unknown)
-        else listing.model_copy(
-            update={
-                "machines": tuple(reversed(listing.machines)),
-                "workers": None if listing.workers is None else tuple(reversed(listing.workers)),
-            }
+        else listing.altered(
+            machines=tuple(reversed(listing.machines)),
+            workers=None if listing.workers is None else tuple(reversed(listing.workers)),
         )
         for name, listing in reversed(list(world.providers.items()))
     }
     stacks = world.stacks
     if isinstance(stacks, dict):
         stacks = dict(reversed(list(stacks.items())))
-    return world.model_copy(update={"queues": queues, "providers": providers, "stacks": stacks})
+    return world.altered(queues=queues, providers=providers, stacks=stacks)
 
 
 @st.composite

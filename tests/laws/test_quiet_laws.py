@@ -92,13 +92,11 @@ def carried_out(world: World, plan: Plan, cadence: int) -> World:
         ids={machine.name: machine.id for machine in machines},
     )
     demand = Demand(read_at=now)
-    return world.model_copy(
-        update={
-            "time": now,
-            "queues": {"debian": QueueReading(demand=demand, workers=None)},
-            "providers": {"desk": Listing(read_at=now, machines=machines, workers=workers)},
-            "stacks": {"builders": stack},
-        }
+    return world.altered(
+        time=now,
+        queues={"debian": QueueReading(demand=demand, workers=None)},
+        providers={"desk": Listing(read_at=now, machines=machines, workers=workers)},
+        stacks={"builders": stack},
     )
 
 
@@ -108,7 +106,7 @@ def _rested(worker: Worker | None, machine: Machine, then: datetime, *, drains: 
         return a_worker(name=machine.name, since=then)
     ended = {"state": WorkerState.IDLE, "running": None, "since": then}
     update = ended if worker.state is WorkerState.BUSY else {}
-    return worker.model_copy(update={**update, "draining": worker.draining or drains})
+    return worker.altered(**update, draining=worker.draining or drains)
 
 
 @given(quiet_fleets(), quiet_worlds())

@@ -95,11 +95,11 @@ def _away(world: World, seconds: int) -> World:
     heard = world.time - timedelta(seconds=seconds)
     lost = {"state": WorkerState.DISCONNECTED, "last_seen": heard, "connected_since": None}
     workers = tuple(
-        worker.model_copy(update=lost) if worker.state is WorkerState.IDLE else worker
+        worker.altered(**lost) if worker.state is WorkerState.IDLE else worker
         for worker in listing.workers
     )
-    seen = {"desk": listing.model_copy(update={"workers": workers})}
-    return world.model_copy(update={"providers": seen})
+    seen = {"desk": listing.altered(workers=workers)}
+    return world.altered(providers=seen)
 
 
 def _creations(plan: Plan) -> Counter[str]:
@@ -133,13 +133,11 @@ def test_a_sampled_queue_lets_nothing_go_for_want_of_work(fleet: Fleet, world: W
 
 def _sampled(world: World) -> World:
     queues = {
-        name: reading.model_copy(
-            update={"demand": reading.demand.model_copy(update={"estimate": True})}
-        )
+        name: reading.altered(demand=reading.demand.altered(estimate=True))
         for name, reading in world.queues.items()
         if isinstance(reading.demand, Demand)
     }
-    return world.model_copy(update={"queues": {**world.queues, **queues}})
+    return world.altered(queues={**world.queues, **queues})
 
 
 @given(fleets(), worlds())
@@ -183,8 +181,8 @@ def test_world_to_json_to_world_is_identity(world: World) -> None:
 def test_a_pool_that_shares_no_demand_is_left_alone(fleet: Fleet, world: World) -> None:
     without = {name: pool for name, pool in fleet.pools.items() if name != "arm"}
     nothing = Demand(read_at=world.time)
-    quiet = world.queues["debian"].model_copy(update={"demand": nothing})
-    world = world.model_copy(update={"queues": {"debian": quiet}})
+    quiet = world.queues["debian"].altered(demand=nothing)
+    world = world.altered(queues={"debian": quiet})
 
     plan = reconcile(fleet, world)
     alone = reconcile(fleet.model_copy(update={"pools": without}), world)
@@ -228,7 +226,7 @@ def test_an_approval_never_lets_more_pass_than_its_count(
         guard="delete", pool=pool, count=count, reason="move", expires=world.time.date()
     )
     approved = fleet.model_copy(update={"approvals": [approval]})
-    world = world.model_copy(update={"approved": {approval_digest(approval): used}})
+    world = world.altered(approved={approval_digest(approval): used})
 
     without, plan = planned(fleet, world), planned(approved, world)
 

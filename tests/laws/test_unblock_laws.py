@@ -54,23 +54,19 @@ def asking_worlds(draw: st.DrawFn) -> World:
     if not isinstance(reading.demand, Demand):
         return world
     requests = tuple(
-        request.model_copy(
-            update={
-                "expected_seconds": draw(st.none() | st.integers(1, 7200)),
-                "requester": draw(st.sampled_from([None, "ada"])),
-                "asked": dict.fromkeys(request.required, "user") if draw(st.booleans()) else {},
-                "workspace": "System",
-                "package": draw(st.sampled_from(["chromium", "hello"])),
-                "task_data": {"host_architecture": "amd64"},
-            }
+        request.altered(
+            expected_seconds=draw(st.none() | st.integers(1, 7200)),
+            requester=draw(st.sampled_from([None, "ada"])),
+            asked=dict.fromkeys(request.required, "user") if draw(st.booleans()) else {},
+            workspace="System",
+            package=draw(st.sampled_from(["chromium", "hello"])),
+            task_data={"host_architecture": "amd64"},
         )
         for request in reading.demand.requests
     )
-    demand = reading.demand.model_copy(
-        update={"requests": requests, "stored": draw(st.booleans())}
-    )
-    queue = reading.model_copy(update={"demand": demand})
-    return world.model_copy(update={"queues": {"debian": queue}})
+    demand = reading.demand.altered(requests=requests, stored=draw(st.booleans()))
+    queue = reading.altered(demand=demand)
+    return world.altered(queues={"debian": queue})
 
 
 def works(fleet: Fleet, world: World, key: str, remedy: Remedy) -> bool:

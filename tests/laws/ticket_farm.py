@@ -113,12 +113,10 @@ class TicketCloud(Cloud):
         if isinstance(listing, Unknown):
             return listing
         machines = tuple(
-            each.model_copy(update={"state": MachineState.FAILED})
-            if self._broken(each.name)
-            else each
+            each.altered(state=MachineState.FAILED) if self._broken(each.name) else each
             for each in listing.machines
         )
-        return listing.model_copy(update={"machines": machines})
+        return listing.altered(machines=machines)
 
 
 class TicketFarm(Farm):

@@ -58,7 +58,7 @@ class Trial:
 
     def lay(self, inputs: Mapping[str, object]) -> None:
         """Have the account's base stack hold exactly this."""
-        ref = self.ref.model_copy(update={"name": f"{self.worker.labels['fleet']}.live"})
+        ref = self.ref.altered(name=f"{self.worker.labels['fleet']}.live")
         self.engine(inputs).up(ref, [], quiet)
 
     def machines(self) -> tuple[Machine, ...]:

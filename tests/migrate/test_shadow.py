@@ -91,8 +91,8 @@ def test_a_day_adds_up_what_was_there_times_how_long() -> None:
     look = Look(
         time=NOW, seconds=1800, opened=3, currency="EUR", unpriced=(), resalloc=side, fleet=idle
     )
-    later = look.model_copy(update={"opened": 0})
-    tomorrow = look.model_copy(update={"time": NOW + timedelta(days=1), "unpriced": ("old",)})
+    later = look.altered(opened=0)
+    tomorrow = look.altered(time=NOW + timedelta(days=1), unpriced=("old",))
 
     first, second = days_of([look, later, tomorrow])
 

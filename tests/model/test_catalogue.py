@@ -121,7 +121,7 @@ def test_prices_that_count_change_no_configuration() -> None:
 def test_a_fleet_with_the_same_price_lists_is_the_same_fleet() -> None:
     fleet, later = a_fleet(), NOW + timedelta(minutes=10)
     listed = with_price_lists(fleet, a_world(prices={"hetzner": LIST}))
-    newer = LIST.model_copy(update={"quotes": {}})
+    newer = LIST.altered(quotes={})
 
     assert with_price_lists(fleet, a_world(time=later, prices={"hetzner": LIST})) is listed
     assert with_price_lists(fleet, a_world(prices={"hetzner": newer})) != listed

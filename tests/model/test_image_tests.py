@@ -50,4 +50,4 @@ def test_a_version_passes_where_nothing_is_wrong() -> None:
     tested = VersionTests(image="trixie", version="1", state="tested", tests=(PASSED, BOOTED))
 
     assert tested.passed
-    assert not tested.model_copy(update={"tests": (PASSED, FAILED)}).passed
+    assert not tested.altered(tests=(PASSED, FAILED)).passed

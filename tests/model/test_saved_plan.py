@@ -91,7 +91,7 @@ def test_labels_that_each_run_rewrites_make_no_difference() -> None:
     [
         (
             {"digests": DIGESTS},
-            {"digests": DIGESTS.model_copy(update={"config": "d" * 64})},
+            {"digests": DIGESTS.altered(config="d" * 64)},
             ("fleet.yaml", "changed"),
         ),
         (

@@ -75,7 +75,7 @@ def _sites() -> dict[str, Shown]:
     plan = a_lively_plan()
     odd = a_worker_verdict(worker=_LONG, pool=_LONG, running=_LONG, image=_LONG, because=_LONG)
     broken = a_worker_verdict(worker="w-1", state="disconnected", because="not connected for 3 h")
-    plan = plan.model_copy(update={"workers": (*plan.workers, odd, broken)})
+    plan = plan.altered(workers=(*plan.workers, odd, broken))
     return {"now": Shown(plan, waits=some_waits(plan)), "past": a_shown_past()}
 
 

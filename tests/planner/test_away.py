@@ -125,7 +125,7 @@ def test_a_paused_pool_keeps_what_is_off() -> None:
 
 def test_the_worker_of_a_stray_machine_that_is_off_is_released() -> None:
     world = a_debusine_world(busy_and_away(), off=(FIRST,))
-    stray = world.model_copy(update={"stacks": {}})
+    stray = world.altered(stacks={})
 
     (release,) = planned(a_debusine_fleet(), stray).releases
 
@@ -136,9 +136,7 @@ def test_the_worker_of_a_stray_machine_that_is_off_is_released() -> None:
 def test_a_machine_of_a_name_that_runs_elsewhere_is_not_off() -> None:
     world = a_debusine_world(busy_and_away(), off=(FIRST,))
     running = a_debusine_world(busy_and_away()).providers["desk"]
-    twice = world.model_copy(
-        update={"stacks": {}, "providers": {**world.providers, "other": running}}
-    )
+    twice = world.altered(stacks={}, providers={**world.providers, "other": running})
 
     assert planned(a_debusine_fleet(), twice).releases == ()
 

@@ -175,7 +175,7 @@ def test_a_machine_that_waits_to_be_deleted_reserves_two_runs() -> None:
 
 def test_machines_of_a_silent_provider_reserve_as_their_stack_records_them() -> None:
     world = a_spent_world(a_worker())
-    blind = world.model_copy(update={"providers": {"desk": Unknown(unknown="no answer")}})
+    blind = world.altered(providers={"desk": Unknown(unknown="no answer")})
 
     today, tomorrow = accounts(a_budgeted_fleet({"per_day": "99 EUR"}), blind)
 

@@ -100,7 +100,7 @@ def test_the_last_run_before_the_hour_ends_has_the_time_of_the_latest_runs(
 ) -> None:
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=minutes))
 
-    plan = reconcile(hourly(), world.model_copy(update={"delete_seconds": took}))
+    plan = reconcile(hourly(), world.altered(delete_seconds=took))
 
     assert drained(plan) == ([FIRST] if goes else [])
 
@@ -211,8 +211,8 @@ def test_of_equals_the_first_by_name_goes() -> None:
 
 
 def test_only_a_machine_that_had_a_ticket_is_kept_for_the_next_of_its_sandbox() -> None:
-    had = idle(FIRST).model_copy(update={"uses": 1})
-    had_none = idle(SECOND).model_copy(update={"uses": 0})
+    had = idle(FIRST).altered(uses=1)
+    had_none = idle(SECOND).altered(uses=0)
 
     plan = reconcile(fleet_with(reuse={"opportunity": "1h"}), a_sim_world(had, had_none))
 

@@ -32,8 +32,8 @@ def failing(world: World, *names: str) -> World:
 
 
 def without_registry(world: World) -> World:
-    listing = world.providers["desk"].model_copy(update={"workers": None})
-    return world.model_copy(update={"providers": {"desk": listing}})
+    listing = world.providers["desk"].altered(workers=None)
+    return world.altered(providers={"desk": listing})
 
 
 def planned(world: World, fleet: Fleet | None = None) -> Plan:

@@ -180,7 +180,7 @@ BEGUN = an_attempt(result="starting")
 def settled(world: World, *attempts: Attempt) -> list[str]:
     """Return the results of the tries that the world says have ended."""
     fleet = a_sim_fleet()
-    known = world.model_copy(update={"attempts": attempts or (BEGUN,)})
+    known = world.altered(attempts=attempts or (BEGUN,))
     return [each.result for each in settle(fleet, known, take_inventory(fleet, known))]
 
 
@@ -216,7 +216,7 @@ def test_a_try_that_an_apply_was_killed_in_before_it_made_anything_is_gone() -> 
 def test_a_try_whose_machine_only_one_witness_knows_has_not_ended() -> None:
     world = a_sim_world(a_worker())
 
-    assert settled(world.model_copy(update={"stacks": {}})) == []
+    assert settled(world.altered(stacks={})) == []
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_try_whose_machine_only_one_witness_knows_has_not_ended() -> None:
     ],
 )
 def test_what_is_not_known_ends_no_try(dark: dict[str, object]) -> None:
-    assert settled(a_sim_world().model_copy(update=dark)) == []
+    assert settled(a_sim_world().altered(**dark)) == []
 
 
 def test_a_result_is_never_changed() -> None:
@@ -239,7 +239,7 @@ def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
     names = [f"debian-ci-builders-{number:04}" for number in range(4)]
     tries = tuple(an_attempt(result="starting", worker=name, at=ago(minutes=1)) for name in names)
     world = with_machines(a_sim_world(starting=tuple(names)), created_at=ago(minutes=11))
-    known = world.model_copy(update={"attempts": tries})
+    known = world.altered(attempts=tries)
     fleet = a_sim_fleet()
     memory = recall(fleet, known, take_inventory(fleet, known))
 

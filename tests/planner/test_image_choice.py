@@ -168,7 +168,7 @@ def test_while_versions_are_not_known_nothing_is_made_and_nothing_is_outdated() 
     listing = a_listing(machine, workers=(a_worker(),))
     unknown = {"images": Unknown(unknown="it does not answer"), "providers": {"desk": listing}}
 
-    plan = reconcile(a_sim_fleet(), world.model_copy(update=unknown))
+    plan = reconcile(a_sim_fleet(), world.altered(**unknown))
 
     assert plan.actions == ()
     (verdict,) = plan.workers
@@ -253,7 +253,7 @@ def test_no_candidate_goes_because_the_pool_shrank() -> None:
 
 def test_of_a_candidate_that_does_not_come_up_none_is_made_and_none_goes() -> None:
     world = a_pool_with(1, 1, share=50, requests=4)
-    world = world.model_copy(update={"attempts": failed(NEW)})
+    world = world.altered(attempts=failed(NEW))
 
     assert made(world) == [OLD, OLD]
     assert giving_way(world) == []
@@ -274,14 +274,14 @@ def test_what_a_candidate_does_not_offer_any_more_is_said() -> None:
 
 def test_a_promoted_candidate_s_machines_stay_and_the_others_are_outdated() -> None:
     promoted = (version(OLD, "previous"), version(NEW, "current"))
-    world = a_pool_with(1, 2, share=34).model_copy(update={"images": promoted})
+    world = a_pool_with(1, 2, share=34).altered(images=promoted)
 
     assert giving_way(world) == ["2", "3"]
 
 
 def test_when_the_candidate_is_taken_back_its_machines_are_outdated() -> None:
     taken_back = (version(OLD, "current"), version(NEW, "retired"))
-    world = a_pool_with(1, 2, share=34).model_copy(update={"images": taken_back})
+    world = a_pool_with(1, 2, share=34).altered(images=taken_back)
 
     assert giving_way(world) == ["1"]
 

@@ -29,7 +29,7 @@ def desk_of(world: World) -> Listing:
 
 def with_machines(world: World, *machines: Machine) -> Listing:
     listing = desk_of(world)
-    return listing.model_copy(update={"machines": (*listing.machines, *machines)})
+    return listing.altered(machines=(*listing.machines, *machines))
 
 
 def test_unreadable_demand_deletes_nothing() -> None:
@@ -43,8 +43,8 @@ def test_unreadable_demand_deletes_nothing() -> None:
 
 
 def test_demand_older_than_demand_max_age_deletes_nothing() -> None:
-    stale = a_reading(workers=None).model_copy(
-        update={"demand": a_reading().demand.model_copy(update={"read_at": ago(hours=1)})}
+    stale = a_reading(workers=None).altered(
+        demand=a_reading().demand.altered(read_at=ago(hours=1))
     )
     world = a_sim_world(a_worker(since=ago(days=1)), queues={"debian": stale})
 
@@ -209,9 +209,7 @@ def test_a_pool_whose_machines_are_listed_by_another_provider_is_left_alone() ->
 def test_two_providers_of_one_account_may_list_the_same_machines() -> None:
     fleet = a_sim_fleet(providers={"desk": {"kind": "sim"}, "attic": {"kind": "sim"}})
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
-    world = world.model_copy(
-        update={"providers": dict.fromkeys(["attic", "desk"], desk_of(world))}
-    )
+    world = world.altered(providers=dict.fromkeys(["attic", "desk"], desk_of(world)))
 
     plan = reconcile(fleet, world)
 
@@ -221,7 +219,7 @@ def test_two_providers_of_one_account_may_list_the_same_machines() -> None:
 def test_machines_that_one_witness_misses_never_cause_a_drain_above_max() -> None:
     extra = [a_machine(name=f"stray-{number}", id=f"x-{number}") for number in (1, 2)]
     world = a_sim_world(a_worker(since=ago(seconds=1)))
-    world = world.model_copy(update={"providers": {"desk": with_machines(world, *extra)}})
+    world = world.altered(providers={"desk": with_machines(world, *extra)})
 
     plan = reconcile(fleet_with(max=1), world)
 
@@ -276,8 +274,8 @@ def test_a_drained_worker_that_is_not_connected_has_nothing_to_come_back_for() -
 
 @pytest.mark.parametrize(("ahead", "is_trusted"), [(59, True), (60, True), (61, False)])
 def test_demand_from_the_future_is_not_fresh(ahead: int, *, is_trusted: bool) -> None:
-    early = a_reading(workers=None).model_copy(
-        update={"demand": a_reading().demand.model_copy(update={"read_at": ago(seconds=-ahead)})}
+    early = a_reading(workers=None).altered(
+        demand=a_reading().demand.altered(read_at=ago(seconds=-ahead))
     )
 
     plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(), queues={"debian": early}))
@@ -288,8 +286,8 @@ def test_demand_from_the_future_is_not_fresh(ahead: int, *, is_trusted: bool) ->
 def test_demand_is_old_only_after_demand_max_age() -> None:
     def plan_at(**age: float) -> Plan:
         read = a_reading(a_request(), workers=None)
-        demand = read.demand.model_copy(update={"read_at": ago(**age)})
-        aged = read.model_copy(update={"demand": demand})
+        demand = read.demand.altered(read_at=ago(**age))
+        aged = read.altered(demand=demand)
         return reconcile(a_sim_fleet(), a_sim_world(queues={"debian": aged}))
 
     assert actions_of(plan_at(seconds=300)) == [("create", FIRST)]

@@ -53,7 +53,7 @@ def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
 
     world = a_world(bases={"amazon": base}, providers={"amazon": a_listing()})
 
-    kept = wanted_parts(edited, world.model_copy(update={"stacks": {"builders": stack}}), "amazon")
+    kept = wanted_parts(edited, world.altered(stacks={"builders": stack}), "amazon")
     gone = wanted_parts(edited, world, "amazon")
 
     assert {part.key for part in kept} == {part.key for part in (old, *parts_of(edited, "amazon"))}

@@ -182,7 +182,7 @@ def test_an_unknown_ledger_is_not_charged() -> None:
 
 def test_machines_of_a_silent_provider_are_charged_as_their_stack_records_them() -> None:
     world = a_charged_world(a_worker(), since=ago(minutes=10))
-    blind = world.model_copy(update={"providers": {"desk": Unknown(unknown="no answer")}})
+    blind = world.altered(providers={"desk": Unknown(unknown="no answer")})
 
     assert charged(a_priced_fleet(), blind) == [(None, 600, Decimal("0.06"))]
 

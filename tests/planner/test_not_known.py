@@ -45,14 +45,14 @@ def test_of_a_provider_that_was_not_read_neither_machines_nor_money_are_known() 
 
 
 def test_a_queue_that_was_not_read_is_named() -> None:
-    world = a_world(queues={"debian": a_reading().model_copy(update={"demand": SILENT})})
+    world = a_world(queues={"debian": a_reading().altered(demand=SILENT)})
 
     assert reconcile(a_fleet(), world).unread == ("debian",)
 
 
 def test_without_a_registry_the_work_of_workers_is_unknown() -> None:
-    silent = a_reading().model_copy(update={"workers": SILENT})
-    absent = a_reading().model_copy(update={"workers": None})
+    silent = a_reading().altered(workers=SILENT)
+    absent = a_reading().altered(workers=None)
 
     for reading in (silent, absent):
         plan = reconcile(a_fleet(), a_world(**holding_one(queues={"debian": reading})))
@@ -62,7 +62,7 @@ def test_without_a_registry_the_work_of_workers_is_unknown() -> None:
 
 def test_a_machine_that_boots_is_known_to_start_without_any_registry() -> None:
     booting = a_listing(a_machine(state=MachineState.STARTING))
-    absent = a_reading().model_copy(update={"workers": None})
+    absent = a_reading().altered(workers=None)
     world = a_world(**holding_one(queues={"debian": absent}, providers={"hetzner": booting}))
 
     assert pool_of(reconcile(a_fleet(), world)).not_known == ()
@@ -78,7 +78,7 @@ def test_a_machine_without_a_price_makes_the_cost_unknown() -> None:
 
 
 def test_static_workers_that_no_registry_tells_of_are_not_known() -> None:
-    silent = a_reading().model_copy(update={"workers": SILENT})
+    silent = a_reading().altered(workers=SILENT)
     fleet = a_fleet(pools={"builders": {"static": ["builder-01"]}})
 
     heard = reconcile(fleet, a_world())
@@ -89,7 +89,7 @@ def test_static_workers_that_no_registry_tells_of_are_not_known() -> None:
 
 
 def test_a_pool_without_machines_is_known_to_be_empty_without_any_registry() -> None:
-    absent = a_reading().model_copy(update={"workers": None})
+    absent = a_reading().altered(workers=None)
     fleet = a_fleet(pools={"builders": a_pool()})
 
     assert pool_of(reconcile(fleet, a_world(queues={"debian": absent}))).not_known == ()

@@ -30,8 +30,8 @@ def desk(machine: object = ANY, **overrides: object) -> Fleet:
 
 def plan_after(fleet: Fleet, *attempts: Attempt, **world: object) -> Plan:
     """Return the plan for one waiting request after these tries."""
-    seen = a_sim_world(requests=(a_request(),)).model_copy(update=world)
-    return reconcile(fleet, seen.model_copy(update={"attempts": attempts}))
+    seen = a_sim_world(requests=(a_request(),)).altered(**world)
+    return reconcile(fleet, seen.altered(attempts=attempts))
 
 
 def made(plan: Plan) -> list[tuple[str, str, Decimal]]:
@@ -213,7 +213,7 @@ def test_only_the_latest_boots_count() -> None:
 
 
 def test_an_image_is_tried_again_after_a_day() -> None:
-    tries = [each.model_copy(update={"at": ago(hours=24)}) for each in DEAD]
+    tries = [each.altered(at=ago(hours=24)) for each in DEAD]
 
     assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
 
@@ -241,8 +241,8 @@ def test_an_image_baked_elsewhere_stops_its_pool_too() -> None:
 def test_what_a_pool_offers_is_what_the_version_it_falls_back_to_reported() -> None:
     old, new = PUBLISHED
     images = (
-        old.model_copy(update={"provides": ("old",)}),
-        new.model_copy(update={"provides": ("new",)}),
+        old.altered(provides=("old",)),
+        new.altered(provides=("new",)),
     )
 
     plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=images)
@@ -255,9 +255,7 @@ def test_what_a_pool_offers_is_what_the_version_it_falls_back_to_reported() -> N
 def test_a_machine_of_the_version_that_mostly_failed_is_not_outdated() -> None:
     newest = plan_after(desk("small"), images=PUBLISHED).actions[0]
     assert isinstance(newest, Create)
-    world = a_sim_world(a_worker()).model_copy(
-        update={"attempts": tuple(DEAD), "images": PUBLISHED}
-    )
+    world = a_sim_world(a_worker()).altered(attempts=tuple(DEAD), images=PUBLISHED)
     current = with_machines(world, digest=newest.inputs.labels["digest"], type="small")
 
     plan = reconcile(desk("small", guards=FALL_BACK), current)
@@ -281,12 +279,12 @@ def test_what_never_registered_goes_and_its_token_is_revoked_first() -> None:
 
 def test_what_never_registered_stays_where_no_token_can_be_revoked() -> None:
     world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
-    listing = world.providers["desk"].model_copy(update={"workers": None})
-    queues = {"debian": world.queues["debian"].model_copy(update={"workers": ()})}
+    listing = world.providers["desk"].altered(workers=None)
+    queues = {"debian": world.queues["debian"].altered(workers=())}
 
     plan = reconcile(
         a_sim_fleet(),
-        world.model_copy(update={"providers": {"desk": listing}, "queues": queues}),
+        world.altered(providers={"desk": listing}, queues=queues),
     )
 
     assert actions_of(plan) == []

@@ -28,9 +28,9 @@ def waiting(minutes: int, *, stored: bool = False) -> World:
     world = a_sim_world(requests=(request,))
     reading = world.queues["debian"]
     assert isinstance(reading.demand, Demand)
-    demand = reading.demand.model_copy(update={"stored": stored})
-    queues = {"debian": reading.model_copy(update={"demand": demand})}
-    return world.model_copy(update={"queues": queues})
+    demand = reading.demand.altered(stored=stored)
+    queues = {"debian": reading.altered(demand=demand)}
+    return world.altered(queues=queues)
 
 
 def told(world: World, fleet: Fleet = FLEET) -> Explanation:

@@ -36,8 +36,8 @@ def dead(*images: ImageVersion, **overrides: object) -> World:
     """Return a world in which the newest version did not come up in two boots."""
     newest = images[-1].ids["desk"]
     failed = (an_attempt(result="failed", at=ago(minutes=m), image=newest) for m in (40, 20))
-    world = a_sim_world().model_copy(update={"images": images, "attempts": tuple(failed)})
-    return world.model_copy(update=overrides)
+    world = a_sim_world().altered(images=images, attempts=tuple(failed))
+    return world.altered(**overrides)
 
 
 def test_a_pool_that_fell_back_rests_on_the_version_it_boots() -> None:
@@ -114,6 +114,6 @@ def test_a_pool_on_demand_by_its_booted_version_reserves_no_idle_time() -> None:
     images = versions(("big",), ())
     world = dead_but_asked(*images, workers=(a_worker(),), asks="small")
 
-    account, _ = accounts(fleet, world.model_copy(update={"ledger": a_ledger()}))
+    account, _ = accounts(fleet, world.altered(ledger=a_ledger()))
 
     assert account.reserved.quantize(Decimal("0.01")) == Decimal("0.33")

@@ -114,7 +114,7 @@ def test_a_static_worker_at_two_queues_serves_one_request() -> None:
     fleet = two_queues(legacy={"static": ["builder-01"]}, builders=a_pool(max=0))
     world = registered((builder,), (builder,))
     waiting = a_reading(a_request(id="1"), a_request(id="2"), workers=(builder,))
-    world = world.model_copy(update={"queues": world.queues | {"debian": waiting}})
+    world = world.altered(queues=world.queues | {"debian": waiting})
 
     (signature,) = reconcile(fleet, world).signatures
 
@@ -124,6 +124,6 @@ def test_a_static_worker_at_two_queues_serves_one_request() -> None:
 def test_a_queue_with_unknown_workers_holds_back_what_another_says_is_idle() -> None:
     world = registered((a_worker(since=ago(days=1)),))
     silent = a_reading(workers=Unknown(unknown="no answer"))
-    world = world.model_copy(update={"queues": world.queues | {"ubuntu": silent}})
+    world = world.altered(queues=world.queues | {"ubuntu": silent})
 
     assert actions_of(two_queues(), world) == []

@@ -34,7 +34,7 @@ def sampled(*requests: Request, sample: Sample | None = SAMPLE) -> Demand:
 
 
 def a_sampled_world(*workers: Worker, demand: Demand, starting: tuple[str, ...] = ()) -> World:
-    queues = {"debian": a_reading(workers=None).model_copy(update={"demand": demand})}
+    queues = {"debian": a_reading(workers=None).altered(demand=demand)}
     return a_sim_world(*workers, queues=queues, starting=starting)
 
 
@@ -51,7 +51,7 @@ def test_nothing_is_drained_for_want_of_work_that_may_not_have_been_listed() -> 
 
 
 def test_without_a_sample_the_same_worker_would_go() -> None:
-    whole = sampled().model_copy(update={"estimate": False, "sample": None})
+    whole = sampled().altered(estimate=False, sample=None)
 
     plan = planned(a_sampled_world(LONG_IDLE, demand=whole))
 
@@ -120,7 +120,7 @@ def test_a_sampled_queue_is_no_failure_to_read_it() -> None:
 
 
 def test_a_sample_that_is_too_old_is_unknown_and_no_estimate() -> None:
-    stale = sampled().model_copy(update={"read_at": ago(hours=1)})
+    stale = sampled().altered(read_at=ago(hours=1))
 
     plan = planned(a_sampled_world(demand=stale))
 
@@ -174,7 +174,7 @@ def test_pools_that_serve_another_queue_shrink_as_ever() -> None:
     demand = sampled()
     readings = {
         "debian": a_reading(workers=None),
-        "kali": a_reading(workers=None).model_copy(update={"demand": demand}),
+        "kali": a_reading(workers=None).altered(demand=demand),
     }
     world = a_sim_world(LONG_IDLE, queues=readings)
 

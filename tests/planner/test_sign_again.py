@@ -29,14 +29,12 @@ def world_with(requests: Sequence[Request], hours: int) -> World:
     """Return a world in which the very objects wait."""
     time = NOW + hours * HOUR
     demand = Demand.model_construct(read_at=time, requests=tuple(requests), environments=NONE)
-    return a_world(time=time).model_copy(
-        update={"queues": {"debian": a_reading().model_copy(update={"demand": demand})}}
-    )
+    return a_world(time=time).altered(queues={"debian": a_reading().altered(demand=demand)})
 
 
 def test_it_is_signed_as_if_it_were_seen_for_the_first_time() -> None:
     all_ = [waits(nth, requester=f"user{nth % 2}") for nth in range(6)]
-    changed = all_[3].model_copy(update={"priority": 7})
+    changed = all_[3].altered(priority=7)
     worlds = [
         world_with(all_[:2], 1),
         world_with(all_[:4], 3),

@@ -33,17 +33,15 @@ def a_world(*runs: TaskRuns) -> World:
     world = a_sim_world(requests=(CHROMIUM,))
     (queue,) = world.queues
     reading = world.queues[queue]
-    demand = reading.demand.model_copy(update={"runs": runs})
-    return world.model_copy(
-        update={"queues": {queue: reading.model_copy(update={"demand": demand})}}
-    )
+    demand = reading.demand.altered(runs=runs)
+    return world.altered(queues={queue: reading.altered(demand=demand)})
 
 
 BOTH = a_world(some_runs("norm", *SEVEN), some_runs("mons", *FIVE))
 
 
 def takes(fleet: Fleet, kind: Kind, world: World = BOTH, **request: object) -> int | None:
-    waiting = CHROMIUM.model_copy(update=request)
+    waiting = CHROMIUM.altered(**request)
     seconds, timing = Durations(fleet, world).of("debian", waiting)
     return timing.on(kind, seconds) if timing else seconds
 

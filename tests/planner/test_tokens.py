@@ -131,7 +131,7 @@ def test_a_worker_that_connected_is_not_revoked_while_it_is_deaf() -> None:
 
 
 def test_one_machine_that_registered_twice_counts_once_as_its_busy_worker() -> None:
-    again = ours(name=f"{FIRST}-2", state=WorkerState.IDLE).model_copy(update={"machine": FIRST})
+    again = ours(name=f"{FIRST}-2", state=WorkerState.IDLE).altered(machine=FIRST)
     world = a_debusine_world(again, ours(busy=True))
 
     assert state_of(a_debusine_fleet(), world) is State.BUSY
@@ -189,7 +189,7 @@ def test_nothing_is_released_while_its_machine_may_be_unseen(source: str) -> Non
         "stack": {"stacks": {"builders": Unknown(unknown="it is locked")}},
     }
 
-    plan = planned(a_debusine_fleet(), world.model_copy(update=unseen[source]))
+    plan = planned(a_debusine_fleet(), world.altered(**unseen[source]))
 
     assert plan.releases == ()
 
@@ -213,9 +213,7 @@ def test_a_static_worker_that_vanished_is_neither_capacity_nor_touched() -> None
     )
     pools = {"builders": a_pool(provider="desk"), "legacy": {"static": ["builder-01"]}}
     fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
-    world = a_debusine_world(
-        vanished.model_copy(update={"running": "90"}), machines=(), requests=(a_request(),)
-    )
+    world = a_debusine_world(vanished.altered(running="90"), machines=(), requests=(a_request(),))
 
     plan = planned(fleet, world)
 
@@ -228,7 +226,7 @@ def test_a_static_worker_that_vanished_is_neither_capacity_nor_touched() -> None
         ours(state=WorkerState.ENROLLED),
         ours(state=WorkerState.DISABLED),
         ours(state=WorkerState.DISABLED, running="90"),
-        ours(state=WorkerState.DISABLED).model_copy(update={"machine": None}),
+        ours(state=WorkerState.DISABLED).altered(machine=None),
     ],
     ids=["awaited", "over", "with a request", "not ours"],
 )

@@ -84,7 +84,7 @@ def test_an_unseen_machine_whose_worker_drains_serves_nothing_new() -> None:
 def test_a_pool_of_which_neither_witness_tells_may_hold_as_many_as_its_max() -> None:
     world = a_dark_world(waiting=5)
 
-    plan = planned(a_fleet_of_two(), world.model_copy(update={"stacks": {"builders": DARK}}))
+    plan = planned(a_fleet_of_two(), world.altered(stacks={"builders": DARK}))
 
     assert [action.pool for action in plan.actions] == ["far"]
 
@@ -92,7 +92,7 @@ def test_a_pool_of_which_neither_witness_tells_may_hold_as_many_as_its_max() -> 
 def test_a_pool_that_never_had_a_stack_holds_nothing_unseen() -> None:
     world = a_dark_world(waiting=2)
 
-    plan = planned(a_fleet_of_two(), world.model_copy(update={"stacks": {}}))
+    plan = planned(a_fleet_of_two(), world.altered(stacks={}))
 
     assert [action.pool for action in plan.actions] == ["far", "far"]
 
@@ -105,7 +105,7 @@ def test_unseen_machines_count_to_the_limits_of_the_tags_they_provide() -> None:
     fleet = a_fleet_of_two(pools=pools, tags={"big": {"limits": {"total": 3}}})
     requests = tuple(a_request(id=str(number), required=("big",)) for number in range(4))
     world = a_dark_world(waiting=0)
-    world = world.model_copy(update={"queues": {"debian": a_reading(*requests, workers=None)}})
+    world = world.altered(queues={"debian": a_reading(*requests, workers=None)})
 
     (signature,) = planned(fleet, world).signatures
 
@@ -121,7 +121,7 @@ def test_an_unreadable_pool_counts_with_its_max_to_the_limits_of_its_tags() -> N
     requests = tuple(a_request(id=str(number), required=("big",)) for number in range(4))
     readings = {"debian": a_reading(*requests, workers=None)}
     world = a_dark_world(waiting=0)
-    world = world.model_copy(update={"queues": readings, "stacks": {"builders": DARK}})
+    world = world.altered(queues=readings, stacks={"builders": DARK})
 
     (signature,) = planned(fleet, world).signatures
 

@@ -47,18 +47,14 @@ def a_worker(number: int, **settings: str) -> WorkerInputs:
 def in_its_words(worker: WorkerInputs) -> WorkerInputs:
     """Return a worker of the contract as stacks/aws takes it."""
     settings = {"template": TEMPLATE, "disk": "40"}
-    return worker.model_copy(
-        update={"type": TYPES[worker.type], "image": IMAGE, "settings": settings}
-    )
+    return worker.altered(type=TYPES[worker.type], image=IMAGE, settings=settings)
 
 
 def in_ours(worker: WorkerInputs) -> WorkerInputs:
     """Return a worker of stacks/aws as the contract has declared it."""
     ours = a_sim_worker(worker.name)
     types = {theirs: each for each, theirs in TYPES.items()}
-    return worker.model_copy(
-        update={"type": types[worker.type], "image": ours.image, "settings": ours.settings}
-    )
+    return worker.altered(type=types[worker.type], image=ours.image, settings=ours.settings)
 
 
 class AwsRig:
@@ -131,7 +127,7 @@ class TranslatedEngine:
         stack = self._engine.read(ref)
         if not isinstance(stack, Stack):
             return stack
-        return stack.model_copy(update={"workers": tuple(map(in_ours, stack.workers))})
+        return stack.altered(workers=tuple(map(in_ours, stack.workers)))
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
         return self._engine.preview(ref, [*map(in_its_words, workers)])

@@ -118,7 +118,7 @@ class MortalCloud(SimCloud):
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         if inputs.name == self.refuses:
-            inputs = inputs.model_copy(update={"type": "not-sold"})
+            inputs = inputs.altered(type="not-sold")
         machine_id = super().create(inputs, user_data)
         if inputs.name == self.kills:
             raise Killed
@@ -136,7 +136,7 @@ class MortalMachines(LocalMachines):
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         self.texts[inputs.name] = user_data
         run = "nothing-of-this-name" if inputs.name == self.refuses else "sleep infinity"
-        inputs = inputs.model_copy(update={"settings": {"run": run}})
+        inputs = inputs.altered(settings={"run": run})
         machine_id = super().create(inputs, user_data)
         if inputs.name == self.kills:
             raise Killed
@@ -151,7 +151,7 @@ class MortalHooks(HookMachines):
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         if inputs.name == self.refuses:
-            inputs = inputs.model_copy(update={"type": "not-sold"})
+            inputs = inputs.altered(type="not-sold")
         machine_id = super().create(inputs, user_data)
         if inputs.name == self.kills:
             raise Killed

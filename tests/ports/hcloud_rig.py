@@ -33,7 +33,7 @@ PLUGIN = "pulumi-resource-hcloud"
 class HcloudRig:
     """The real engine and the real provider; their cloud is simulated."""
 
-    ref = REF.model_copy(update={"project": "hcloud"})
+    ref = REF.altered(project="hcloud")
 
     def __init__(self, folder: Path, api: SimulatedHetzner) -> None:
         self.folder = folder
@@ -114,6 +114,4 @@ def skip_without_plugin() -> None:
 
 
 def _up_in_a_child(folder: Path, endpoint: str, token: str, workers: list[WorkerInputs]) -> None:
-    an_engine(folder, endpoint, token).up(
-        REF.model_copy(update={"project": "hcloud"}), workers, quiet
-    )
+    an_engine(folder, endpoint, token).up(REF.altered(project="hcloud"), workers, quiet)

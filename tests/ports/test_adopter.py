@@ -116,7 +116,7 @@ def test_a_mark_changes_nothing_else(example: Example) -> None:
     example.adopter.mark(before.machine.id, marks(type="ccx63", image="other"))
 
     after = found_by(example.adopter)
-    assert after.machine.model_copy(update={"pool": "", "digest": None}) == before.machine
+    assert after.machine.altered(pool="", digest=None) == before.machine
     assert after.settings == before.settings
 
 

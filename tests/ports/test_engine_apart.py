@@ -21,7 +21,7 @@ from tests.builders import a_fleet
 from tests.fakes.engine import FakeEngine
 from tests.ports.engines import REF, a_sim_worker, quiet
 
-OTHER = REF.model_copy(update={"name": "debian-other", "pool": "other"})
+OTHER = REF.altered(name="debian-other", pool="other")
 
 
 class Apart:

@@ -18,7 +18,7 @@ from tests.ports.engines import quiet
 
 pytestmark = pytest.mark.engine
 
-BASE = REF.model_copy(update={"name": "debian.amazon", "pool": ""})
+BASE = REF.altered(name="debian.amazon", pool="")
 FLEET = a_fleet(
     fleet="debian",
     providers={"amazon": {"kind": "aws", "region": PROVIDER.region}},

@@ -104,7 +104,7 @@ def a_stack(fleet: str, *numbers: int) -> tuple[StackRef, list[WorkerInputs]]:
     names = [f"{fleet}-builders-{number}" for number in numbers]
     labels = {**ONE.labels, "fleet": fleet}
     workers = [a_sim_worker(name, labels=labels | {"worker": name}) for name in names]
-    return REF.model_copy(update={"name": f"{fleet}-builders"}), workers
+    return REF.altered(name=f"{fleet}-builders"), workers
 
 
 def names_of(steps: tuple[Step, ...]) -> list[str]:

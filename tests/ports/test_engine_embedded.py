@@ -49,7 +49,7 @@ def test_a_pool_with_machines_is_refused_when_it_moves_to_another_provider(
     rig.engine.up(REF, [ONE], quiet)
 
     with pytest.raises(PlanRefused, match=r"'desk'.*'attic'"):
-        rig.engine.preview(REF.model_copy(update={"provider": "attic"}), [])
+        rig.engine.preview(REF.altered(provider="attic"), [])
 
 
 def test_a_provider_that_is_not_local_is_only_evaluated(rig: EmbeddedRig) -> None:
@@ -87,7 +87,7 @@ def test_an_emptied_stack_may_move_to_another_provider(tmp_path: Path) -> None:
     for cloud in clouds.values():
         cloud.configure(MENU)
     engine = EmbeddedEngine(tmp_path / "state.db", clouds)
-    here, there = (REF.model_copy(update={"provider": name}) for name in "ab")
+    here, there = (REF.altered(provider=name) for name in "ab")
     engine.up(here, [ONE], quiet)
     engine.up(here, [], quiet)
 
@@ -155,7 +155,7 @@ class ForgetfulCloud(SlipperyCloud):
         omitted, *later = self.omits
         self.omits = tuple(later)
         machines = tuple(each for each in listing.machines if each.name != omitted)
-        return listing.model_copy(update={"machines": machines})
+        return listing.altered(machines=machines)
 
 
 class Interrupted:

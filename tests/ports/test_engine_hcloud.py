@@ -270,7 +270,7 @@ def test_a_change_of_a_server_that_did_not_start_is_no_less_seen(rig: HcloudRig)
     with_errors(rig)
 
     unchanged = rig.engine.preview(rig.ref, [ONE])
-    (step,) = rig.engine.preview(rig.ref, [ONE.model_copy(update={"type": "ccx43"})])
+    (step,) = rig.engine.preview(rig.ref, [ONE.altered(type="ccx43")])
     steps = rig.engine.up(rig.ref, [ONE], quiet)
 
     assert unchanged == steps == ()

@@ -146,7 +146,7 @@ def test_a_damaged_checkpoint_is_unknown_and_never_empty(rig: PulumiRig) -> None
 
 def test_a_provider_that_nobody_declared_is_refused(rig: PulumiRig) -> None:
     with pytest.raises(PlanRefused, match=f"{REF.name}.*'attic'"):
-        rig.engine.preview(REF.model_copy(update={"provider": "attic"}), [ONE])
+        rig.engine.preview(REF.altered(provider="attic"), [ONE])
 
 
 def test_inputs_that_the_program_refuses_reach_no_cli(rig: PulumiRig) -> None:
@@ -263,7 +263,7 @@ class Forgetful(SimCloud):
         if self.asked or isinstance(listing, Unknown):
             return listing
         self.asked = True
-        return listing.model_copy(update={"machines": ()})
+        return listing.altered(machines=())
 
 
 def a_checkpoint(*workers: WorkerInputs) -> str:

@@ -167,7 +167,7 @@ def test_after_a_failure_the_next_build_works(way: Way) -> None:
     with pytest.raises(BuildFailed):
         heard(way)
 
-    again = ORDER.model_copy(update={"version": "20261121T204000Z"})
+    again = ORDER.altered(version="20261121T204000Z")
     way.fail("")
 
     assert way.builder.build(again, lambda _: None)[0].version == again.version

@@ -122,9 +122,7 @@ def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(
 def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: SharedStackEngine) -> None:
     engine.up(REF, [FIREWALL], quiet)
     before = read(engine).ids
-    wider = FIREWALL.model_copy(
-        update={"inputs": FIREWALL.inputs | {"rules": [RULE, RULE | {"port": "443"}]}}
-    )
+    wider = FIREWALL.altered(inputs=FIREWALL.inputs | {"rules": [RULE, RULE | {"port": "443"}]})
 
     (step,) = engine.preview(REF, [wider])
     engine.up(REF, [wider], quiet)
@@ -140,9 +138,7 @@ def test_a_change_that_failed_is_not_laid_until_it_succeeds(
     skip_without_plugin()
     base = hetzner_base(tmp_path, api)
     base.up(REF, [FIREWALL], quiet)
-    other = FIREWALL.model_copy(
-        update={"inputs": FIREWALL.inputs | {"rules": [RULE | {"port": "443"}]}}
-    )
+    other = FIREWALL.altered(inputs=FIREWALL.inputs | {"rules": [RULE | {"port": "443"}]})
     api.fail(Fault("POST", "/firewalls/*", status=422, code="invalid_input"))
 
     with pytest.raises(StackFailed):
@@ -163,8 +159,8 @@ def test_what_cannot_change_in_place_is_replaced_under_its_name(
     base.up(REF, [NETWORK, KEY], quiet)
     before = read(base).ids
     ranges, keys = {"ip_range": "10.30.0.0/16"}, {"public_key": OTHER_KEY}
-    network = NETWORK.model_copy(update={"inputs": NETWORK.inputs | ranges})
-    key = KEY.model_copy(update={"inputs": KEY.inputs | keys})
+    network = NETWORK.altered(inputs=NETWORK.inputs | ranges)
+    key = KEY.altered(inputs=KEY.inputs | keys)
 
     base.up(REF, [network, key], quiet)
 

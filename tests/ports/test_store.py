@@ -451,7 +451,7 @@ def test_a_console_is_kept_with_its_hold(store: Store) -> None:
 
 def test_lifting_an_order_twice_lifts_it_once(store: Store) -> None:
     order = a_hold()
-    ending = AN_ENTRY.model_copy(update={"kind": "release"})
+    ending = AN_ENTRY.altered(kind="release")
     assert store.lift_orders({order.key: ending}) == frozenset()
     store.place_order(order, AN_ENTRY)
 

@@ -80,7 +80,7 @@ def test_of_several_moves_all_are_remembered_or_none(store: Store) -> None:
     older, newer = a_version(state="current"), a_version(version="20261121T070000Z")
     for version in (older, newer):
         store.save_image_version(version, was=None)
-    promoted = Move(newer, newer.model_copy(update={"state": "current"}))
+    promoted = Move(newer, newer.altered(state="current"))
     outdated = Move(a_version(state="tested"), a_version(state="previous"))
 
     with pytest.raises(VersionMoved):

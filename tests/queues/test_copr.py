@@ -112,7 +112,7 @@ def test_a_build_with_a_ticket_that_waits_is_counted_once() -> None:
         required=("copr_builder", "arch_x86_64", "extra_powerful"),
         sandbox="@asahi/kernel--ada",
     )
-    other = ticket.model_copy(update={"sandbox": "@asahi/kernel--ben"})
+    other = ticket.altered(sandbox="@asahi/kernel--ben")
     desk = QueueReading(demand=Demand(read_at=NOW, requests=(ticket, other)), workers=())
     with Loopback(serving(build(1), build(2))) as server:
         (found,) = read(server, ticketed=lambda _: desk).requests
@@ -168,9 +168,7 @@ def test_the_package_of_a_build_that_runs_is_told_where_it_can_be_no_other(
     required = ("arch_x86_64", "copr_builder", "extra_powerful")
     work = Work(required=required, sandbox="@asahi/kernel--ada")
     busy = Worker(name="m1", state=WorkerState.BUSY, running="1", work=work)
-    other = busy.model_copy(
-        update={"name": "m2", "running": "2", "work": work.model_copy(update={"package": "gcc"})}
-    )
+    other = busy.altered(name="m2", running="2", work=work.altered(package="gcc"))
     desk = QueueReading(demand=Demand(read_at=NOW), workers=(busy, other))
     told = {
         f"{number}-fedora-42-x86_64": {**NAMED, "package_name": name}

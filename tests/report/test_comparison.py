@@ -197,9 +197,7 @@ ONE_MOMENT = RuleReach(
     cost=Decimal("1.5"),
     not_known="recorded for less than a day",
 )
-LONG = ONE_MOMENT.model_copy(
-    update={"moments": 40, "seconds": 864_000, "month": Decimal(120), "not_known": ""}
-)
+LONG = ONE_MOMENT.altered(moments=40, seconds=864_000, month=Decimal(120), not_known="")
 NO_MOMENT = RuleReach(
     path=("powerful", 2),
     match="@all",
@@ -259,7 +257,7 @@ def test_every_kind_of_sensitive_edit_is_in_the_golden_files() -> None:
 def test_where_machines_and_requests_are_unknown_the_verdict_says_so() -> None:
     nothing = {"create": 0, "delete": 0, "gained": 0, "lost": 0, "month_after": None}
     unread = {"machines_known": False, "requests_known": False, "waits_before": Waits()}
-    verdict = VERDICT.model_copy(update=nothing | unread | {"waits_after": Waits()})
+    verdict = VERDICT.altered(**nothing | unread, waits_after=Waits())
 
     first, second, *_ = in_text(a_change(verdict=verdict)).splitlines()
 
@@ -306,7 +304,7 @@ def test_money_in_two_currencies_is_shown_side_by_side() -> None:
 
 
 def test_fewer_actions_are_counted_from_both_sides() -> None:
-    fewer = CREATES.model_copy(update={"before": 5, "after": 3, "cost": Decimal("-0.1554")})
+    fewer = CREATES.altered(before=5, after=3, cost=Decimal("-0.1554"))
 
     text = in_text(a_change(actions=(fewer,)))
 
@@ -314,7 +312,7 @@ def test_fewer_actions_are_counted_from_both_sides() -> None:
 
 
 def test_machines_that_are_no_longer_outdated_are_said() -> None:
-    back = OUTDATES.model_copy(update={"outdated": False})
+    back = OUTDATES.altered(outdated=False)
 
     before, pool, after = in_text(a_change(outdated=(back,))).partition("  pool builders\n")
 
@@ -369,14 +367,14 @@ def test_without_a_base_the_json_is_the_plan_alone() -> None:
 def test_no_name_in_a_comparison_acts_in_a_merge_request() -> None:
     hostile = "@all #1 | <b>"
 
-    edit = SENSITIVE[2].model_copy(update={"after": hostile, "examples": (hostile,)})
+    edit = SENSITIVE[2].altered(after=hostile, examples=(hostile,))
     people = {"match": hostile, "ask": (hostile,), "examples": (hostile,), "owners": {hostile: 1}}
     markdown = plan_to_markdown(
         a_plan(),
         a_change(
             pools=(PoolChange(pool=hostile, change="added"),),
             sensitive=(edit,),
-            allow_list=(ONE_MOMENT.model_copy(update=people),),
+            allow_list=(ONE_MOMENT.altered(**people),),
         ),
     )
 

@@ -106,7 +106,7 @@ def test_json_keeps_the_name_of_a_file_that_is_not_text() -> None:
 
 def test_long_lists_are_written_as_short_ones() -> None:
     workers = tuple(a_worker_verdict(worker=f"w-{number}") for number in range(250))
-    plan = _a_full_plan().model_copy(update={"workers": workers, "unserved": ()})
+    plan = _a_full_plan().altered(workers=workers, unserved=())
 
     text = plan_to_json(plan)
 

@@ -57,33 +57,27 @@ def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
         powerful=[rule | {"expires": "2026-12-24"}],
         approvals=[approval | {"expires": "2026-11-28"}],
     )
-    plan = a_past_plan().model_copy(
-        update={
-            "guards": (a_guard_result(withheld=2), a_guard_result(guard="cost", result="passed")),
-            "attention": ("debian-ci-builders-0001: its machine is stopped",),
-            "notices": (a_notice(), a_notice(kind="image", path=("images", "trixie"))),
-            "orders": (
-                Freeze(by="ada", at=ago(hours=1), until=NOW, reason="slow", stops=("creates",)),
-                Freeze(by="bob", at=ago(hours=1), until=NOW, reason="bad", pool="builders"),
-                Freeze(
-                    by="ada",
-                    at=ago(hours=2),
-                    until=NOW,
-                    reason="bad",
-                    pool="builders",
-                    stops=("deletes",),
-                ),
-                Hold(
-                    by="ada", at=NOW, until=NOW, reason="look", machine="debian-ci-builders-0001"
-                ),
+    plan = a_past_plan().altered(
+        guards=(a_guard_result(withheld=2), a_guard_result(guard="cost", result="passed")),
+        attention=("debian-ci-builders-0001: its machine is stopped",),
+        notices=(a_notice(), a_notice(kind="image", path=("images", "trixie"))),
+        orders=(
+            Freeze(by="ada", at=ago(hours=1), until=NOW, reason="slow", stops=("creates",)),
+            Freeze(by="bob", at=ago(hours=1), until=NOW, reason="bad", pool="builders"),
+            Freeze(
+                by="ada",
+                at=ago(hours=2),
+                until=NOW,
+                reason="bad",
+                pool="builders",
+                stops=("deletes",),
             ),
-            "prices": (
-                PriceSource(provider="hetzner", own=True, as_of="today", age_seconds=7200),
-            ),
-        }
+            Hold(by="ada", at=NOW, until=NOW, reason="look", machine="debian-ci-builders-0001"),
+        ),
+        prices=(PriceSource(provider="hetzner", own=True, as_of="today", age_seconds=7200),),
     )
     expired = a_machine(expires=ago(hours=1))
-    world = a_past_world().model_copy(update={"providers": {"hetzner": a_listing(expired)}})
+    world = a_past_world().altered(providers={"hetzner": a_listing(expired)})
     last = LastRun(ago(minutes=2), succeeded=True)
 
     text = metrics_to_text(fleet, last, Seen(world, plan, versions()))
@@ -105,9 +99,7 @@ def test_the_last_run_is_told_with_how_it_went(*, succeeded: bool) -> None:
 
 
 def test_what_is_unknown_is_left_out_and_is_not_zero() -> None:
-    plan = a_blind_plan().model_copy(
-        update={"unread": ("debian",), "budgets": (a_budget_verdict(known=False),)}
-    )
+    plan = a_blind_plan().altered(unread=("debian",), budgets=(a_budget_verdict(known=False),))
 
     metrics = metrics_of(a_fleet(), plan)
 

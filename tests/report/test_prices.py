@@ -71,9 +71,9 @@ def test_a_comparison_names_the_date_and_the_source_of_the_catalogue() -> None:
 def test_a_machine_type_differs_in_price_and_in_what_it_is(
     said: dict[str, object], says: tuple[str, ...]
 ) -> None:
-    quotes = {"ccx33": QUOTE.model_copy(update=said)}
+    quotes = {"ccx33": QUOTE.altered(**said)}
 
-    found = differences(PRICES.model_copy(update={"quotes": quotes}))
+    found = differences(PRICES.altered(quotes=quotes))
 
     assert list(found) == ["ccx33"]
     assert tells(found["ccx33"], *says)
@@ -82,13 +82,13 @@ def test_a_machine_type_differs_in_price_and_in_what_it_is(
 
 @pytest.mark.parametrize("month", ["136.00", "141.00"])
 def test_a_monthly_price_is_rounded(month: str) -> None:
-    quotes = {"ccx33": QUOTE.model_copy(update={"month": Decimal(month)})}
+    quotes = {"ccx33": QUOTE.altered(month=Decimal(month))}
 
-    assert differences(PRICES.model_copy(update={"quotes": quotes})) == {}
+    assert differences(PRICES.altered(quotes=quotes)) == {}
 
 
 def test_a_type_that_is_not_sold_there_differs() -> None:
-    found = differences(PRICES.model_copy(update={"quotes": {}}))
+    found = differences(PRICES.altered(quotes={}))
 
     assert list(found) == ["ccx33"]
     assert tells(found["ccx33"], "not sold")
@@ -106,11 +106,11 @@ def test_a_type_that_is_not_sold_there_differs() -> None:
 def test_an_address_and_disk_have_prices_too(
     said: dict[str, object], what: str, says: str
 ) -> None:
-    assert differences(PRICES.model_copy(update=said)) == {what: says}
+    assert differences(PRICES.altered(**said)) == {what: says}
 
 
 def test_another_currency_differs_in_everything() -> None:
-    assert differences(PRICES.model_copy(update={"currency": "USD"})).keys() == {
+    assert differences(PRICES.altered(currency="USD")).keys() == {
         "ccx33",
         "IPv4 address",
         "GiB of disk",

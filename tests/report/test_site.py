@@ -203,10 +203,8 @@ def test_the_json_beside_the_pages_is_that_of_the_command(files: dict[str, str])
 
 def test_what_a_machine_is_made_from_is_not_shown() -> None:
     create = a_create()
-    secret = create.inputs.model_copy(update={"settings": {"user_data": "token=s3cret"}})
-    plan = a_plan(
-        pools=(a_pool_verdict(),), actions=(create.model_copy(update={"inputs": secret}),)
-    )
+    secret = create.inputs.altered(settings={"user_data": "token=s3cret"})
+    plan = a_plan(pools=(a_pool_verdict(),), actions=(create.altered(inputs=secret),))
 
     assert not any("s3cret" in text for text in site(Shown(plan)).values())
 

@@ -198,8 +198,8 @@ def test_each_payer_has_a_row(files: dict[str, str]) -> None:
 def test_a_budget_that_will_be_passed_says_by_how_much() -> None:
     plan = a_past_plan()
     month = {"limit": Decimal(100), "spent": Decimal("91.30")}
-    own = plan.budgets[0].model_copy(update=month)
-    shown = replace(a_shown_past(), plan=plan.model_copy(update={"budgets": (own,)}))
+    own = plan.budgets[0].altered(**month)
+    shown = replace(a_shown_past(), plan=plan.altered(budgets=(own,)))
 
     row = cells(site(shown)[MONEY], "<code>pools.builders.budget.per_month</code>")
 
@@ -226,9 +226,7 @@ def test_what_was_spent_and_could_not_be_read_is_unknown() -> None:
 
 def test_more_payers_than_a_page_holds_share_a_row() -> None:
     many = tuple(
-        charges()[0].model_copy(
-            update={"team": f"team{nth:03}", "money": (Decimal(0),) * 2 + (nth,)}
-        )
+        charges()[0].altered(team=f"team{nth:03}", money=(Decimal(0),) * 2 + (nth,))
         for nth in range(150)
     )
     world = a_world(ledger=Ledger(charged_until=ago(minutes=10), charges=many))
@@ -284,10 +282,10 @@ def test_images_that_could_not_be_read_are_unknown() -> None:
 
 def test_hostile_names_of_payers_and_failures_do_nothing() -> None:
     verdict: PoolVerdict = a_pool_verdict()
-    hostile = charges()[0].model_copy(update={"team": HOSTILE, "scope": HOSTILE})
+    hostile = charges()[0].altered(team=HOSTILE, scope=HOSTILE)
     world = a_world(
         ledger=Ledger(charged_until=NOW, charges=(hostile,)),
-        images=(versions()[2].fact.model_copy(update={"image": HOSTILE, "version": HOSTILE}),),
+        images=(versions()[2].fact.altered(image=HOSTILE, version=HOSTILE),),
     )
     plan = a_plan(pools=(verdict,))
     failed = an_attempt(result="error", detail=HOSTILE, worker=HOSTILE, type=HOSTILE)

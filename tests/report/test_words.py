@@ -122,7 +122,7 @@ def test_waiting_requests_are_counted_with_those_that_get_a_machine() -> None:
     plan = a_plan(signatures=(waiting,), unserved=(unserved,))
 
     assert figures(words.waiting(plan)) == ["3", "2"]
-    assert words.waiting(plan.model_copy(update={"unread": ("debian",)})).startswith("at least 3")
+    assert words.waiting(plan.altered(unread=("debian",))).startswith("at least 3")
     assert words.waiting(a_plan()) == ""
 
 

@@ -197,16 +197,14 @@ class Trial:
         with sqlite3.connect(self.folder / ".fleet/store.db") as connection:
             connection.execute("delete from fleet_attempts")
         connection.close()
-        self._store().record_attempts(
-            [each.model_copy(update={"at": each.at - by}) for each in tries]
-        )
+        self._store().record_attempts([each.altered(at=each.at - by) for each in tries])
 
     def end_orders(self) -> None:
         """Have the time of every order be over."""
         for order in self._store().orders(datetime.now(UTC)):
             over = order.at - timedelta(days=1)
             entry = LogEntry(at=over, kind="test")
-            self._store().place_order(order.model_copy(update={"until": over}), entry)
+            self._store().place_order(order.altered(until=over), entry)
 
     def _store(self) -> DatabaseStore:
         return DatabaseStore(sqlite_url(self.folder / ".fleet/store.db"), "trial")

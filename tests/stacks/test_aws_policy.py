@@ -60,7 +60,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsRig]:
 @pytest.mark.engine
 def test_the_policy_allows_every_call_that_is_seen_and_no_other(rig: AwsRig) -> None:
     template = TEMPLATE | {"ssh_from": ["192.0.2.0/24"]}
-    base = REF.model_copy(update={"name": "debian.amazon", "pool": ""})
+    base = REF.altered(name="debian.amazon", pool="")
     rig.engine(templates=[template]).up(base, [], quiet)
     rig.up(a_worker(1), a_worker(2, market="spot"))
     (one, two) = rig.listed()

@@ -104,7 +104,7 @@ def test_a_request_that_two_architectures_are_required_of_has_two_names() -> Non
 
 @pytest.mark.parametrize("part", ["owner", "project", "chroot", "package"])
 def test_a_part_that_holds_a_slash_cannot_pass_for_another_name(part: str) -> None:
-    assert names_of(copr(package="chromium").model_copy(update={part: "a/b"})) == ()
+    assert names_of(copr(package="chromium").altered(**{part: "a/b"})) == ()
 
 
 @pytest.mark.parametrize(

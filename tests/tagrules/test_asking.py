@@ -328,7 +328,7 @@ def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
     fleet: Fleet, difference: dict[str, object]
 ) -> None:
     judge = Judge(fleet, {}, TODAY)
-    other = by("user").model_copy(update=difference)
+    other = by("user").altered(**difference)
 
     assert judge.ask_of_alike(other, KNOWN) is judge.ask_of_alike(by("user"), KNOWN)
 

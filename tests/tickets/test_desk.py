@@ -272,12 +272,12 @@ def with_another(world: World, pool: str) -> World:
     """Return a world with a machine of another pool."""
     name = f"debian-ci-{pool}-0001"
     (machine,) = listing_of().machines
-    other = machine.model_copy(update={"name": name, "pool": pool, "id": "2"})
+    other = machine.altered(name=name, pool=pool, id="2")
     inputs = some_inputs(name=name, type="ccx63")
     stacks = dict(world.stacks) if isinstance(world.stacks, dict) else {}
     stacks[pool] = a_stack(provider="desk", workers=(inputs,), ids={name: "2"})
     listings = {"desk": a_listing(machine, other)}
-    return world.model_copy(update={"stacks": stacks, "providers": listings})
+    return world.altered(stacks=stacks, providers=listings)
 
 
 def test_a_machine_with_failing_livechecks_is_deleted_though_it_had_no_ticket() -> None:
@@ -327,7 +327,7 @@ def one_of_each(fleet: Fleet, world: World) -> list[tuple[int, str]]:
     """Return what is given to a ticket of one queue, then to one of another."""
     first, second = a_ticket(7), a_ticket(8)
     queues = {"tickets": a_reading(first), "others": a_reading(second)}
-    hand_out = HandOut(fleet, world.model_copy(update={"queues": queues}))
+    hand_out = HandOut(fleet, world.altered(queues=queues))
     given = hand_out.assign("tickets", [first]).leases
     hand_out.take("tickets", given)
     return [*given, *hand_out.assign("others", [second]).leases]
@@ -343,7 +343,7 @@ def test_what_one_queue_of_tickets_gets_the_next_does_not() -> None:
 
 def test_the_tickets_of_all_queues_share_what_a_budget_has_left() -> None:
     world = with_another(world_of(a_reading(), listing_of()), "usual")
-    world = world.model_copy(update={"ledger": Ledger(charged_until=NOW)})
+    world = world.altered(ledger=Ledger(charged_until=NOW))
     pools = FLEET.pools | {"usual": FLEET.pools["powerful"]}
     hours = {"machine_hours_per_day": 40}
     fleet = a_ticket_fleet(queues=TWO_QUEUES, budgets={"all": hours}).model_copy(

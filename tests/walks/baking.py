@@ -52,7 +52,7 @@ def main(image: str) -> None:
         packages = tuple(packages_of(recipe))
         manifest = manifest_of(order, "disk", packages, {"base": 130.2, "role": 96.4})
         test = Test(kind="offline", at=now + timedelta(seconds=230), seconds=3.1)
-        return finish_build(partial, manifest.model_copy(update={"tests": (test,)}))[1], None
+        return finish_build(partial, manifest.altered(tests=(test,)))[1], None
 
     remember_build(order, (recipe_digest(recipe), role_digest()), store, Clock(), build)
     sys.stdout.write(f"built {image} {order.version} in 227 s; tested: no problem\n")
