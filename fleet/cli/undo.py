@@ -2,6 +2,7 @@
 
 import argparse
 from datetime import datetime, timedelta
+from functools import partial
 
 from fleet.apply.config import load_config
 from fleet.apply.sweep import Deletion, Window, run_deletion, undo_creations
@@ -9,10 +10,7 @@ from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json, duration, flag, option, repeated
 from fleet.errors import FleetError
-from fleet.model.facts import World
-from fleet.model.plan import Plan
 from fleet.ports import Console, Store
-from fleet.schema.model import Fleet
 
 _RUNS = 10_000
 _MADE = 10_000
@@ -43,11 +41,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         each.worker for each in sources.store.attempts(_MADE) if since <= each.at <= until
     )
     window = Window(since, until, made, frozenset(args.pool))
-
-    def decide_on(fleet: Fleet, world: World) -> Plan:
-        return undo_creations(fleet, world, window)
-
-    deletion = Deletion(decide_on, "fleet apply", frozenset(), may_stay=True)
+    undo = partial(undo_creations, window=window)
+    deletion = Deletion(undo, "fleet apply", frozenset(), may_stay=True)
     return run_deletion(args, console, config, sources, deletion)
 
 
