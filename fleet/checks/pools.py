@@ -17,6 +17,7 @@ from fleet.schema.model import (
     serves_queue,
     speaks_resalloc,
 )
+from fleet.schema.sources import PROVIDERS
 from fleet.schema.units import NAME_PATTERN, write_duration
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
@@ -93,8 +94,9 @@ def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[
     path = ("pools", name, "ready")
     provider = fleet.providers.get(pool.provider)
     if provider is None or not provider.is_cloud:
+        clouds = " and ".join(kind for kind, each in PROVIDERS.items() if each.is_cloud)
         yield wrong(
-            f"`ready` works only with hcloud and aws, and provider '{pool.provider}' is neither",
+            f"`ready` works only with {clouds}, and provider '{pool.provider}' is neither",
             path,
             hint="remove it; for a provider of kind hooks use `livecheck`",
         )

@@ -30,7 +30,7 @@ from fleet.schema.model import (
     DebusineQueue,
     Fleet,
 )
-from fleet.schema.sources import CLOUD_EXTRAS, AdminDsn
+from fleet.schema.sources import PROVIDERS, AdminDsn
 from fleet.schema.units import SecretRef
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import store_of
@@ -91,7 +91,7 @@ EXTRAS = {
     "pulumi": "pulumi",
     "s3": "boto3",
     "solver": "highspy",
-} | {extra: f"pulumi_{extra}" for extra in CLOUD_EXTRAS.values() if extra != "pulumi"}
+} | {each.extra: f"pulumi_{each.extra}" for each in PROVIDERS.values() if each.extra != "pulumi"}
 """Extra of fleet to a module that it brings."""
 
 

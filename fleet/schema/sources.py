@@ -411,16 +411,16 @@ Provider = Annotated[
     HcloudProvider | AwsProvider | SimProvider | LocalProvider | HooksProvider,
     Field(discriminator="kind"),
 ]
-CLOUD_EXTRAS: Mapping[str, str] = {
-    get_args(section.model_fields["kind"].annotation)[0]: section.extra
+PROVIDERS: Mapping[str, type[ProviderSection]] = {
+    get_args(section.model_fields["kind"].annotation)[0]: section
     for section in get_args(get_args(Provider)[0])
 }
-"""Kind of provider to its extra of fleet."""
+"""Kind of provider to its section."""
 
 
 def extra_of(kind: str) -> str:
     """Return the extra of fleet that brings what Pulumi needs for the stacks of a kind."""
-    return CLOUD_EXTRAS.get(kind, ProviderSection.extra)
+    return PROVIDERS.get(kind, ProviderSection).extra
 
 
 class AdminDsn(Section):
