@@ -177,18 +177,12 @@ def _claim(each: EnforcedClaim) -> Iterator[Line]:
         yield line(Span(f"      see {each.place}", Style.DIM))
 
 
-_KINDS: tuple[tuple[Result, str, str, Style], ...] = (
-    ("wrong", "Wrong", "x", Style.RED),
-    ("notice", "To note", "!", Style.YELLOW),
-    ("unchecked", "Not checked", "?", Style.DIM),
-    ("ok", "Works", "+", Style.GREEN),
+_KINDS: tuple[tuple[Result, str, str, str, Style], ...] = (
+    ("wrong", "wrong", "Wrong", "x", Style.RED),
+    ("notice", "to note", "To note", "!", Style.YELLOW),
+    ("unchecked", "not checked", "Not checked", "?", Style.DIM),
+    ("ok", "fine", "Works", "+", Style.GREEN),
 )
-_COUNTED: dict[Result, str] = {
-    "wrong": "wrong",
-    "notice": "to note",
-    "unchecked": "not checked",
-    "ok": "fine",
-}
 _HEADINGS = (
     *("QUEUE", "ARCHITECTURE", "WAITING", "LONGEST", "MEDIAN"),
     *("RUNNING", "WORKERS", "CONNECTED", "BUSY"),
@@ -199,9 +193,9 @@ _HEADINGS = (
 def diagnosis_to_lines(diagnosis: Diagnosis) -> Iterator[Line]:
     """Yield the findings by kind, each with its fix, and the waits by architecture."""
     counts = Counter(finding.result for finding in diagnosis.findings)
-    summary = ", ".join(f"{counts[kind]} {word}" for kind, word in _COUNTED.items())
+    summary = ", ".join(f"{counts[kind]} {word}" for kind, word, *_ in _KINDS)
     yield line(Span(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))
-    for kind, heading, sign, style in _KINDS:
+    for kind, _, heading, sign, style in _KINDS:
         found = [finding for finding in diagnosis.findings if finding.result == kind]
         if found:
             yield title(heading)
