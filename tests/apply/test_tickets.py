@@ -11,9 +11,9 @@ from fleet.apply.tickets import fill, hand_out_all
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.tickets import Given, Leased, TicketState, close
 from fleet.ports import Engine
-from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
+from tests.builders import NOW, a_listing, a_stack, some_inputs
 from tests.builders.sentences import tells
-from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
+from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of
 from tests.fakes.asking import FakeAsking
 from tests.fakes.machine_cleaner import FakeMachineCleaner
 from tests.fakes.store import FakeStore, Shelf
@@ -26,11 +26,6 @@ RECORDED = {
         provider="desk", workers=(some_inputs(name=NAME, type="ccx63"),), ids={NAME: "1"}
     )
 }
-
-
-def listed(**machine: object) -> Listing:
-    given = {"name": NAME, "pool": "powerful", "type": "ccx63", "id": "1"} | machine
-    return a_listing(a_machine(**given))
 
 
 class BusyDesk(FakeTicketDesk):
@@ -83,7 +78,7 @@ class Farm:
     def use(self) -> None:
         """Have alice use the machine and close her ticket; bob, of another sandbox, waits then."""
         alice = self.desk.open(a_ticket(sandbox="alice"))
-        self.run(listed())
+        self.run(listing_of())
         assert self.desk.all[alice].machine == NAME
         self.desk.change(alice, lambda ticket: close(ticket, NOW), NOW)
         self.bob = self.desk.open(a_ticket(sandbox="bob"))
@@ -102,7 +97,7 @@ def test_a_machine_omitted_from_one_listing_is_kept_while_its_stack_records_it()
     farm.use()
 
     farm.run(a_listing(), at=LATER)
-    farm.run(listed(), at=LATER)
+    farm.run(listing_of(), at=LATER)
 
     assert farm.bob_has() == ""
 
@@ -112,7 +107,7 @@ def test_a_machine_is_remembered_while_a_stack_cannot_be_read() -> None:
     farm.use()
 
     farm.run(a_listing(), at=LATER, stacks={"powerful": Unknown(unknown="no such provider")})
-    farm.run(listed(), at=LATER)
+    farm.run(listing_of(), at=LATER)
 
     assert farm.bob_has() == ""
 
@@ -131,7 +126,7 @@ def test_a_new_machine_with_the_name_of_a_disabled_one_is_given_out() -> None:
     farm.use()
     farm.desk.known[NAME] = replace(farm.desk.known[NAME], disabled=True)
 
-    farm.run(listed(created_at=LATER), at=LATER + timedelta(minutes=1))
+    farm.run(listing_of(created_at=LATER), at=LATER + timedelta(minutes=1))
 
     assert farm.bob_has() == NAME
     assert farm.desk.known[NAME].sandbox == "bob"
@@ -144,7 +139,7 @@ def test_a_machine_that_a_desk_refuses_is_told_and_ends_no_run() -> None:
         {NAME: a_tenancy(machine=NAME, disabled=True)}
     )
 
-    farm.run(listed())
+    farm.run(listing_of())
 
     (line,) = farm.said
     assert line.startswith("powerful: ticket 1 ")
@@ -155,8 +150,8 @@ def test_a_released_machine_is_cleaned_once_whatever_becomes_of_it() -> None:
     farm = Farm()
     farm.use()
 
-    farm.run(listed(), at=LATER)
-    farm.run(listed(), at=LATER)
+    farm.run(listing_of(), at=LATER)
+    farm.run(listing_of(), at=LATER)
 
     assert farm.cleaner.cleaned == [NAME]
 
@@ -165,7 +160,7 @@ def test_each_step_stands_in_the_journal_before_it_is_done() -> None:
     farm = Farm()
     farm.use()
 
-    farm.run(listed(), at=LATER)
+    farm.run(listing_of(), at=LATER)
 
     assert farm.noted == [
         f"queue tickets: give {NAME} to ticket 1",
@@ -179,7 +174,7 @@ def test_a_machine_that_could_not_be_cleaned_is_told_and_gets_no_other_ticket() 
     carol = farm.desk.open(a_ticket(sandbox="alice"))
     farm.cleaner.troubles[NAME] = "release ended with status 1: no room"
 
-    farm.run(listed(), at=LATER)
+    farm.run(listing_of(), at=LATER)
 
     assert farm.desk.all[carol].machine == ""
     assert farm.desk.known[NAME].draining
@@ -192,13 +187,13 @@ def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
     farm.use()
     carol = farm.desk.open(a_ticket(sandbox="alice"))
     farm.cleaner.untried.add(NAME)
-    farm.run(listed(), at=LATER)
+    farm.run(listing_of(), at=LATER)
     assert farm.desk.all[carol].machine == ""
     assert farm.said[-1].startswith(f"powerful: {NAME} ")
     assert tells(farm.said[-1], "release", "started")
 
     farm.cleaner.untried.clear()
-    farm.run(listed(), at=LATER)
+    farm.run(listing_of(), at=LATER)
 
     assert farm.desk.all[carol].machine == NAME
 
@@ -208,7 +203,7 @@ def test_a_machine_whose_latest_livecheck_failed_is_not_given_out() -> None:
     number = farm.desk.open(a_ticket())
     farm.cleaner.doubts.add(NAME)
 
-    farm.run(listed())
+    farm.run(listing_of())
 
     assert farm.desk.all[number].machine == ""
 
@@ -216,9 +211,9 @@ def test_a_machine_whose_latest_livecheck_failed_is_not_given_out() -> None:
 def test_a_machine_that_livechecks_find_broken_fails_its_ticket() -> None:
     farm = Farm()
     number = farm.desk.open(a_ticket())
-    farm.run(listed())
+    farm.run(listing_of())
 
-    farm.run(listed(state="failed"), at=LATER)
+    farm.run(listing_of(state="failed"), at=LATER)
 
     ticket = farm.desk.all[number]
     assert ticket.state is TicketState.FAILED
@@ -231,7 +226,7 @@ def test_an_answer_holds_what_its_provider_tells_of_a_machine() -> None:
     number = farm.desk.open(a_ticket())
     farm.cleaner.told = {"port": "2222", "data": "as root"}
 
-    farm.run(listed(address="192.0.2.1"))
+    farm.run(listing_of(address="192.0.2.1"))
 
     assert farm.desk.all[number].answer == f"{NAME} 192.0.2.1:2222 as root"
 
@@ -240,11 +235,11 @@ def test_what_a_machine_ran_is_charged_though_another_ticket_has_it_by_then() ->
     farm = Farm()
     farm.fleet = farm.desk.fleet = a_ticket_fleet(pool={"reuse": {"opportunity": "30m"}})
     first = farm.desk.open(a_ticket(sandbox="s", team="blue"))
-    farm.run(listed())
+    farm.run(listing_of())
     farm.desk.change(first, lambda ticket: close(ticket, LATER), LATER)
     second = farm.desk.open(a_ticket(sandbox="s", team="green"))
 
-    world = farm.run(listed(), at=LATER + timedelta(minutes=1))
+    world = farm.run(listing_of(), at=LATER + timedelta(minutes=1))
 
     workers = world.queues["tickets"].workers
     assert isinstance(workers, tuple)

@@ -2,6 +2,8 @@
 
 from fleet.model.facts import Listing, Unknown, Worker, World
 from fleet.model.plan import Plan, Reason
+from fleet.planner.inventory import take_inventory
+from fleet.planner.units import State
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
 
@@ -14,6 +16,12 @@ MON_TO_FRI, AT_NIGHT = "mon-fri 07:00-17:00 Europe/Berlin", "mon-sun 22:00-06:00
 def fleet_with(**pool: object) -> Fleet:
     """Return a fleet whose pool `builders` says these keys."""
     return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+
+
+def state_of(fleet: Fleet, world: World) -> State:
+    """Return the state of the only machine of the pool `builders`."""
+    (unit,) = take_inventory(fleet, world)["builders"].units
+    return unit.state
 
 
 def actions_of(plan: Plan) -> list[tuple[str, str]]:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 
 from pydantic import TypeAdapter
 
+from fleet.model.facts import Listing
 from fleet.model.tickets import Limit, Ticket
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Suitable, Tenancy
-from tests.builders import NOW, ago
+from tests.builders import NOW, a_listing, a_machine, ago
 
 _TICKET = TypeAdapter(Ticket)
 _TENANCY = TypeAdapter(Tenancy)
@@ -37,6 +38,12 @@ def used(**overrides: object) -> Tenancy:
     """Return what is remembered of a machine that one ticket had, until a minute ago."""
     had = {"sandbox": "ada/ping", "uses": 1, "first_used": ago(minutes=9)}
     return a_tenancy(**({"since": ago(minutes=1)} | had | overrides))
+
+
+def listing_of(**machine: object) -> Listing:
+    """Return a provider that lists one machine of `powerful`, at which no worker registers."""
+    given = {"name": "debian-ci-powerful-0001", "pool": "powerful", "type": "ccx63", "id": "1"}
+    return a_listing(a_machine(**(given | machine)))
 
 
 def suiting(

@@ -6,8 +6,6 @@ import sqlalchemy as sa
 
 from fleet.model.history import NANO, Figures, Sample
 from fleet.model.values import in_utc
-from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
 from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -15,12 +13,8 @@ EPOCH, END = (in_utc(datetime.fromisoformat(f"{year}-01-01T00:00Z")) for year in
 CCX33 = 77_700_000
 
 
-def a_store(trial: Trial) -> DatabaseStore:
-    return DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
-
-
 def samples_of(trial: Trial) -> tuple[Sample, ...]:
-    return a_store(trial).samples(EPOCH, END)
+    return trial.store().samples(EPOCH, END)
 
 
 def test_each_apply_leaves_what_it_saw_before_its_changes(trial: Trial) -> None:
@@ -66,7 +60,7 @@ def test_what_could_not_be_read_is_left_as_unknown(trial: Trial) -> None:
 
 
 def test_the_store_of_an_older_fleet_gets_a_history_with_the_next_apply(trial: Trial) -> None:
-    with a_store(trial).begin() as connection:
+    with trial.store().begin() as connection:
         connection.execute(sa.text("drop table fleet_samples"))
     trial.do("status")
 
@@ -78,7 +72,7 @@ def test_the_store_of_an_older_fleet_gets_a_history_with_the_next_apply(trial: T
 def test_what_is_older_than_35_days_goes_with_the_next_apply(trial: Trial) -> None:
     trial.apply()
     (sample,) = samples_of(trial)
-    a_store(trial).record_sample(sample.altered(at=sample.at - timedelta(days=35, minutes=1)))
+    trial.store().record_sample(sample.altered(at=sample.at - timedelta(days=35, minutes=1)))
 
     trial.apply()
 
@@ -122,7 +116,7 @@ def test_the_page_of_money_agrees_with_the_ledger(trial: Trial) -> None:
 
     page = pages(trial)[MONEY]
 
-    with a_store(trial).begin() as connection:
+    with trial.store().begin() as connection:
         nanos = connection.execute(sa.text("select sum(nanos) from fleet_ledger")).scalar_one()
     assert nanos > 0
     month = f"{nanos / NANO:.2f}"
@@ -144,7 +138,7 @@ def test_pages_of_a_recorded_world_have_no_history_and_say_so(trial: Trial) -> N
 
 def test_pages_of_a_store_that_kept_no_history_are_gaps(trial: Trial) -> None:
     trial.apply()
-    with a_store(trial).begin() as connection:
+    with trial.store().begin() as connection:
         connection.execute(sa.text("drop table fleet_samples"))
 
     files = pages(trial)
@@ -154,7 +148,7 @@ def test_pages_of_a_store_that_kept_no_history_are_gaps(trial: Trial) -> None:
 
 def test_a_damaged_history_is_unknown_and_the_other_pages_are_there(trial: Trial) -> None:
     trial.apply()
-    with a_store(trial).begin() as connection:
+    with trial.store().begin() as connection:
         connection.execute(sa.text("update fleet_samples set sample = '{'"))
 
     files = pages(trial)

@@ -8,7 +8,6 @@ from fleet.model.history import Figures, Observed, Sample
 from fleet.queues.recorded import world_of
 from fleet.state import history
 from tests.builders import NOW
-from tests.cli.test_history import a_store
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -30,7 +29,7 @@ def test_each_run_is_planned_again_from_what_is_kept(trial: Trial, run_fleet: Ru
 
     planned = json.loads(run_fleet("plan", "--json", "--world", "kept.json").stdout)
 
-    [run] = a_store(trial).last_runs(1)
+    [run] = trial.store().last_runs(1)
     assert planned["actions"]
     assert planned["digests"]["plan"] == run["plan"]
 
@@ -45,7 +44,7 @@ def test_the_latest_of_the_time_asked_for_is_written(trial: Trial, run_fleet: Ru
 
 
 def test_a_history_is_carried_on_with_what_is_newer(trial: Trial, run_fleet: RunFleet) -> None:
-    store, day = a_store(trial), timedelta(days=1)
+    store, day = trial.store(), timedelta(days=1)
     for nth in range(3):
         world = World(fleet="trial", time=NOW + nth * day)
         seen = Observed(world.time, world.model_dump_json(), 100 * day)

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
 from tests.cli.test_machine import ONE, WARM
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -23,7 +21,7 @@ def kinds(trial: Trial, *args: str) -> list[str]:
 
 
 def change(trial: Trial, statement: str) -> None:
-    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    store = trial.store()
     with store.begin() as connection:
         connection.execute(sa.text(statement))
 

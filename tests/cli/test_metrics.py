@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from fleet.apply.metrics import LiveMetrics
-from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
 from tests.builders import a_fleet
 from tests.cli.test_serve import Heard, counter, served
 from tests.cli.test_serve_pages import browser, check_tokens_are_asked_for
@@ -131,7 +129,7 @@ def test_metrics_are_for_clients_with_a_token_where_there_are_tokens(
 
 def test_before_its_first_run_serve_tells_of_the_runs_before(trial: Trial) -> None:
     """So that a service whose runs all fail after a restart is still seen to be late."""
-    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    store = trial.store()
     live = LiveMetrics(store, lambda: a_fleet(fleet="trial"))
     none = live.read()
     trial.apply()

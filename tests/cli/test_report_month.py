@@ -50,7 +50,7 @@ def tally(kind: str, name: str = "", **figures: int) -> Tally:
 def recorded(trial: Trial) -> Trial:
     """Return a fleet that worked in October, and before and after it."""
     trial.write(fleet_yaml(more=MORE))
-    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    store = trial.store()
     payers: list[dict[str, object]] = [
         {"scope": "debian", "team": "web", "owner": "ann", "tags": ("big",)},
         {"scope": "debian", "team": HOSTILE},

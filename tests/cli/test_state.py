@@ -7,8 +7,6 @@ from contextlib import closing
 import pytest
 
 from fleet.model.facts import Listing
-from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
@@ -71,7 +69,7 @@ def test_state_shows_what_failed_and_what_was_refused(trial: Trial, run_fleet: R
 
 
 def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -> None:
-    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    store = trial.store()
     store.begin_run(started=NOW)
 
     shown = run_fleet("state", "show")
@@ -83,7 +81,7 @@ def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -
 
 
 def test_state_shows_what_a_run_that_never_ended_had_begun(trial: Trial) -> None:
-    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    store = trial.store()
     store.begin_run(started=NOW)
     begun = [f"queue work: drain trial-big-{number:04}" for number in range(7)]
     for step in begun:

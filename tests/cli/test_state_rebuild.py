@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
 from tests.builders.sentences import tells
 from tests.ports.engines import skip_without_cli
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
@@ -49,13 +47,9 @@ def orphans(trial: Trial) -> dict[str, Any]:
     return found
 
 
-def store(trial: Trial) -> DatabaseStore:
-    return DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
-
-
 def spent(trial: Trial) -> Decimal:
     """Return what the ledger was charged so far."""
-    entries = store(trial).dump()["ledger"]
+    entries = trial.store().dump()["ledger"]
     return sum((Decimal(entry["nanos"]) for entry in entries), Decimal(0)).scaleb(-9)
 
 
@@ -125,7 +119,7 @@ def test_what_became_of_it_is_written_into_the_journal(used: Trial) -> None:
 
     used.do("state", "rebuild", "--apply")
 
-    (run,) = store(used).last_runs(1)
+    (run,) = used.store().last_runs(1)
     (stack,) = json.loads(run["outcome"])["stacks"]
     assert (stack["pool"], stack["adopted"]) == ("builders", [ONE, TWO])
 

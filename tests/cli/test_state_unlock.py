@@ -9,7 +9,6 @@ import pytest
 
 from fleet.ports import StackRecord
 from fleet.state.database import name_process
-from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.builders import NOW
 from tests.builders.sentences import tells
@@ -48,7 +47,7 @@ def hold_stack(trial: Trial, **overrides: object) -> Path:
     record = StackRecord(
         name=STACK, pool="builders", provider="desk", project="sim", engine="pulumi", serial=1
     )
-    DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial").record_stack(record)
+    trial.store().record_stack(record)
     path = trial.folder / f".fleet/.pulumi/locks/organization/fleet-sim/{STACK}/1.json"
     path.parent.mkdir(parents=True)
     held = {"pid": 1, "username": "ana", "hostname": "elsewhere", "timestamp": "2026-11-21T08:00Z"}

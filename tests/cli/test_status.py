@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
@@ -152,7 +150,7 @@ def test_a_heartbeat_asks_neither_queue_nor_provider(trial: Trial) -> None:
 
 def test_status_says_where_runs_come_further_apart_than_cadence(trial: Trial) -> None:
     trial.write(fleet_yaml(more="cadence: 1s\n"))
-    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    store = trial.store()
     now = datetime.now(UTC)
     for minutes in (90, 60, 30):
         began = now - timedelta(minutes=minutes)

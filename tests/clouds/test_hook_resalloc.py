@@ -10,11 +10,11 @@ import pytest
 
 from fleet.clouds.hooks.machines import HookMachines
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.model.facts import Listing, Machine, MachineState, Unknown
+from fleet.model.facts import MachineState, Unknown
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.ports.engines import a_sim_worker
-from tests.rigs.hook_machines import hooks_among, write_hooks
+from tests.rigs.hook_machines import hooks_among, listed, write_hooks
 
 NEW = """\
 set -eu
@@ -45,12 +45,6 @@ def a_cloud(
 def made(cloud: HookMachines, *names: str) -> None:
     for name in names:
         cloud.create(a_sim_worker(name))
-
-
-def listed(cloud: HookMachines) -> tuple[Machine, ...]:
-    listing = cloud.list("debian")
-    assert isinstance(listing, Listing), listing
-    return listing.machines
 
 
 def told(folder: Path) -> list[str]:

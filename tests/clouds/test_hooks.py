@@ -8,22 +8,16 @@ import pytest
 
 from fleet.clouds.hooks.machines import HookMachines
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.model.facts import Listing, Machine, Unknown
+from fleet.model.facts import Listing, Unknown
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.ports.engines import a_sim_worker
-from tests.rigs.hook_machines import a_hook_cloud, hooks_among, hooks_over, write_hooks
+from tests.rigs.hook_machines import a_hook_cloud, hooks_among, hooks_over, listed, write_hooks
 
 NAME = "debian-builders-0001"
 ONE = a_sim_worker(NAME, settings={"cores": "48", "memory_mib": "262144", "swap_mib": "131072"})
 TOKEN = "5ec4e7" * 10
 LABELS = {"fleet": "debian", "pool": "builders", "worker": NAME, "digest": "0123456789abcdef"}
-
-
-def listed(cloud: HookMachines) -> tuple[Machine, ...]:
-    listing = cloud.list("debian")
-    assert isinstance(listing, Listing), listing
-    return listing.machines
 
 
 def unknown(cloud: HookMachines) -> str:

@@ -6,10 +6,7 @@ from fleet.model.facts import World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
-
-
-def fleet_of(**pool: object) -> Fleet:
-    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+from tests.builders.deciding import fleet_with
 
 
 def rest(fleet: Fleet, world: World) -> tuple[float, float] | None:
@@ -19,7 +16,7 @@ def rest(fleet: Fleet, world: World) -> tuple[float, float] | None:
 
 
 def priced(price: str, **pool: object) -> Fleet:
-    return fleet_of(machine={"type": "ccx33", "price": f"{price} EUR/h"}, **pool)
+    return fleet_with(machine={"type": "ccx33", "price": f"{price} EUR/h"}, **pool)
 
 
 def test_machines_to_be_replaced_count_at_the_price_of_their_replacements() -> None:
@@ -51,7 +48,7 @@ def test_a_month_has_no_more_hours_than_its_provider_bills() -> None:
 
 
 def test_without_a_price_what_a_change_costs_at_rest_is_not_known() -> None:
-    fleet = fleet_of(max=2, machine={"cores": 8, "memory": "16GiB"})
+    fleet = fleet_with(max=2, machine={"cores": 8, "memory": "16GiB"})
 
     assert rest(fleet, a_sim_world(a_worker(busy=True))) is None
     assert rest(fleet, a_sim_world()) == (0, 0)

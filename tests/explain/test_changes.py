@@ -24,7 +24,7 @@ from tests.builders import (
     a_worker,
     ago,
 )
-from tests.builders.deciding import with_machines
+from tests.builders.deciding import fleet_with, with_machines
 from tests.builders.sentences import tells
 
 PRICE = Decimal("0.0777")
@@ -48,10 +48,6 @@ def made_by(fleet: Fleet, count: int) -> World:
     there = a_sim_world(*workers).altered(queues=world.queues)
     made = created[0].inputs
     return with_machines(there, type=made.type, digest=made.labels["digest"])
-
-
-def builders(**limits: object) -> Fleet:
-    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **limits)})
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -81,7 +77,7 @@ def differences(change: Changes) -> list[tuple[str, str, str, str]]:
 
 
 def test_what_demand_asks_for_anyway_is_no_change() -> None:
-    change = changes(builders(), builders(), waiting(2))
+    change = changes(fleet_with(), fleet_with(), waiting(2))
 
     assert change.is_quiet
     assert change.same_config
@@ -89,7 +85,7 @@ def test_what_demand_asks_for_anyway_is_no_change() -> None:
 
 
 def test_a_change_that_matters_only_later_names_the_limit() -> None:
-    change = changes(builders(max=3), builders(max=9), waiting(1))
+    change = changes(fleet_with(max=3), fleet_with(max=9), waiting(1))
 
     assert change.is_quiet
     assert not change.same_config
@@ -104,16 +100,16 @@ def test_another_free_name_for_a_new_machine_is_no_difference() -> None:
 
 
 def test_the_base_is_named_by_its_digest() -> None:
-    base = builders(max=1)
+    base = fleet_with(max=1)
 
-    assert changes(base, builders(max=2), waiting(0)).base == config_digest(base)
+    assert changes(base, fleet_with(max=2), waiting(0)).base == config_digest(base)
 
 
 # more and fewer machines
 
 
 def test_a_raised_max_makes_the_machines_it_had_kept_from_being_made() -> None:
-    change = changes(builders(max=1), builders(max=3), waiting(3))
+    change = changes(fleet_with(max=1), fleet_with(max=3), waiting(3))
 
     (made,) = change.actions
     assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 1, 3)]
@@ -122,7 +118,7 @@ def test_a_raised_max_makes_the_machines_it_had_kept_from_being_made() -> None:
 
 
 def test_a_raised_max_serves_the_requests_that_it_had_kept_waiting() -> None:
-    change = changes(builders(max=1), builders(max=3), waiting(3))
+    change = changes(fleet_with(max=1), fleet_with(max=3), waiting(3))
 
     (served,) = change.requests
     assert (served.served, served.requests) == (True, ("debian/101", "debian/102"))
@@ -130,7 +126,7 @@ def test_a_raised_max_serves_the_requests_that_it_had_kept_waiting() -> None:
 
 
 def test_a_lowered_max_leaves_requests_without_a_machine_and_says_why() -> None:
-    change = changes(builders(max=3), builders(max=1), waiting(3))
+    change = changes(fleet_with(max=3), fleet_with(max=1), waiting(3))
 
     (unserved,) = change.requests
     assert (unserved.served, unserved.requests) == (False, ("debian/101", "debian/102"))
@@ -144,7 +140,7 @@ def test_a_lowered_max_names_the_workers_that_it_drains() -> None:
     pools = {"builders": a_pool(provider="desk", max=1)}
     head = a_sim_fleet(pools=pools, guards=limits)
 
-    change = changes(builders(max=3), head, holding("old", "new"))
+    change = changes(fleet_with(max=3), head, holding("old", "new"))
 
     (drained,) = change.actions
     assert counted(change) == [("builders", "drain", Reason.ABOVE_MAX, False, 0, 1)]
@@ -153,8 +149,8 @@ def test_a_lowered_max_names_the_workers_that_it_drains() -> None:
 
 
 def test_another_reason_for_the_same_drain_is_a_difference() -> None:
-    base = builders(max=1)
-    head = builders(max=1, mode="drain")
+    base = fleet_with(max=1)
+    head = fleet_with(max=1, mode="drain")
     world = holding("one", idle=60)
 
     change = changes(base, head, world)
@@ -166,7 +162,7 @@ def test_another_reason_for_the_same_drain_is_a_difference() -> None:
 
 
 def test_another_machine_type_shows_as_other_machines_though_their_number_stays() -> None:
-    change = changes(builders(), builders(machine="ccx63"), waiting(2))
+    change = changes(fleet_with(), fleet_with(machine="ccx63"), waiting(2))
 
     assert [(each.type, each.before, each.after) for each in change.actions] == [
         ("ccx33", 2, 0),
@@ -177,7 +173,7 @@ def test_another_machine_type_shows_as_other_machines_though_their_number_stays(
 
 
 def test_machines_that_a_change_outdates_are_named_before_they_go() -> None:
-    base, head = builders(max=2), builders(max=2, machine="ccx63")
+    base, head = fleet_with(max=2), fleet_with(max=2, machine="ccx63")
     there = made_by(base, 2)
 
     change = changes(base, head, there)
@@ -190,7 +186,7 @@ def test_machines_that_a_change_outdates_are_named_before_they_go() -> None:
 
 
 def test_a_change_taken_back_leaves_what_it_had_outdated() -> None:
-    base, head = builders(max=2, machine="ccx63"), builders(max=2)
+    base, head = fleet_with(max=2, machine="ccx63"), fleet_with(max=2)
     there = made_by(head, 2)
 
     change = changes(base, head, there)
@@ -199,9 +195,9 @@ def test_a_change_taken_back_leaves_what_it_had_outdated() -> None:
 
 
 def test_what_was_outdated_already_is_no_difference() -> None:
-    there = made_by(builders(max=2, machine="ccx63"), 2)
+    there = made_by(fleet_with(max=2, machine="ccx63"), 2)
 
-    assert changes(builders(max=2), builders(max=3), there).outdated == ()
+    assert changes(fleet_with(max=2), fleet_with(max=3), there).outdated == ()
 
 
 def test_money_in_another_currency_is_not_subtracted_but_said() -> None:
@@ -221,7 +217,7 @@ def test_a_pool_that_is_added_serves_what_no_pool_fitted() -> None:
     head = a_sim_fleet(pools={"builders": a_pool(provider="desk"), "big": big})
     world = a_sim_world(requests=(a_request(required=["big"]),))
 
-    change = changes(builders(), head, world)
+    change = changes(fleet_with(), head, world)
 
     assert [(pool.pool, pool.change) for pool in change.pools] == [("big", "added")]
     assert [(each.served, each.requests) for each in change.requests] == [(True, ("debian/101",))]
@@ -231,7 +227,7 @@ def test_a_pool_that_is_added_serves_what_no_pool_fitted() -> None:
 def test_a_pool_that_is_removed_drains_its_workers() -> None:
     head = a_sim_fleet(pools={}, guards={"refuse": {"delete": {"share": "100%", "count": 10}}})
 
-    change = changes(builders(), head, holding("one"))
+    change = changes(fleet_with(), head, holding("one"))
 
     assert [(pool.pool, pool.change) for pool in change.pools] == [("builders", "removed")]
     assert counted(change) == [("builders", "drain", Reason.POOL_REMOVED, False, 0, 1)]
@@ -241,7 +237,7 @@ def test_a_pool_that_comes_back_serves_with_the_workers_it_still_has() -> None:
     worker = a_worker(name="one", machine="one")
     world = a_sim_world(worker, requests=(a_request(),))
 
-    change = changes(a_sim_fleet(pools={}), builders(), world)
+    change = changes(a_sim_fleet(pools={}), fleet_with(), world)
 
     assert [(pool.pool, pool.change) for pool in change.pools] == [("builders", "added")]
     (request,) = change.requests
@@ -253,7 +249,7 @@ def test_a_pool_that_comes_back_serves_with_the_workers_it_still_has() -> None:
 
 
 def test_a_guard_that_newly_refuses_is_said_with_what_it_keeps_back() -> None:
-    change = changes(builders(), a_sim_fleet(pools={}), holding("one"))
+    change = changes(fleet_with(), a_sim_fleet(pools={}), holding("one"))
 
     (refusal,) = change.guards
     assert (refusal.guard, refusal.pool) == ("delete", "builders")
@@ -330,7 +326,7 @@ def test_a_provider_that_nobody_read_is_said_to_be_unknown_without_the_change() 
     old = a_pool(provider="attic")
     base = a_sim_fleet(providers=providers, pools={"builders": a_pool(provider="desk"), "x": old})
 
-    change = changes(base, builders(), waiting(0))
+    change = changes(base, fleet_with(), waiting(0))
 
     assert any("provider attic" in text for text in change.unknown)
 
@@ -338,7 +334,7 @@ def test_a_provider_that_nobody_read_is_said_to_be_unknown_without_the_change() 
 def test_both_blind_to_the_same_is_no_difference() -> None:
     world = a_sim_world(providers={"desk": Unknown(unknown="no answer")})
 
-    change = changes(builders(), builders(max=9), world)
+    change = changes(fleet_with(), fleet_with(max=9), world)
 
     assert (change.is_quiet, change.unknown) == (True, ())
 
@@ -348,7 +344,7 @@ def test_a_stack_that_only_waits_for_its_pool_is_no_removed_pool() -> None:
         providers={"desk": a_listing(workers=())}, stacks={"gone": a_stack(provider="desk")}
     )
 
-    assert changes(builders(), builders(), world).pools == ()
+    assert changes(fleet_with(), fleet_with(), world).pools == ()
 
 
 def renamed(base: Fleet, head: Fleet, world: World) -> Changes:
@@ -367,16 +363,16 @@ def makers(**limits: object) -> Fleet:
 
 
 def test_a_pool_that_is_only_renamed_is_said_to_be_and_makes_no_difference() -> None:
-    change = renamed(builders(), makers(), made_by(builders(), 2))
+    change = renamed(fleet_with(), makers(), made_by(fleet_with(), 2))
 
     assert change.is_quiet
     assert differences(change) == [("makers", "name", "builders", "makers")]
 
 
 def test_a_pool_that_is_renamed_and_grows_makes_what_it_grows_by() -> None:
-    world = made_by(builders(max=1), 2).altered(queues=waiting(2).queues)
+    world = made_by(fleet_with(max=1), 2).altered(queues=waiting(2).queues)
 
-    change = renamed(builders(max=1), makers(max=2), world)
+    change = renamed(fleet_with(max=1), makers(max=2), world)
 
     assert [(pool, *rest[-2:]) for pool, *rest in counted(change)] == [("makers", 0, 1)]
     assert change.cost_after - change.cost_before == PRICE

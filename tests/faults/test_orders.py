@@ -158,7 +158,7 @@ def _done(trial: Trial, folder: Path, command: tuple[str, ...]) -> Trial:
 
 
 def _shown(trial: Trial) -> tuple[list[str], Counter[str]]:
-    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
+    store = trial.store()
     return in_force(store), kinds(store)
 
 

@@ -4,14 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.model.facts import Unknown, Worker, WorkerState, World
+from fleet.model.facts import Unknown, Worker, WorkerState
 from fleet.model.plan import Delete, Drain, Plan, Reason
-from fleet.planner.inventory import take_inventory
 from fleet.planner.units import DISCONNECTED_GRACE, RETURN_GRACE, State
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
 from tests.builders import NOW, a_request, a_worker, ago
+from tests.builders.deciding import state_of
 from tests.builders.queue_worlds import (
     FIRST,
     SECOND,
@@ -43,11 +42,6 @@ def busy_and_away(**overrides: object) -> Worker:
     """Return a busy worker that lost its connection long ago."""
     seen: dict[str, object] = {"last_seen": NOW - LONG}
     return a_worker(busy=True, away=True, **(seen | overrides))
-
-
-def state_of(fleet: Fleet, world: World) -> State:
-    (unit,) = take_inventory(fleet, world)["builders"].units
-    return unit.state
 
 
 def deletions(plan: Plan) -> list[tuple[str, Reason]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fleet.model.facts import Unknown, Worker
-from fleet.model.plan import Delete, Plan, Reason
+from fleet.model.plan import Delete, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -25,6 +25,7 @@ from tests.builders.deciding import (
     FIRST,
     SECOND,
     actions_of,
+    drained,
     fleet_with,
     reason_of,
     sentence_of,
@@ -56,10 +57,6 @@ def hourly(**overrides: object) -> Fleet:
 
 def idle(name: str = FIRST, minutes: float = 20) -> Worker:
     return a_worker(name=name, since=ago(minutes=minutes))
-
-
-def drained(plan: Plan) -> list[str]:
-    return [action.worker for action in plan.actions if action.action == "drain"]
 
 
 # paid time

@@ -4,12 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.model.facts import Unknown, Worker, WorkerState, World
+from fleet.model.facts import Unknown, Worker, WorkerState
 from fleet.model.plan import Delete, Drain, Reason
-from fleet.planner.inventory import take_inventory
 from fleet.planner.units import DEAF_GRACE, State
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
     a_fleet,
@@ -21,6 +19,7 @@ from tests.builders import (
     a_world,
     ago,
 )
+from tests.builders.deciding import state_of
 from tests.builders.queue_worlds import (
     FIRST,
     QUEUE,
@@ -34,11 +33,6 @@ from tests.builders.queue_worlds import (
 from tests.builders.sentences import tells
 
 LONG = DEAF_GRACE + 1
-
-
-def state_of(fleet: Fleet, world: World) -> State:
-    (unit,) = take_inventory(fleet, world)["builders"].units
-    return unit.state
 
 
 def test_a_worker_that_connected_a_moment_ago_may_yet_say_what_it_can_do() -> None:

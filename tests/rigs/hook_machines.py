@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fleet.clouds.hooks.machines import HookMachines, Surroundings
+from fleet.model.facts import Listing, Machine
 from fleet.schema.model import HooksProvider
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
@@ -56,3 +57,10 @@ def a_hook_cloud(folder: Path, **scripts: str) -> HookMachines:
     """Return machines that the page's commands make, some of them replaced by these."""
     write_hooks(folder, **scripts)
     return hooks_over(folder)
+
+
+def listed(cloud: HookMachines) -> tuple[Machine, ...]:
+    """Return the machines of the fleet `debian`, which are known."""
+    listing = cloud.list("debian")
+    assert isinstance(listing, Listing), listing
+    return listing.machines

@@ -189,38 +189,39 @@ class Trial:
 
     def attempts(self) -> list[tuple[str, str]]:
         """Return the tries that the store remembers, the oldest first: worker and result."""
-        tries = self._store().attempts(100)
+        tries = self.store().attempts(100)
         return [(each.worker, each.result) for each in tries]
 
     def _age_attempts(self, by: timedelta) -> None:
-        tries = self._store().attempts(100)
+        tries = self.store().attempts(100)
         with sqlite3.connect(self.folder / ".fleet/store.db") as connection:
             connection.execute("delete from fleet_attempts")
         connection.close()
-        self._store().record_attempts([each.altered(at=each.at - by) for each in tries])
+        self.store().record_attempts([each.altered(at=each.at - by) for each in tries])
 
     def end_orders(self) -> None:
         """Have the time of every order be over."""
-        for order in self._store().orders(datetime.now(UTC)):
+        for order in self.store().orders(datetime.now(UTC)):
             over = order.at - timedelta(days=1)
             entry = LogEntry(at=over, kind="test")
-            self._store().place_order(order.altered(until=over), entry)
+            self.store().place_order(order.altered(until=over), entry)
 
-    def _store(self) -> DatabaseStore:
+    def store(self) -> DatabaseStore:
+        """Return what the fleet remembers."""
         return DatabaseStore(sqlite_url(self.folder / ".fleet/store.db"), "trial")
 
     def remember(self, *versions: Version) -> None:
         """Have the store remember these image versions."""
         for version in versions:
-            self._store().save_image_version(version, was=None)
+            self.store().save_image_version(version, was=None)
 
     def versions(self) -> dict[str, str]:
         """Return the state of each version that the store remembers."""
-        return {each.version: each.state for each in self._store().image_versions()}
+        return {each.version: each.state for each in self.store().image_versions()}
 
     def locked(self) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, as somebody else would."""
-        return self._store().lock("somebody else", datetime.now(UTC))
+        return self.store().lock("somebody else", datetime.now(UTC))
 
     def files(self) -> dict[str, bytes]:
         """Return every file in the folder with what it holds."""

@@ -26,7 +26,7 @@ from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import HandOut
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.sentences import tells
-from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
+from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of, used
 
 NAME = "debian-ci-powerful-0001"
 FLEET = a_ticket_fleet()
@@ -43,12 +43,6 @@ def a_reading(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> QueueRea
 def workers_of(reading: QueueReading) -> tuple[Worker, ...]:
     assert isinstance(reading.workers, tuple)
     return reading.workers
-
-
-def listing_of(**machine: object) -> Listing:
-    """Return a provider that lists one machine, at which no worker registers."""
-    given = {"name": NAME, "pool": "powerful", "type": "ccx63", "id": "1"} | machine
-    return a_listing(a_machine(**given))
 
 
 def world_of(reading: QueueReading, listing: Listing) -> World:
