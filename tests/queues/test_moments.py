@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from fleet.errors import FileUnreadable
-from fleet.model.facts import Demand, Request, World
+from fleet.model.facts import Attempt, Demand, Request, World
 from fleet.queues.recorded import Moments, world_of
-from tests.builders import NOW, a_reading, a_request, a_world
+from tests.builders import NOW, a_reading, a_request, a_world, an_attempt
 
 
 def moment(nth: int, *waiting: Request) -> bytes:
@@ -55,6 +55,31 @@ def test_a_value_that_is_only_equal_to_that_before_is_read_again() -> None:
     for text in texts:
         read, alone = moments.world_of("history", text), world_of("history", text)
         assert read.model_dump_json() == alone.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "task_data",
+    [
+        {"requests": [{"id": "2"}, {"id": "3"}], "stored": True},
+        {"x": [{"y": 1}, {"id": "2"}, {"pool": "3"}]},
+        {'"requests': [{"id": "2"}]},
+        {"text": '}],"stored":'},
+        {"attempts": [{"pool": "2"}, {"pool": "3"}], "approved": {}},
+    ],
+    ids=["a list of the same name", "objects alike", "a quote", "the end", "attempts"],
+)
+@pytest.mark.parametrize("attempts", [(), (an_attempt(worker="1"), an_attempt(worker="2"))])
+def test_what_only_looks_like_a_list_of_the_world_is_left(
+    task_data: dict[str, object], attempts: tuple[Attempt, ...]
+) -> None:
+    request = a_request(id="1", task_data=task_data)
+    queues = {
+        "a": a_reading(),
+        "debian": a_reading(request, a_request(id="4", task_data=task_data)),
+    }
+    text = a_world(queues=queues, attempts=attempts).model_dump_json().encode()
+
+    assert Moments().world_of("history", text) == world_of("history", text)
 
 
 @pytest.mark.parametrize(
