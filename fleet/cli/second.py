@@ -1,14 +1,14 @@
-"""Share a replay with a second process, forked before anything is read.
+"""Share a replay with processes that are forked before anything is read.
 
-Where two sides are compared it replays what was before, and sends how long requests waited as it
-goes: neither side gets far ahead of the other, so that no more of them are kept than a bounded
-number. Where there is one side it reads for it.
+One reads the history. Where two sides are compared another one replays what was before, and passes
+on what it is told, with how long requests waited there: neither side gets far ahead of the other.
 """
 
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, TypeVar
@@ -22,113 +22,114 @@ First = TypeVar("First")
 Second = TypeVar("Second")
 
 _TOGETHER = 500
-"""Waits that are sent at once."""
-_AHEAD = 20_000
-"""Waits that one side knows and the other does not yet, at most."""
-
-
-class Sender:
-    """The first process, seen from the second."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._waits: list[tuple[str, int | None]] = []
-
-    def waited(self, key: str, seconds: int | None) -> None:
-        """Send how long a request waited."""
-        self._waits.append((key, seconds))
-        if len(self._waits) == _TOGETHER:
-            self._flush()
-
-    def end(self, found: Simulation | Unknown) -> None:
-        """Send what it all came to."""
-        self._flush()
-        self._connection.send(found)
-
-    def _flush(self) -> None:
-        self._connection.send(self._waits)
-        self._waits = []
-
-
-class Receiver:
-    """The second process, seen from the first."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._found: Simulation | Unknown | None = None
-        self.pairs = Pairs()
-
-    def waited(self, key: str, seconds: int | None) -> None:
-        """Note how long a request waited here, and what the other side has sent."""
-        self.pairs.add(1, key, seconds)
-        while self._found is None and (
-            self.pairs.alone(1) > _AHEAD
-            or (self.pairs.alone(0) < _AHEAD and self._connection.poll())
-        ):
-            self._take()
-
-    def found(self) -> Simulation | Unknown:
-        """Await what it all came to there."""
-        while self._found is None:
-            self._take()
-        return self._found
-
-    def _take(self) -> None:
-        said = _received(self._connection, "replayed what was before")
-        if isinstance(said, list):
-            for key, seconds in said:
-                self.pairs.add(0, key, seconds)
-        else:
-            self._found = said
+"""Events that are sent at once."""
 
 
 class Reader:
-    """The first process, seen from the second, which reads for it."""
+    """Who listens, seen from the process that reads."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def tell(self, told: Iterator[Told]) -> None:
-        """Send all of it; an error goes to the first process too."""
-        try:
-            while some := list(islice(told, _TOGETHER)):
-                self._connection.send(some)
-            self._connection.send([])
-        except (FleetError, OSError) as error:
-            self._connection.send(error)
-        except Exception as error:  # noqa: BLE001 - this process cannot say it
-            self._connection.send(FleetError(f"the history could not be read: {error!r}"))
+        """Send all of it."""
+        while some := list(islice(told, _TOGETHER)):
+            self._connection.send(some)
+        self._connection.send([])
 
 
 class Listener:
-    """The second process, seen from the first, for which it reads."""
+    """The process that reads, seen from who replays."""
+
+    task = "reads the history"
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def told(self) -> Iterator[Told]:
         """Yield what it reads."""
-        while some := _received(self._connection, "read the history"):
-            if isinstance(some, Exception):
-                raise some
+        while some := self.received():
             yield from some
 
-
-def _received(connection: Connection, task: str) -> Any:  # noqa: ANN401 - what the other sends
-    try:
-        return connection.recv()
-    except EOFError:
-        raise FleetError(f"the process that {task} was ended") from None
-
-
-def second_process() -> AbstractContextManager[Sender | Receiver]:
-    """Go on in two processes that replay one side each."""
-    return _forked(Sender, Receiver)
+    def received(self) -> Any:  # noqa: ANN401 - what the other sends
+        """Return what it sends next; raises an error that it sends."""
+        try:
+            said = self._connection.recv()
+        except EOFError:
+            raise FleetError(f"the process that {self.task} was ended") from None
+        if isinstance(said, Exception):
+            raise said
+        return said
 
 
-def reading_process() -> AbstractContextManager[Reader | Listener]:
-    """Go on in two processes, of which the second reads what the first replays."""
-    return _forked(Reader, Listener)
+class Sender:
+    """The first process, seen from the one that replays what was before."""
+
+    def __init__(self, listener: Listener, connection: Connection) -> None:
+        self._listener = listener
+        self._connection = connection
+        self._waits: list[tuple[str, int | None]] = []
+
+    def told(self) -> Iterator[Told]:
+        """Yield what is read, once it is passed on."""
+        while some := self._passed_on():
+            yield from some
+
+    def waited(self, key: str, seconds: int | None) -> None:
+        """Note how long a request waited, to be sent before what is read next."""
+        self._waits.append((key, seconds))
+
+    def end(self, found: Simulation | Unknown) -> None:
+        """Send what it all came to."""
+        self._flush()
+        self._connection.send(found)
+
+    def _passed_on(self) -> list[Told]:
+        some: list[Told] = self._listener.received()
+        self._flush()
+        self._connection.send(some)
+        return some
+
+    def _flush(self) -> None:
+        self._connection.send(tuple(self._waits))
+        self._waits = []
+
+
+class Receiver(Listener):
+    """The process that replays what was before, seen from the first."""
+
+    task = "replays what was before"
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.pairs = Pairs()
+
+    def waited(self, key: str, seconds: int | None) -> None:
+        """Note how long a request waited here."""
+        self.pairs.add(1, key, seconds)
+
+    def received(self) -> Any:  # noqa: ANN401 - what the other sends
+        """Return what it sends next, and note how long requests waited there."""
+        while isinstance(said := super().received(), tuple):
+            for key, seconds in said:
+                self.pairs.add(0, key, seconds)
+        return said
+
+    def found(self) -> Simulation | Unknown:
+        """Await what it all came to there."""
+        found: Simulation | Unknown = self.received()
+        return found
+
+
+@contextmanager
+def processes(*, compared: bool) -> Iterator[Reader | Listener | Sender | Receiver]:
+    """Go on in a process that reads and in one that replays, or in two that replay a side each."""
+    with _forked(Reader, Listener) as other:
+        if compared and isinstance(other, Listener):
+            with _forked(partial(Sender, other), Receiver) as second:
+                yield second
+        else:
+            yield other
 
 
 @contextmanager
@@ -146,6 +147,10 @@ def _forked(
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
             yield second(sending)
             code = 0
+        except (FleetError, OSError) as error:
+            sending.send(error)
+        except Exception as error:  # noqa: BLE001 - this process cannot say it
+            sending.send(FleetError(f"a second process failed: {error!r}"))
         finally:
             os._exit(code)
     sending.close()

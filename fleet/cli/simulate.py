@@ -2,14 +2,14 @@
 
 import argparse
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from fleet.apply.config import load_config
 from fleet.apply.plan import load_base, reading_base
 from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.cli.output import show
 from fleet.cli.recorded import add_history, recorded
-from fleet.cli.second import Listener, Reader, Sender, reading_process, second_process
+from fleet.cli.second import Reader, Receiver, Sender, processes
 from fleet.errors import FileUnreadable
 from fleet.explain.simulation.policies import POLICIES
 from fleet.explain.simulation.replay import Task, compare, read_events, simulate
@@ -53,16 +53,19 @@ def arguments(parser: Parser) -> None:
 
 @contextmanager
 def beside(args: argparse.Namespace) -> Iterator[None]:
-    """Start what this process may not start any more: git, and who replays the other, or reads."""
-    other: AbstractContextManager[object]
-    other = second_process() if args.base or args.policy else reading_process()
-    with reading_base(args), other as args.other:
+    """Start what this process may not start any more: git, who reads, who replays the other."""
+    compared = bool(args.base or args.policy)
+    with reading_base(args), processes(compared=compared) as args.other:
         yield
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print what recorded demand comes to; exit 1 where no moment of it can be used."""
     config = load_config(args, console)
+    history = recorded(args, config.fleet)
+    if isinstance(args.other, Reader):
+        args.other.tell(read_events(history.worlds()))
+        return 0
     base = None
     if args.base:
         loaded = load_base(args, config.fleet.fleet)
@@ -70,22 +73,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
             named = "" if isinstance(args.revision, Unknown | None) else f" {args.base}"
             raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
         base = loaded
-    history = recorded(args, config.fleet)
-    if isinstance(args.other, Reader):
-        args.other.tell(read_events(history.worlds()))
-        return 0
+    told = args.other.told()
     if isinstance(args.other, Sender):
         task = Task((base or config).fleet, args.policy or "fleet", args.seed)
-        args.other.end(simulate(task, read_events(history.worlds()), args.other.waited))
+        args.other.end(simulate(task, told, args.other.waited))
         return 0
     console.progress(f"replaying {history.name}")
     task = Task(config.fleet, seed=args.seed)
-    if isinstance(args.other, Listener):
-        found = simulate(task, args.other.told())
-    else:
+    if isinstance(args.other, Receiver):
         against = f"policy {args.policy}" if args.policy else args.base
-        after = simulate(task, read_events(history.worlds()), args.other.waited)
+        after = simulate(task, told, args.other.waited)
         found = compare(args.other.found(), after, against, args.other.pairs)
+    else:
+        found = simulate(task, told)
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{history.name}: {found.unknown}")
     report = simulation_tables(found, latest=args.until is None)

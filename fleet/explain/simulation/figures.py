@@ -311,10 +311,6 @@ class Pairs:
         elif gain < 0:
             self.better += 1
 
-    def alone(self, side: int) -> int:
-        """Return how many waits of one side have no partner yet."""
-        return len(self._open[side])
-
     def worst(self) -> tuple[Worse, ...]:
         """Return the requests that lose most."""
         entries: Iterable[tuple[float, str, int | None, int | None]] = sorted(
