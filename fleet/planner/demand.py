@@ -5,7 +5,7 @@ with a name, so that a plan can say which key of fleet.yaml stopped what.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -241,8 +241,10 @@ def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge
     return Judge(fleet, known, world.time.date(), with_provided=with_provided)
 
 
-def _each_once(requests: Iterable[Request]) -> Iterable[Request]:
+def _each_once(requests: Collection[Request]) -> Iterable[Request]:
     """Return the requests without repeats of an id, as pages that shift while they are read."""
+    if len({request.id for request in requests}) == len(requests):
+        return requests
     found: dict[str, Request] = {}
     for request in requests:
         known = found.setdefault(request.id, request)

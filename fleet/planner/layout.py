@@ -4,10 +4,9 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from itertools import accumulate, groupby
-from operator import attrgetter
+from itertools import accumulate
 
 from fleet.model.facts import World
 from fleet.model.prices import Tariff, bill, tariff_of
@@ -32,6 +31,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 _STEP = timedelta(minutes=10)
 """Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
+_NEVER = datetime.max.replace(tzinfo=UTC)
 _LENGTHS = 64
 """Where more different lengths than these wait, budgets count each rounded up, and bills count
 their average."""
@@ -284,12 +284,15 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
 
 
 def _by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
-    """Return requests by how long they wait, in steps that double."""
-    found: defaultdict[int, list[Ordered]] = defaultdict(list)
-    # Those that a queue groups wait since one time.
-    for since, alike in groupby(requests, key=attrgetter("since")):
-        waited = max(timedelta(), now - since) if since else timedelta()
-        found[(waited // _STEP).bit_length()] += alike
+    """Return requests, the oldest first, by how long they wait, in steps that double."""
+    found: dict[int, list[Ordered]] = {}
+    begin = 0
+    while begin < len(requests):
+        since = requests[begin].since
+        steps = (max(timedelta(), now - since) // _STEP).bit_length() if since else 0
+        latest = now - _STEP * 2 ** (steps - 1) if steps else _NEVER
+        end = bisect_right(requests, latest, begin, key=lambda each: each.since or _NEVER)
+        found[steps], begin = list(requests[begin:end]), end
     return found
 
 
