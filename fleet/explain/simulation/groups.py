@@ -47,7 +47,10 @@ class Groups:
             for likeness, group in alike.items():
                 hidden = known.get(likeness, [])
                 for each in group:
-                    yield self._key_of_oldest(f"{queue}/{each.id}", each, hidden), queue, each
+                    named = f"{queue}/{each.id}"
+                    if hidden and self._is_unknown(named):
+                        self._take_name(named, each, hidden)
+                    yield self._keys.get(named, named), queue, each
                 more = sum(each.count for each in group) - len(group)
                 del hidden[: max(0, len(hidden) - more)]
                 turns = range(len(hidden) + 1, more + 1)
@@ -63,14 +66,11 @@ class Groups:
     def _is_unknown(self, named: str) -> bool:
         return named not in self._keys and named not in self._alive
 
-    def _key_of_oldest(
-        self, named: str, request: Request, hidden: list[tuple[str, Request]]
-    ) -> str:
+    def _take_name(self, named: str, request: Request, hidden: list[tuple[str, Request]]) -> None:
+        """Take a request that is named now for the oldest of those hidden, unless it is new."""
         since = request.pending_since
-        is_new = since is None or self._before is None or since > self._before
-        if self._is_unknown(named) and hidden and not is_new:
+        if since is not None and self._before is not None and since <= self._before:
             self._keys[named], _ = hidden.pop(0)
-        return self._keys.get(named, named)
 
     def _new(self, world: World, queue: str, oldest: Request, nth: int) -> tuple[str, Request]:
         """Return the nth that came after the oldest, some time since the moment before."""
