@@ -21,8 +21,8 @@ from fleet.model.facts import Unknown
 First = TypeVar("First")
 Second = TypeVar("Second")
 
-_TOGETHER = 500
-"""Events that are sent at once."""
+_TOGETHER = 2000
+"""Events that are sent at once: both sides wait for each other at each of these."""
 
 
 class Reader:

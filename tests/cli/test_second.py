@@ -13,7 +13,7 @@ from fleet.model.facts import Unknown
 from tests.builders import NOW
 
 MANY = 60_000
-FEW = 1_000
+FEW = 4_000
 EVENTS = [Read(nth, NOW + timedelta(minutes=nth), 0) for nth in range(MANY)]
 
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import count
 from math import log
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from fleet.explain.simulation.demand import ALIKE, Booted, Job, Lost, Refused
@@ -673,7 +674,7 @@ class Farm:
 
     def _reading(self, name: str, workers: tuple[Worker, ...]) -> QueueReading:
         known = self._facts.queues.get(name)
-        requests = tuple(job.request for job in self._waiting[name].values())
+        requests = tuple(map(attrgetter("request"), self._waiting[name].values()))
         update = {"read_at": self.now, "requests": requests}
         if known is None or isinstance(known.demand, Unknown):
             demand = Demand.model_construct(read_at=self.now, requests=requests)

@@ -284,12 +284,13 @@ class _Rest:
     def after(self, world: World, plan: Plan, farm: Farm) -> None:
         """Look at what a run saw and decided."""
         self._until, self._is_sure = None, False
-        failed = any(
+        loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
+        if not plan.is_quiet or loud or farm.waits:
+            return
+        if any(
             each.result not in ("starting", "registered") and world.time - each.at < RESET
             for each in world.attempts
-        )
-        loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
-        if not plan.is_quiet or loud or failed or farm.waits:
+        ):
             return
         ends = [
             self._end_of(verdict.reason, verdict.pool, verdict.since, world.time)
