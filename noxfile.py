@@ -33,7 +33,7 @@ RUN = (
 )
 WHERE = {
     "live": ("tests/live",),
-    "images": ("tests/ansible", "tests/images"),
+    "images": ("tests/ansible", "tests/images", "tests/walks"),
     "images-boot": ("tests/live",),
     "gitlab": ("tests/gitlab",),
     "pages": ("tests/docs", "tests/pages"),

@@ -94,3 +94,7 @@ def test_a_session_that_collects_some_folders_has_its_tests_in_no_other() -> Non
 
     assert where.keys() >= {"gitlab", "live", "pages"}
     assert elsewhere == []
+    # A mark that is written in another file would not be found above.
+    assert [
+        name for name, text in text_of.items() if re.search(r"import .*\bpytestmark", text)
+    ] == []

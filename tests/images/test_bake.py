@@ -32,13 +32,11 @@ from tests.rigs.installed import build_wheel, install
 from tests.rigs.loopback import Answer, Loopback, html
 from tests.rigs.process import ROOT, Completed
 
-pytestmark = [
-    pytest.mark.images,
-    pytest.mark.skipif(
-        bool(disk.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64")))),
-        reason=disk.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))),
-    ),
-]
+needs_disks = pytest.mark.skipif(
+    bool(disk.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64")))),
+    reason=disk.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))),
+)
+pytestmark = [pytest.mark.images, needs_disks]
 FLEET = Path(sys.executable).with_name("fleet")
 IMAGE = "trixie-amd64"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet/images"

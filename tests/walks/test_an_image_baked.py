@@ -11,8 +11,7 @@ from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount
 from tests.images.mirrors import mirror_options
-from tests.images.test_bake import CACHE
-from tests.images.test_bake import pytestmark as of_baking
+from tests.images.test_bake import CACHE, needs_disks
 from tests.rigs.publishing import Watcher
 from tests.rigs.rescue import RescueRig
 from tests.rigs.sshd import Sshd
@@ -20,7 +19,7 @@ from tests.walks.conftest import Play
 from tests.walks.test_an_image import settle
 from tests.walks.walking import Walk
 
-pytestmark = [*of_baking, pytest.mark.long]
+pytestmark = [pytest.mark.images, pytest.mark.long, needs_disks]
 # What each build measures anew, and which phases it has: a kept base is not made again.
 MEASURED = re.compile(
     r"^ *phases .*$|\b[0-9a-f]{64}\b|\b\d+(\.\d+)?(?= MB\b|$)|(?<=last build took )[^(]+",
