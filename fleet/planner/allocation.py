@@ -19,29 +19,25 @@ of pools, then by name; of a queue with `prefer: priority` they count before mon
 
 A large component is solved in parts of machines and requests first (`fleet.planner.sifting`). What
 a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it serves
-all it is solved once more with whole machines, among few enough ways that this takes no time:
-those that the answer in parts uses, and for each block those that are the least dear. What that
-divides is rounded, and an answer in whole requests is looked for near both. How many of a rank an
-answer in parts can serve, those before it having theirs, is a bound. Where not all can be served,
-an answer in parts that serves so many is rounded rank by rank (`fleet.planner.dive`). Nobody waits
-who would fit anywhere if nobody of a later rank were served. The bound of the cost is that of an
-answer in parts to which rows were added that hold of whole numbers.
+all it is rounded. How many of a rank an answer in parts can serve, those before it having theirs,
+is a bound. Where not all can be served, an answer in parts that serves so many is rounded rank by
+rank (`fleet.planner.dive`). Either is improved where it differs from the cheapest one in parts
+that serves the same (`fleet.planner.reassign`), and who fits then is served too, until nothing
+more is found. Nobody waits who would fit anywhere if nobody of a later rank were served. The bound
+of the cost is that of an answer in parts to which rows were added that hold of whole numbers.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import ceil, floor
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
 from fleet.planner.dive import dive
 from fleet.planner.formulation import (
     BY_NAME,
-    EPSILON,
     EXACT,
     Answer,
-    Block,
     Component,
     Model,
     Stop,
@@ -51,20 +47,17 @@ from fleet.planner.moves import move
 from fleet.planner.programme import (
     GAP,
     NODES,
-    Bounds,
     Solution,
     can_solve,
 )
-from fleet.planner.sifting import Relaxed, Sum
+from fleet.planner.reassign import reassign
 
-_WAYS = 3
-"""How many places each block may use that the answer in parts does not, of either kind."""
-_WAYS_WHOLE = (0, 1)
-"""The same where numbers are whole: at first only what the two answers do not have alike."""
-_LIMITED = 20_000
-"""Among more pairs of block and place hardly anything is found where there are limits."""
-_FEWER, _MORE = 1, 3
-"""How many machines fewer and more than the answer in parts each place may have."""
+_SEARCHES = ((0, 400), (0, 100), (3, 800))
+"""How many of its least dear columns each block has loose besides, and about how many are loose at
+once, where requests are reassigned."""
+_NEAR, _WORK, _GAIN = 3e-3, 700_000, 1e-4
+"""How near its bound a cost is near enough, relatively; among how many columns is searched in all
+rounds; what a round has to gain, relatively, for the first search to go on from there."""
 
 
 def serve_all(model: Model) -> Answer | None:
@@ -72,76 +65,30 @@ def serve_all(model: Model) -> Answer | None:
 
     Rounding may leave somebody out.
     """
-    sums = model.everybody()
-    relaxed = model.programme.relax(sums)
+    relaxed = model.programme.relax(model.everybody())
     if relaxed is None:
         return None
-    parts: Sequence[float] | None = relaxed.values
-    if model.rows:
-        dearest = model.dearest()
-        lack = [(dearest, block.size) for block in model.blocks]
-        parts = model.programme.solve_near(_near_answer(model, relaxed, _WAYS), sums, lack=lack)
-    answer = Answer(model, model.in_whole_requests(parts) if parts else ())
-    return answer if any(answer.left) else improve(model, answer, Answer.sums)
+    answer = Answer(model, model.in_whole_requests(relaxed.values))
+    return answer if any(answer.left) else improve(model, answer)
 
 
-SumsOf = Callable[[Answer], Sequence[Sum]]
+def improve(model: Model, answer: Answer) -> Answer:
+    """Return an answer that serves the same at no higher cost, or more; it is looked for near.
 
-
-def improve(model: Model, answer: Answer, sums_of: SumsOf) -> Answer:
-    """Return an answer that costs no more, or serves more; its sums of columns stay.
-
-    It is looked for in whole requests, near this one and the cheapest one in parts; with limits,
-    only up to a size.
+    Where a search finds nothing more, the next one does, and the first one goes on from there.
     """
-    if model.rows and len(model.programme.costs) > _LIMITED:
-        return answer
-    relaxed = model.programme.relax(sums_of(answer), reached=answer.values())
-    if relaxed is None:
-        return answer
-    answer = move(model, answer)
-    for ways in _WAYS_WHOLE:
-        start, bounds = answer.values(), _near_answer(model, relaxed, ways)
-        for column, value in start.items():
-            least, most = bounds.get(column, (0.0, 0.0))
-            bounds[column] = (min(least, value), max(most, value))
-            if not ways and abs(relaxed.values[column] - value) <= EPSILON:
-                bounds[column] = (value, value)
-        # With limits it finds answers that serve fewer of a rank once they are rounded.
-        sums = sums_of(answer)  # what was found may serve more
-        values = model.programme.solve_near(bounds, sums, start=start, rens=not model.rows)
-        if values is not None:
-            found = Answer(model, model.in_whole_requests(values))
-            if found.badness() < answer.badness():
-                answer = move(model, found)
+    answer, turn, work = move(model, answer), 0, len(model.programme.costs)
+    while turn < len(_SEARCHES) and work <= _WORK:
+        relaxed = model.programme.relax(answer.sums(), reached=answer.values())
+        lacked, cost = answer.badness()
+        if relaxed is None or cost <= (1 + _NEAR) * model.money(relaxed.bound):
+            break
+        found = move(model, reassign(model, answer, relaxed, *_SEARCHES[turn]))
+        turn = 0 if found.badness() < (lacked, cost * (1 - _GAIN)) else turn + 1
+        if found.badness() < (lacked, cost):
+            answer = found
+        work += len(model.programme.costs)
     return answer
-
-
-def _near_answer(model: Model, relaxed: Relaxed, ways: int) -> Bounds:
-    """Return the bounds of columns near the cheapest answer in parts; those without are 0.
-
-    Each block may use so many places that it does not use there, of either kind.
-    """
-    values = relaxed.values
-    bounds = {column: _around(values[column], _FEWER, _MORE) for column in model.makes.values()}
-    for block in model.blocks:
-        used = [column for column in block.columns if values[column] > EPSILON]
-        for column in (*_cheap(model, block, relaxed, ways), *used):
-            bounds[column] = (0.0, float(block.size))
-    return bounds
-
-
-def _cheap(model: Model, block: Block, relaxed: Relaxed, ways: int) -> Iterator[int]:
-    """Yield the columns of a block's least dear places, of those to be made and that exist."""
-    first = block.columns[0]
-    order = relaxed.dearness[first : block.columns[-1] + 1].argsort(kind="stable").tolist()
-    makes = [model.places[place].makes for place in block.fits]
-    for kind in (True, False):
-        yield from [first + way for way in order if makes[way] is kind][:ways]
-
-
-def _around(value: float, fewer: int, more: int) -> tuple[float, float]:
-    return max(0.0, floor(value + EPSILON) - fewer), float(ceil(value - EPSILON) + more)
 
 
 Longer = tuple[tuple[Rank, int], ...]
@@ -152,7 +99,7 @@ def serve_in_turn(model: Model) -> Answer:
     """Return an answer that serves ranks in turn; the blocks of the model are of one rank each."""
     most = model.programme.most_in_parts([row for row, _ in model.ranks])
     answer = Answer(model, model.in_whole_requests(dive(model, most)))
-    return improve(model, answer, Answer.sums_by_rank)
+    return improve(model, answer)
 
 
 def _may_lack(model: Model, answer: Answer) -> Longer:

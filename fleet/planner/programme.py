@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 
 GAP = 1e-4
 """The search ends when the answer is proven to be this near the optimum, relatively."""
-WIDE_GAP = 5e-3
-"""The same of an answer in parts of requests that is only looked near to."""
-NEAR_GAP = 3e-4
-"""The same of an answer in whole numbers that is looked for near another."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
-NODES_NEAR = 20
-"""The search near an answer in parts ends after so many nodes."""
-NODES_FROM = 1
-"""The same, from an answer in whole numbers, and never restarted: more finds hardly any."""
+NODES_BESIDE = 20
+"""The same where most of an answer stays as it is; it is never restarted."""
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -48,8 +42,6 @@ _OFF = 1e-7
 _TOLERANCE = 1e-4
 _idle: list["highspy.Highs"] = []
 """Solvers that know nothing any more: to make one takes as long as to solve what is small."""
-Bounds = dict[int, tuple[float, float]]
-"""Column to the least and the most that it may be."""
 
 
 @cache
@@ -250,49 +242,37 @@ class Programme:
                 some = np.flatnonzero(each)
                 yield columns[some], each[some], limit + SLACK
 
-    def solve_near(
-        self,
-        near: Bounds,
-        sums: Sequence[Sum],
-        *,
-        lack: Sequence[tuple[float, int]] | None = None,
-        start: Mapping[int, float] | None = None,
-        rens: bool = False,
-    ) -> Sequence[float] | None:
-        """Return the cheapest answer within these bounds of columns; all others are 0.
+    def search(self, parts: Iterable[Sequence[int]], values: Any, sums: Sequence[Sum]) -> Any:  # noqa: ANN401 - arrays of numpy
+        """Return whole values that reach the same sums at no higher cost.
 
-        `lack` is of each sum what each that it lacks costs, and how many it may. With an answer to
-        start from all numbers are whole. None when none was found within a few nodes. RENS, a
-        heuristic of the solver, takes as long as all else.
+        The columns of each part are loose in turn, while all others stay.
         """
-        np = self._numpy
-        kept = sorted(near)
-        solver = self.load(sums, kept)
-        if self.seeming:
-            self._price(solver, (self.costs + self.dense(self.seeming))[kept])
-        all_kept = np.arange(len(kept), dtype="int32")
-        bounds = np.array([near[column] for column in kept], dtype=float).reshape(-1, 2)
-        solver.changeColsBounds(len(kept), all_kept, *bounds.T.copy())
-        whole = [start is not None or self.whole[column] for column in kept]
-        solver.changeColsIntegrality(len(kept), all_kept, np.array(whole, dtype="uint8"))
-        if lack is not None:
-            each, ones = np.arange(len(sums), dtype="int32"), self._ones(len(sums))
-            prices, most = np.array(lack, dtype=float).T.copy()
-            rows = np.array([row for row, _ in sums], dtype="int32")
-            solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
-        solver.setOptionValue("mip_max_nodes", NODES_NEAR if start is None else NODES_FROM)
-        solver.setOptionValue("mip_heuristic_run_rens", rens)
-        gap = WIDE_GAP if start is None else NEAR_GAP
-        solver.setOptionValue("mip_rel_gap", gap)
-        if start is not None:
+        np, values = self._numpy, values.copy()
+        taken = self._taken(values)
+        least, most = (each - taken for each in self._bounds(sums))
+        prices = self._costs + (self.dense(self.seeming) if self.seeming else 0.0)
+        for part in parts:
+            loose, every = np.array(part), np.arange(len(part), dtype="int32")
+            rows, factors, begins = self.sifted.entries_of(loose)
+            some, index = np.unique(rows, return_inverse=True)
+            given = values[loose]
+            own = np.bincount(index, factors * np.repeat(given, np.diff(begins)))
+            bounds = least[some] + own, most[some] + own
+            entries = begins, index, factors
+            solver = _loaded(prices[loose], self._uppers[loose], bounds, entries)
+            solver.changeColsIntegrality(len(loose), every, np.ones(len(loose), dtype="uint8"))
+            solver.setOptionValue("mip_max_nodes", NODES_BESIDE)
             solver.setOptionValue("mip_allow_restart", False)
-            given = np.array([start.get(column, 0.0) for column in kept])
-            solver.setSolution(len(kept), all_kept, given)
-        if run(solver) is None:
-            return None
-        values = np.zeros(len(self.costs))
-        values[kept] = solver.getSolution().col_value[: len(kept)]
-        return list(values.tolist())
+            solver.setSolution(len(loose), every, given)
+            if run(solver) is not None:
+                values[loose] = np.round(solver.getSolution().col_value)
+                moved = np.repeat(values[loose] - given, np.diff(begins))
+                more = np.bincount(index, factors * moved)
+                least[some] -= more
+                most[some] -= more
+            solver.clear()
+            _idle.append(solver)
+        return values
 
     def most_in_turn(self, rows: Sequence[int]) -> list[int]:
         """Return the most that each of these rows can come to, the earlier ones having theirs."""
@@ -333,9 +313,12 @@ class Programme:
 
     def room_beside(self, values: Any) -> Any:  # noqa: ANN401 - an array of numpy
         """Return how much more each row may come to than with these values of columns."""
+        return self.uppers_of_rows - self._taken(values)
+
+    def _taken(self, values: Any) -> Any:  # noqa: ANN401 - arrays of numpy
+        """Return what each row comes to with these values of columns."""
         rows, index, factors = self.arrays
-        taken = self._numpy.bincount(rows, factors * values[index], len(self.ends))
-        return self.uppers_of_rows - taken
+        return self._numpy.bincount(rows, factors * values[index], len(self.ends))
 
     @cached_property
     def sifted(self) -> Sifted:
@@ -385,40 +368,67 @@ class Programme:
         rows = np.repeat(np.arange(len(self.ends)), lengths)
         return rows, np.array(self.index, dtype="int32"), np.array(self.factors, dtype=float)
 
+    @cached_property
+    def _costs(self) -> Any:  # noqa: ANN401 - an array of numpy
+        return self._numpy.array(self.costs, dtype=float)
+
+    @cached_property
+    def _uppers(self) -> Any:  # noqa: ANN401 - an array of numpy
+        return self._numpy.array(self.uppers, dtype=float)
+
+    def _bounds(self, sums: Sequence[Sum]) -> tuple[Any, Any]:
+        """Return the least and the most of each row, where these rows are held to their sums."""
+        least = self._numpy.array(self.lowers_of_rows, dtype=float)
+        most = self._numpy.array(self.uppers_of_rows, dtype=float)
+        held = [row for row, _ in sums]
+        least[held] = most[held] = [number for _, number in sums]
+        return least, most
+
     def load(self, sums: Sequence[Sum], kept: Sequence[int] | None = None) -> "highspy.Highs":
         """Return a solver that holds these rows to their sums, of all columns or those kept."""
-        import highspy
-
         np = self._numpy
         rows, index, factors = self.arrays
-        costs, uppers = np.array(self.costs, dtype=float), np.array(self.uppers, dtype=float)
+        costs, uppers = self._costs, self._uppers
         if kept is not None:
             at = np.full(len(costs), -1, dtype="int32")
             at[kept] = np.arange(len(kept))
             known = at[index] >= 0
             rows, index, factors = rows[known], at[index[known]], factors[known]
             costs, uppers = costs[kept], uppers[kept]
-        least, most = (
-            np.array(each, dtype=float) for each in (self.lowers_of_rows, self.uppers_of_rows)
-        )
-        held = [row for row, _ in sums]
-        least[held] = most[held] = [number for _, number in sums]
-        solver = _idle.pop() if _idle else highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
-        for name, value in _OPTIONS.items():
-            solver.setOptionValue(name, value)
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = len(costs), len(self.ends)
-        model.col_cost_ = costs
-        model.col_lower_ = np.zeros(len(costs))
-        model.col_upper_ = uppers
-        model.row_lower_, model.row_upper_ = least, most
-        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        starts = np.searchsorted(rows, np.arange(model.num_row_ + 1))
-        model.a_matrix_.start_ = starts.astype("int32")
-        model.a_matrix_.index_ = index
-        model.a_matrix_.value_ = factors
-        solver.passModel(model)
-        return solver
+        begins = np.searchsorted(rows, np.arange(len(self.ends) + 1))
+        return _loaded(costs, uppers, self._bounds(sums), (begins, index, factors), by_row=True)
+
+
+def _loaded(
+    costs: Any,  # noqa: ANN401 - arrays of numpy, here and below
+    uppers: Any,  # noqa: ANN401
+    bounds: tuple[Any, Any],
+    entries: tuple[Any, Any, Any],
+    *,
+    by_row: bool = False,
+) -> "highspy.Highs":
+    """Return a solver of these columns and of rows within these bounds.
+
+    Entries are where each column (or row) begins, then the other's number and the factor of each.
+    """
+    import highspy
+    import numpy as np
+
+    solver = _idle.pop() if _idle else highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
+    for name, value in _OPTIONS.items():
+        solver.setOptionValue(name, value)
+    model, way = highspy.HighsLp(), highspy.MatrixFormat
+    model.num_col_, model.num_row_ = len(costs), len(bounds[0])
+    model.col_cost_ = costs
+    model.col_lower_ = np.zeros(len(costs))
+    model.col_upper_ = uppers
+    model.row_lower_, model.row_upper_ = bounds
+    model.a_matrix_.format_ = way.kRowwise if by_row else way.kColwise
+    begins, index, model.a_matrix_.value_ = entries
+    model.a_matrix_.start_ = begins.astype("int32")
+    model.a_matrix_.index_ = index.astype("int32")
+    solver.passModel(model)
+    return solver
 
 
 @cache

@@ -195,6 +195,11 @@ class Sifted:
         own = slice(self._starts[column], self._starts[column + 1])
         return self._rows[own], self._factors[own]
 
+    def entries_of(self, columns: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - an array of numpy
+        """Return the rows of columns, the factors there, and where those of each column begin."""
+        at, begins = self._where(columns)
+        return self._rows[at], self._factors[at], self._np.append(begins, len(at))
+
     def fit(self, columns: Any, room: Any) -> Any:  # noqa: ANN401 - arrays of numpy
         """Return those of the columns that rows with so much room have room for one more of."""
         columns = self._np.array(columns, dtype=int)

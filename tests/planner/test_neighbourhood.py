@@ -6,8 +6,10 @@ import pytest
 
 from fleet.planner.allocation import allocate, improve
 from fleet.planner.demand import Fit, Group, Ordered, Place
-from fleet.planner.formulation import Answer, Model, components
+from fleet.planner.dive import dive
+from fleet.planner.formulation import Answer, Component, Model, components
 from fleet.planner.programme import Programme
+from tests.builders.choosing import a_middling_problem
 
 FREE = {f"free{n:02}": Place(f"free{n:02}", "free", makes=False, room=1.0) for n in range(20)}
 MADE = {
@@ -46,7 +48,7 @@ def test_whole_requests_near_the_answer_in_parts_cost_less_than_rounded_ones(mod
     assert not model.is_exact
     rounded = Answer(model, model.in_whole_requests(relaxed.values))
 
-    improved = improve(model, rounded, Answer.sums)
+    improved = improve(model, rounded)
 
     assert improved.cost() < rounded.cost()
     assert not any(improved.left)
@@ -85,6 +87,24 @@ def test_what_is_cheaper_on_average_is_left_where_it_is_dearer_for_who_is_served
     allocation = allocate(groups, places, (), exact=0)
 
     assert allocation.proof.cost == pytest.approx(5)
+
+
+def test_with_limits_who_is_reassigned_costs_no_earlier_rank_anything() -> None:
+    cheaper = 0
+    for seed in range(20):
+        problem = a_middling_problem(seed)
+        component = Component(problem.groups, problem.places, problem.rows)
+        model = Model(component, by_rank=True, exact=0)
+        most = model.programme.most_in_parts([row for row, _ in model.ranks])
+        rounded = Answer(model, model.in_whole_requests(dive(model, most, small=0)))
+
+        improved = improve(model, rounded)
+
+        assert improved.badness() <= rounded.badness()
+        limits = zip(improved.taken, model.rows, strict=True)
+        assert all(taken <= row.room for taken, row in limits)
+        cheaper += improved.badness() < rounded.badness()
+    assert cheaper > 0
 
 
 def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> None:
