@@ -1,4 +1,4 @@
-"""Write the price catalogue, fleet/catalogue/{aws,hcloud}.csv, from named sources.
+"""Write the price catalogue, fleet/model/{aws,hcloud}.csv, from named sources.
 
 AWS: figures of machine types from moto, prices of the first region from Karpenter's Go module,
 and of the others from the Python package apache-libcloud; both are what AWS's own price list said

@@ -1,7 +1,8 @@
 """Release what nothing needs: idle for long, and not paid for until later anyway.
 
 Only registered workers count as ready: while a machine boots, the worker that it may stand in for
-stays. `order.py` says which goes first. A machine that boots for nothing goes before it registers.
+stays. `deletion_order.py` says which goes first. A machine that boots for nothing goes before it
+registers.
 """
 
 from fleet.model.facts import World
