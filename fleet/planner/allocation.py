@@ -22,9 +22,10 @@ a cheapest answer in parts costs is proven: nothing in whole numbers costs less.
 all it is rounded. How many of a rank an answer in parts can serve, those before it having theirs,
 is a bound. Where not all can be served, an answer in parts that serves so many is rounded rank by
 rank (`fleet.planner.dive`). Either is improved where it differs from the cheapest one in parts
-that serves the same (`fleet.planner.reassign`), and who fits then is served too, until nothing
-more is found. Nobody waits who would fit anywhere if nobody of a later rank were served. The bound
-of the cost is that of an answer in parts to which rows were added that hold of whole numbers.
+that serves the same (`fleet.planner.reassign`), and who fits then is served too, until hardly
+anything is gained. Nobody waits who would fit anywhere if nobody of a later rank were served. The
+bound of the cost is that of an answer in parts to which rows were added that hold of whole
+numbers.
 """
 
 from collections import Counter, defaultdict
@@ -53,11 +54,11 @@ from fleet.planner.programme import (
 from fleet.planner.reassign import reassign
 
 _SEARCHES = ((0, 400), (0, 100), (3, 800))
-"""How many of its least dear columns each block has loose besides, and about how many are loose at
-once, where requests are reassigned."""
-_NEAR, _WORK, _GAIN = 3e-3, 700_000, 1e-4
-"""How near its bound a cost is near enough, relatively; among how many columns is searched in all
-rounds; what a round has to gain, relatively, for the first search to go on from there."""
+"""`ways` and `size` of `reassign`, in turn."""
+_NEAR, _GAIN = 3e-3, 1e-4
+"""How near its bound a cost is near enough, and what a search has to gain, as parts of a cost."""
+_WORK = 880_000
+"""Of so many columns at most, those of each search counted again."""
 
 
 def serve_all(model: Model) -> Answer | None:
@@ -73,18 +74,18 @@ def serve_all(model: Model) -> Answer | None:
 
 
 def improve(model: Model, answer: Answer) -> Answer:
-    """Return an answer that serves the same at no higher cost, or more; it is looked for near.
+    """Return an answer that serves the same at no higher cost, or more of an earlier rank.
 
-    Where a search finds nothing more, the next one does, and the first one goes on from there.
+    A search that gains hardly anything is followed by the next one, any other by the first.
     """
     answer, turn, work = move(model, answer), 0, len(model.programme.costs)
     while turn < len(_SEARCHES) and work <= _WORK:
         relaxed = model.programme.relax(answer.sums(), reached=answer.values())
-        lacked, cost = answer.badness()
-        if relaxed is None or cost <= (1 + _NEAR) * model.money(relaxed.bound):
+        (lacked, cost), money = answer.badness(), answer.cost()
+        if relaxed is None or cost - model.money(relaxed.bound) <= _NEAR * money:
             break
         found = move(model, reassign(model, answer, relaxed, *_SEARCHES[turn]))
-        turn = 0 if found.badness() < (lacked, cost * (1 - _GAIN)) else turn + 1
+        turn = 0 if found.badness() < (lacked, cost - _GAIN * money) else turn + 1
         if found.badness() < (lacked, cost):
             answer = found
         work += len(model.programme.costs)

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
-from fleet.planner.programme import Programme, can_solve
+from fleet.planner.programme import MISSES, Programme, can_solve
 from fleet.planner.sifting import Sum
 
 _Name = tuple[str, str]
@@ -380,7 +380,7 @@ class Model:
             # The solver may miss a sum by a millionth: never past a limit that is not whole. What
             # an answer in parts misses is seen to by who rounds it, and its limits prove a bound.
             whole = row.room == row.room.to_integral_value()
-            most = float(row.room) - (2e-6 if self.is_exact and not whole else 0)
+            most = float(row.room) - (MISSES if self.is_exact and not whole else 0)
             self.programme.row([*own], [*own.values()], least=None, most=most)
 
     def _add_ranks(self) -> list[Sum]:

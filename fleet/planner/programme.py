@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 GAP = 1e-4
 """The search ends when the answer is proven to be this near the optimum, relatively."""
+MISSES = 2e-6
+"""More than the solver may miss a sum by: it is kept from limits that are not whole."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
 NODES_BESIDE = 20
@@ -138,13 +140,13 @@ class Programme:
             before = self.dense(self.before)
             self._price(solver, before)
             self._hold(solver, before, (self._run_whole(solver) or 0.0) + 0.5)
-            self._price(solver, self._numpy.array(self.costs))
+            self._price(solver, self._costs)
         cost = self._run_whole(solver)
         if cost is None:
             return None
         found = _solution(solver, cost, sums)
         if self.after:
-            self._hold(solver, self._numpy.array(self.costs), cost * (1 + _OFF) + _OFF)
+            self._hold(solver, self._costs, cost * (1 + _OFF) + _OFF)
             self._price(solver, self.dense(self.after))
             values = self._numpy.array(found.values)
             solver.setSolution(len(values), self._all_columns, values)
@@ -181,7 +183,7 @@ class Programme:
         sifted = self.sifted
         if not sifted.reach(sums, reached):
             return None
-        costs = self._numpy.array(self.costs) + (self.dense(self.seeming) if seeming else 0.0)
+        costs = self._costs + (self.dense(self.seeming) if seeming else 0.0)
         first = sifted.cheapest(costs)
         if first is None:
             return None
@@ -248,8 +250,8 @@ class Programme:
         The columns of each part are loose in turn, while all others stay.
         """
         np, values = self._numpy, values.copy()
-        taken = self._taken(values)
-        least, most = (each - taken for each in self._bounds(sums))
+        taken, (least, most) = self._taken(values), self._bounds(sums)
+        least, most = least - taken, most - taken - MISSES * (most != np.floor(most))
         prices = self._costs + (self.dense(self.seeming) if self.seeming else 0.0)
         for part in parts:
             loose, every = np.array(part), np.arange(len(part), dtype="int32")
@@ -257,14 +259,15 @@ class Programme:
             some, index = np.unique(rows, return_inverse=True)
             given = values[loose]
             own = np.bincount(index, factors * np.repeat(given, np.diff(begins)))
-            bounds = least[some] + own, most[some] + own
+            bounds = least[some] + own, np.maximum(most[some], 0.0) + own
             entries = begins, index, factors
             solver = _loaded(prices[loose], self._uppers[loose], bounds, entries)
             solver.changeColsIntegrality(len(loose), every, np.ones(len(loose), dtype="uint8"))
             solver.setOptionValue("mip_max_nodes", NODES_BESIDE)
             solver.setOptionValue("mip_allow_restart", False)
             solver.setSolution(len(loose), every, given)
-            if run(solver) is not None:
+            cost = run(solver)
+            if cost is not None and cost < float(prices[loose] @ given):
                 values[loose] = np.round(solver.getSolution().col_value)
                 moved = np.repeat(values[loose] - given, np.diff(begins))
                 more = np.bincount(index, factors * moved)
@@ -346,9 +349,6 @@ class Programme:
         whole = self._numpy.array(self.whole, dtype="uint8")
         solver.changeColsIntegrality(len(self.costs), self._all_columns, whole)
         return run(solver)
-
-    def _ones(self, count: int) -> Any:  # noqa: ANN401 - an array of numpy
-        return self._numpy.ones(count)
 
     @cached_property
     def _numpy(self) -> Any:  # noqa: ANN401 - a module, loaded only when there is something to solve
