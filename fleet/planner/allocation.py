@@ -85,8 +85,9 @@ def improve(model: Model, answer: Answer) -> Answer:
         if relaxed is None or cost - model.money(relaxed.bound) <= _NEAR * money:
             break
         found = move(model, reassign(model, answer, relaxed, *_SEARCHES[turn]))
-        turn = 0 if found.badness() < (lacked, cost - _GAIN * money) else turn + 1
-        if found.badness() < (lacked, cost):
+        badness = found.badness()
+        turn = 0 if badness < (lacked, cost - _GAIN * money) else turn + 1
+        if badness < (lacked, cost):
             answer = found
         work += len(model.programme.costs)
     return answer

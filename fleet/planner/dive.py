@@ -50,7 +50,7 @@ class _Dive:
         self._ranks = np.full(len(programme.costs), -1)
         for rank, row in enumerate(self._rows):
             self._ranks[programme.takes_of(row) > 0] = rank
-        costs = np.array(programme.costs) + programme.dense(programme.seeming)
+        costs = programme.seeming_costs
         # The solver takes no numbers that are too large.
         self._costs = costs / (model.dearest() + max(programme.seeming.values(), default=0.0))
         self._machine = np.full(len(costs), -1)

@@ -225,6 +225,21 @@ class Model:
         """Return the ranks of all requests, the first served first."""
         return sorted({rank for block in self.blocks for rank, _, _ in block.requests})
 
+    @cached_property
+    def origins(self) -> tuple[Any, Any]:
+        """Return of which block and which place each column is, by number: two arrays of numpy.
+
+        -1 where it is none of a block.
+        """
+        import numpy as np
+
+        count, at = len(self.programme.costs), {key: nth for nth, key in enumerate(self.places)}
+        blocks, places = np.full(count, -1), np.full(count, -1)
+        for nth, block in enumerate(self.blocks):
+            blocks[block.columns] = nth
+            places[block.columns] = [at[key] for key in block.fits]
+        return blocks, places
+
     def able(self, columns: Any, values: Any, room: Any) -> Any:  # noqa: ANN401 - arrays of numpy
         """Return those of the columns that there is room for one more of, beside these values.
 

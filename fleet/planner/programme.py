@@ -183,7 +183,7 @@ class Programme:
         sifted = self.sifted
         if not sifted.reach(sums, reached):
             return None
-        costs = self._costs + (self.dense(self.seeming) if seeming else 0.0)
+        costs = self.seeming_costs if seeming else self._costs
         first = sifted.cheapest(costs)
         if first is None:
             return None
@@ -252,7 +252,6 @@ class Programme:
         np, values = self._numpy, values.copy()
         taken, (least, most) = self._taken(values), self._bounds(sums)
         least, most = least - taken, most - taken - MISSES * (most != np.floor(most))
-        prices = self._costs + (self.dense(self.seeming) if self.seeming else 0.0)
         for part in parts:
             loose, every = np.array(part), np.arange(len(part), dtype="int32")
             rows, factors, begins = self.sifted.entries_of(loose)
@@ -261,13 +260,13 @@ class Programme:
             own = np.bincount(index, factors * np.repeat(given, np.diff(begins)))
             bounds = least[some] + own, np.maximum(most[some], 0.0) + own
             entries = begins, index, factors
-            solver = _loaded(prices[loose], self._uppers[loose], bounds, entries)
+            solver = _loaded(self.seeming_costs[loose], self._uppers[loose], bounds, entries)
             solver.changeColsIntegrality(len(loose), every, np.ones(len(loose), dtype="uint8"))
             solver.setOptionValue("mip_max_nodes", NODES_BESIDE)
             solver.setOptionValue("mip_allow_restart", False)
             solver.setSolution(len(loose), every, given)
             cost = run(solver)
-            if cost is not None and cost < float(prices[loose] @ given):
+            if cost is not None and cost < float(self.seeming_costs[loose] @ given):
                 values[loose] = np.round(solver.getSolution().col_value)
                 moved = np.repeat(values[loose] - given, np.diff(begins))
                 more = np.bincount(index, factors * moved)
@@ -371,6 +370,11 @@ class Programme:
     @cached_property
     def _costs(self) -> Any:  # noqa: ANN401 - an array of numpy
         return self._numpy.array(self.costs, dtype=float)
+
+    @cached_property
+    def seeming_costs(self) -> Any:  # noqa: ANN401 - an array of numpy
+        """Return what each column costs and how much dearer it seems; nothing is added more."""
+        return self._costs + self.dense(self.seeming)
 
     @cached_property
     def _uppers(self) -> Any:  # noqa: ANN401 - an array of numpy

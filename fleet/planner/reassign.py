@@ -23,66 +23,62 @@ def reassign(model: Model, answer: Answer, relaxed: Relaxed, ways: int, size: in
     columns are loose at once.
     """
     values = model.programme.dense(answer.values())
-    parts = _Neighbourhoods(model, ways, size).around(values, relaxed)
+    parts = _neighbourhoods(model, abs(values - relaxed.values), relaxed.dearness, ways, size)
     found = model.programme.search(parts, values, answer.sums())
     return Answer(model, model.in_whole_requests(found.tolist()))
 
 
-class _Neighbourhoods:
-    """Which columns are loose together."""
+def _neighbourhoods(
+    model: Model,
+    apart: Any,  # noqa: ANN401 - arrays of numpy
+    dearness: Any,  # noqa: ANN401
+    ways: int,
+    size: int,
+) -> Iterator[Sequence[int]]:
+    """Yield loose columns of places that are near each other, where most is to gain first."""
+    import numpy as np
 
-    def __init__(self, model: Model, ways: int, size: int) -> None:
-        import numpy as np
+    blocks, places = model.origins
+    machine = [model.makes.get(key) for key in model.places]
+    loose = np.flatnonzero(((apart > EPSILON) | _cheap(blocks, dearness, ways)) & (blocks >= 0))
+    loose = loose[np.argsort(-apart[loose], kind="stable")]
+    at: dict[int, list[int]] = {}
+    places_of: dict[int, list[int]] = {}
+    gains: Counter[int] = Counter()
+    for column in loose.tolist():
+        block, place = int(blocks[column]), int(places[column])
+        at.setdefault(place, []).append(column)
+        places_of.setdefault(block, []).append(place)
+        gains[place] += apart[column] * max(0.0, dearness[column])
+    seen: set[int] = set()
+    for first, _ in gains.most_common():
+        if first in seen:
+            continue
+        found: list[int] = []
+        known, near = {first}, deque([first])
+        while near and len(found) < size:
+            place = near.popleft()
+            seen.add(place)
+            found += at[place][:size]
+            if (makes := machine[place]) is not None:
+                found.append(makes)
+            beside = Counter(
+                other
+                for column in at[place]
+                for other in places_of[int(blocks[column])]
+                if other not in known
+            )
+            near.extend(other for other, _ in beside.most_common())
+            known.update(beside)
+        yield sorted(found)
 
-        self._np, self._ways, self._size = np, ways, size
-        self._machine = [model.makes.get(key) for key in model.places]
-        count, at = len(model.programme.costs), {key: n for n, key in enumerate(model.places)}
-        self._blocks, self._places = np.full(count, -1), np.full(count, -1)
-        for nth, block in enumerate(model.blocks):
-            self._blocks[block.columns] = nth
-            self._places[block.columns] = [at[key] for key in block.fits]
 
-    def around(self, values: Any, relaxed: Relaxed) -> Iterator[Sequence[int]]:  # noqa: ANN401 - an array of numpy
-        """Yield loose columns of places that are near each other, where most is to gain first."""
-        np = self._np
-        apart = abs(values - np.array(relaxed.values))
-        loose = np.flatnonzero(((apart > EPSILON) | self._cheap(relaxed)) & (self._blocks >= 0))
-        loose = loose[np.argsort(-apart[loose], kind="stable")]
-        at: dict[int, list[int]] = {}
-        places: dict[int, list[int]] = {}
-        gains: Counter[int] = Counter()
-        for column in loose.tolist():
-            block, place = int(self._blocks[column]), int(self._places[column])
-            at.setdefault(place, []).append(column)
-            places.setdefault(block, []).append(place)
-            gains[place] += apart[column] * max(0.0, relaxed.dearness[column])
-        seen: set[int] = set()
-        for first, _ in gains.most_common():
-            if first in seen:
-                continue
-            found: list[int] = []
-            known, near = {first}, deque([first])
-            while near and len(found) < self._size:
-                place = near.popleft()
-                seen.add(place)
-                found += at[place][: self._size]
-                if (machine := self._machine[place]) is not None:
-                    found.append(machine)
-                beside = Counter(
-                    other
-                    for column in at[place]
-                    for other in places[int(self._blocks[column])]
-                    if other not in known
-                )
-                near.extend(other for other, _ in beside.most_common())
-                known.update(beside)
-            yield sorted(found)
+def _cheap(blocks: Any, dearness: Any, ways: int) -> Any:  # noqa: ANN401 - arrays of numpy
+    """Return which columns are among so many least dear ones of their block."""
+    import numpy as np
 
-    def _cheap(self, relaxed: Relaxed) -> Any:  # noqa: ANN401 - an array of numpy
-        """Return which columns are among so many least dear ones of their block."""
-        np = self._np
-        order = np.lexsort((relaxed.dearness, self._blocks))
-        blocks = self._blocks[order]
-        found = np.zeros(len(order), dtype=bool)
-        found[order] = np.arange(len(order)) - np.searchsorted(blocks, blocks) < self._ways
-        return found
+    order = np.lexsort((dearness, blocks))
+    alike = blocks[order]
+    found = np.zeros(len(order), dtype=bool)
+    found[order] = np.arange(len(order)) - np.searchsorted(alike, alike) < ways
+    return found
