@@ -10,7 +10,7 @@ runs reserves what it is expected still to cost, and each machine or request tak
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from itertools import repeat
@@ -25,7 +25,7 @@ from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, charges_of
 from fleet.planner.ledger import Holding, Period, charge, holdings, periods, work_of
-from fleet.planner.units import State, Unit, is_busy
+from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool
 from fleet.tagrules.offers import offer_of_pool
@@ -110,7 +110,6 @@ def _filters(budget: Budget) -> bool:
     return bool(budget.scope or budget.team or budget.owner or budget.tags)
 
 
-FOREVER = datetime.max.replace(tzinfo=UTC)
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
 _NONE = Decimal(0)
 _NO_PRICE = Tariff(price=_NONE)
@@ -205,7 +204,7 @@ class Lifetimes:
 
     def _kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
         """Return what a new machine is billed in a window that is there to stay."""
-        return _billed(self._new(place, window, hours=hours), window, FOREVER)
+        return _billed(self._new(place, window, hours=hours), window, NEVER)
 
     def _more(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return how much more a machine is billed in a window for serving one request."""
@@ -243,7 +242,7 @@ class Lifetimes:
         found = []
         for number in self._serving.get(pool, ()):
             holding, end = self._holdings[number], self._ends[number]
-            if end != FOREVER:
+            if end != NEVER:
                 life = self._life(holding.tariff, holding.created_at, window, hours=hours)
                 billed = _billed(life, window, end)
                 found.append((holding, self._ready_of(holding), end, life, billed))
@@ -260,7 +259,7 @@ class Lifetimes:
                 stay = max(pool.workers.min, pool.workers.spare)
                 # What goes last stays for min and spare.
                 for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
-                    ends[number] = FOREVER
+                    ends[number] = NEVER
         return tuple(ends)
 
     def _end_of(self, holding: Holding) -> datetime:
@@ -268,7 +267,7 @@ class Lifetimes:
         unit = holding.unit
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
-            return FOREVER
+            return NEVER
         idle_since, patience = self._now, self._patience(holding.pool)
         if unit.worker is not None and unit.may_run:
             idle_since = self._free_at(holding)
@@ -280,21 +279,21 @@ class Lifetimes:
         elif unit.state in (State.STARTING, State.UNFINISHED):
             idle_since = max(self._now, self._ready_of(holding))
         else:
-            return FOREVER  # what it does is unknown, so it stays
+            return NEVER  # what it does is unknown, so it stays
         return self._gone(holding.tariff, holding.created_at, idle_since, patience)
 
     def _free_at(self, holding: Holding) -> datetime:
-        """Return when the work on a machine is expected to end; FOREVER: nothing says so.
+        """Return when the work on a machine is expected to end; NEVER: nothing says so.
 
         To the part of a second: what it was charged and what is reserved then add up to what it
         takes, whenever a run looks.
         """
         unit = holding.unit
         if unit is None or unit.worker is None:
-            return FOREVER
+            return NEVER
         kind = kind_of(self._fleet, holding.pool, unit)
         left = self._durations.left(unit.worker, self._now, kind)
-        return FOREVER if left is None else self._now + left
+        return NEVER if left is None else self._now + left
 
     def _gone(
         self,
@@ -304,8 +303,8 @@ class Lifetimes:
         patience: timedelta,
     ) -> datetime:
         """Return when a machine is gone that has nothing to do from a moment on."""
-        if idle_since == FOREVER:
-            return FOREVER
+        if idle_since == NEVER:
+            return NEVER
         seen = max(self._now, idle_since + patience) + self._looks
         return paid_until(tariff or _NO_PRICE, created_at, seen)
 
@@ -378,7 +377,7 @@ def _price(tariff: Tariff) -> Decimal:
 
 
 def _after(moment: datetime, seconds: int | None) -> datetime:
-    return FOREVER if seconds is None else moment + timedelta(seconds=seconds)
+    return NEVER if seconds is None else moment + timedelta(seconds=seconds)
 
 
 def _billed(life: Life, window: Window, end: datetime) -> Decimal:

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import accumulate
 
@@ -24,14 +24,13 @@ from fleet.planner.limits import (
 )
 from fleet.planner.machine_inputs import Option
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.units import State, Unit
+from fleet.planner.units import NEVER, State, Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.remembered import remembered
 from fleet.tagrules.vocabulary import Vocabulary
 
 _STEP = timedelta(minutes=10)
 """Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
-_NEVER = datetime.max.replace(tzinfo=UTC)
 _LENGTHS = 64
 """Where more different lengths than these wait, budgets count each rounded up, and bills count
 their average."""
@@ -290,8 +289,8 @@ def _by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordere
     while begin < len(requests):
         since = requests[begin].since
         steps = (max(timedelta(), now - since) // _STEP).bit_length() if since else 0
-        latest = now - _STEP * 2 ** (steps - 1) if steps else _NEVER
-        end = bisect_right(requests, latest, begin, key=lambda each: each.since or _NEVER)
+        latest = now - _STEP * 2 ** (steps - 1) if steps else NEVER
+        end = bisect_right(requests, latest, begin, key=lambda each: each.since or NEVER)
         found[steps], begin = list(requests[begin:end]), end
     return found
 

@@ -11,7 +11,7 @@ ready nor failed.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from fleet.model.facts import (
     Listing,
@@ -36,6 +36,8 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import write_duration
 
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""Later than any moment."""
 _HEARING = timedelta(minutes=10)
 DISCONNECTED_GRACE = 75 * 60
 """Seconds that an idle worker may be unheard of before it is replaced: a connected one is heard

@@ -7,16 +7,15 @@ for longest was used least. Then by name, so that equal inputs give equal plans.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from fleet.model.facts import World, market_of
 from fleet.model.prices import paid_until, tariff_of
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.units import Unit
+from fleet.planner.units import NEVER, Unit
 from fleet.schema.model import DebusineQueue
 from fleet.schema.units import write_duration
 
-_NEVER = datetime.max.replace(tzinfo=UTC)
 _DELETING = 120
 """Seconds from the start of a run until its machines are deleted, where no run has shown it."""
 _LEAST = 60
@@ -42,7 +41,7 @@ def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -
 def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
     """Return machines that boot in the order in which to delete them."""
     by_name = sorted(booting, key=lambda unit: unit.name)
-    return sorted(by_name, key=lambda unit: unit.since or _NEVER, reverse=True)
+    return sorted(by_name, key=lambda unit: unit.since or NEVER, reverse=True)
 
 
 def paid_for(world: World, pool_plan: PoolPlan, unit: Unit, *, runs: int) -> str:
@@ -85,4 +84,4 @@ def _used_last(world: World, pool_plan: PoolPlan, unit: Unit) -> timedelta:
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     if isinstance(queue, DebusineQueue) and unit.machine is not None:
         return world.time - unit.machine.created_at
-    return (unit.since or _NEVER) - world.time
+    return (unit.since or NEVER) - world.time
