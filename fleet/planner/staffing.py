@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from heapq import heapreplace
 from itertools import chain, groupby, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
@@ -343,10 +343,15 @@ class _Causes:
         used: "Used",
     ) -> None:
         self._pool_plans = pool_plans
-        self._used = used
+        # Many requests are stopped by one limit at one place.
+        self._stopped_by = cache(partial(_stopped_by, used))
         self._stops = _by_id(stopped)
-        first: dict[tuple[Stop, ...], int] = {}
-        self._numbers = {known: first.setdefault(s, known) for known, s in self._stops.items()}
+        first: dict[tuple[tuple[str, tuple[Row, ...]], ...], int] = {}
+        # As plain tuples, which are hashed without a call of Python's own for each stop.
+        self._numbers = {
+            known: first.setdefault(tuple(map(_said, stops)), known)
+            for known, stops in self._stops.items()
+        }
         self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
 
     def number_of(self, stops: tuple[Stop, ...]) -> int:
@@ -358,10 +363,13 @@ class _Causes:
         key = signed.machines_of, number
         if key not in self._known:
             stops = self._stops[number]
-            found = tuple(_blocked(self._pool_plans, signed.machines_of, stops, self._used))
+            found = tuple(_blocked(self._pool_plans, signed.machines_of, stops, self._stopped_by))
             path = found[0].blocked.path if found else ()
             self._known[key] = _say_once(found), path, _distinct(found)
         return self._known[key]
+
+
+_said = attrgetter("place", "rows")
 
 
 class _Stopped(NamedTuple):
@@ -377,10 +385,16 @@ class _Stopped(NamedTuple):
 
 
 def _blocked(
-    pool_plans: Mapping[str, PoolPlan], pools: Iterable[str], stops: Sequence[Stop], used: "Used"
+    pool_plans: Mapping[str, PoolPlan],
+    pools: Iterable[str],
+    stops: Sequence[Stop],
+    stopped_by: Callable[[str, Row, str], _Stopped],
 ) -> Iterator[_Stopped]:
     """Yield every pool that fits and what keeps it from making one machine more."""
     rows = {stop.place: stop.rows for stop in stops}
+    free: defaultdict[str, list[str]] = defaultdict(list)
+    for place in sorted(rows):
+        free[place.partition("~")[0]].append(place)
     for pool in pools:
         pool_plan = pool_plans.get(pool)
         if pool_plan is None:
@@ -395,13 +409,11 @@ def _blocked(
                 path = _path_of_option(pool_plan, option)
                 yield _Stopped(Blocked(pool=pool, because=because, path=path))
             for row in rows.get(option.key, ()):
-                because = _with_planned(row, option.key, used)
-                yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
-        for place in sorted(rows.keys() - {option.key for option in pool_plan.options}):
+                yield stopped_by(pool, row, option.key)
+        for place in free[pool]:
             # A machine is free there, and a limit keeps it from who waits.
-            for row in rows[place] if place.partition("~")[0] == pool else ():
-                because = _with_planned(row, place, used)
-                yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
+            for row in rows[place]:
+                yield stopped_by(pool, row, place)
 
 
 Used = Mapping[tuple[Path, str], BudgetVerdict]
@@ -427,10 +439,11 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
     )
 
 
-def _with_planned(row: Row, place: str, used: Used) -> str:
-    """Return why a limit stops a request at a place."""
+def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
+    """Return that a limit stops a request at a place of a pool."""
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
-    return why_stopped(row, need, "request", used)
+    because = why_stopped(row, need, "request", used)
+    return _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
 
 
 def _path_of_closed(pool_plan: PoolPlan) -> Path:
