@@ -118,9 +118,10 @@ def _signature(signature: Signature) -> bytes:
 
 def _unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
     """Yield the requests without a machine; many share their reasons."""
-    known: dict[tuple[int, int], bytes] = {}
+    known: dict[tuple[int, ...], bytes] = {}
     for each in causes:
-        key = (id(each.because), id(each.blocked))  # the plan keeps both: no id comes twice
+        # The plan keeps them all: no id comes twice.
+        key = (id(each.because), *map(id, each.blocked))
         if key not in known:
             reasons = to_json([each.because, each.blocked])
             known[key] = hashlib.sha256(reasons).digest()
