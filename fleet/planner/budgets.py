@@ -8,12 +8,12 @@ the next one, so that nothing bought now passes a limit after midnight. In each,
 runs reserves what it is expected still to cost, and each machine or request takes its part.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
-from itertools import repeat
 from typing import NamedTuple, TypeVar
 
 from fleet.model.facts import Charge, Entry, Unknown, Work, World
@@ -152,9 +152,10 @@ class Lifetimes:
         fleet: Fleet,
         world: World,
         holdings: tuple[Holding, ...],
-        groups: Iterable[Group],
+        shared: set[str],
         images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
+        """Begin with the places where a machine may serve several requests, among others."""
         self._fleet = fleet
         self._images = images
         self._now = world.time
@@ -168,9 +169,7 @@ class Lifetimes:
         for number, holding in enumerate(holdings):
             if holding.unit is None or _serves(holding.unit):
                 self._serving.setdefault(holding.pool, []).append(number)
-        self._shared = {
-            key for group in groups for key, fit in group.fits.items() if fit.share < 1
-        }
+        self._shared = shared
         self.going = cache(self._going)
         self.made = cache(self._made)
         self.kept = cache(self._kept)
@@ -483,21 +482,19 @@ class _Books:
         self._numbers_of: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             self._numbers_of.setdefault(holding.pool, []).append(number)
+        pools = {limit.pool for limit in spending_limits(fleet) if limit.only is None}
+        watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
+        self._lengths = {"": _by_length(groups, watched)}
+        """What limits count that count all; under its name, what one of `budgets` does."""
+        shared = {key for key, found in self._lengths[""].items() if any(s for s, _ in found)}
         self._lives = Lifetimes(
-            fleet, world, self._holdings, groups, images_by_pool(fleet, world, inventory)
+            fleet, world, self._holdings, shared, images_by_pool(fleet, world, inventory)
         )
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_of(fleet, world)
         self._charges_of = _by_pool(self._charges)
         self._uncharged = charge(fleet, world, inventory)
         self._uncharged_of = _by_pool(self._uncharged)
-        self._lengths: dict[str, dict[Length, list[str]]] = {key: {} for key in self._places}
-        """Place to the groups that fit there, by how long they keep a machine."""
-        for group in groups:
-            for key, fit in group.fits.items():
-                if key in self._places:
-                    length = Length(fit.share < 1, fit.longest)
-                    self._lengths[key].setdefault(length, []).append(group.id)
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
         """Return one limit's account of the current or the next period."""
@@ -595,23 +592,42 @@ class _Books:
             because=because,
             room=room,
             machines=_some((p.key, lives.made(p, window, hours=hours)) for p in makes),
-            requests=_some(self._requests(limit, places, window)),
+            requests=self._requests(limit, places, window),
             kept=_some((p.key, lives.kept(p, window, hours=hours)) for p in makes),
         )
 
     def _requests(
         self, limit: SpendingLimit, places: Iterable[Place], window: Window
-    ) -> Iterator[tuple[tuple[str, str], Decimal]]:
-        """Yield how much longer each request keeps a machine of these places, or is at work."""
-        of_one, counted = self._lives.more, None
-        if limit.only is not None:
-            of_one = self._lives.work
-            counted = {group.id for group in self._groups if limit.counts_group(group)}
+    ) -> dict[tuple[str, str], Decimal]:
+        """Return how much longer each request keeps a machine of these places, or is at work."""
+        of_one = self._lives.more if limit.only is None else self._lives.work
+        lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
         for place in places:
-            for length, groups in self._lengths[place.key].items():
-                own = [(g, place.key) for g in groups if counted is None or g in counted]
-                if own and (amount := of_one(place, length, window, hours=limit.unit == HOURS)):
-                    yield from zip(own, repeat(amount))
+            for length, own in lengths[place.key].items():
+                if amount := of_one(place, Length(*length), window, hours=limit.unit == HOURS):
+                    found.update(dict.fromkeys(own, amount))
+        return found
+
+    def _lengths_of(self, limit: SpendingLimit) -> "_ByLength":
+        """Return the groups that a limit counts."""
+        name = "" if limit.only is None else limit.budget
+        if name not in self._lengths:
+            counted = filter(limit.counts_group, self._groups)
+            self._lengths[name] = _by_length(counted, self._places)
+        return self._lengths[name]
+
+
+_ByLength = dict[str, defaultdict[tuple[bool, int | None], list[tuple[str, str]]]]
+"""Place to the groups that fit there, each with the place, by how long they keep a machine."""
+
+
+def _by_length(groups: Iterable[Group], places: Iterable[str]) -> _ByLength:
+    found: _ByLength = {key: defaultdict(list) for key in places}
+    for group in groups:
+        for key, fit in group.fits.items():
+            if key in found:
+                found[key][fit.share < 1, fit.longest].append((group.id, key))
+    return found
 
 
 def _some(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
