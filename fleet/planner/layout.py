@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import accumulate
+from math import gcd
 
 from fleet.model.facts import World
 from fleet.model.prices import Tariff, bill, tariff_of
@@ -183,14 +184,14 @@ def _groups(
                     alone = length, timing, signed.last_of, preferred
                     together[rank, able, signed.payer, tags, *alone] += alike
     at = [tuple(places[key] for key in keys) for keys in choices]
+    fits = _Fits(waits, world.time, lengths)
     for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
         requests.sort()
-        fits = _Fits(waits, requests, world.time, lengths, dict(preferred[1]))
         yield Group(
             id=requests[0].key,
             rank=rank,
             requests=tuple(requests),
-            fits={place.key: fits.at(place) for place in at[able]},
+            fits=fits.of(requests, at[able], dict(preferred[1])),
             payer=payer,
             last=last,
             tags=tags,
@@ -309,28 +310,34 @@ class _Fits:
     """What one request of a group takes of places, on average."""
 
     def __init__(
-        self,
-        waits: Mapping[str, _Wait | None],
-        requests: Sequence[Ordered],
-        now: datetime,
-        lengths: Mapping[int, int],
-        priorities: Mapping[str, int],
+        self, waits: Mapping[str, _Wait | None], now: datetime, lengths: Mapping[int, int]
     ) -> None:
         self._waits = waits
-        self._requests = requests
         self._now = now
         self._lengths = lengths
-        self._priorities = priorities
-        self._on: dict[tuple[Kind, ...], _Load] = {}
+        self._known: defaultdict[object, _Known] = defaultdict(dict)
+        """What is known of places, by the load: groups that run as long take as much."""
 
-    def at(self, place: Place) -> Fit:
-        """Return what one takes of a place."""
-        kinds = place.kinds if self._requests[0].timing else ()
-        if kinds not in self._on:
-            self._on[kinds] = _Load(self._requests, self._now, self._lengths, place)
-        fit = self._on[kinds].at(place, self._waits[place.key])
-        priority = self._priorities.get(place.pool, 0) if place.makes else 0
-        return fit._replace(priority=priority) if priority else fit
+    def of(
+        self, requests: Sequence[Ordered], places: Iterable[Place], priorities: Mapping[str, int]
+    ) -> dict[str, Fit]:
+        """Return what one of these requests takes of each place."""
+        has_timing = requests[0].timing is not None
+        loads: dict[tuple[Kind, ...], _Load] = {}
+        fits = {}
+        for place in places:
+            kinds = place.kinds if has_timing else ()
+            if kinds not in loads:
+                load = loads[kinds] = _Load(requests, self._now, self._lengths, place)
+                load.known = self._known[load.said]
+            fit = loads[kinds].at(place, self._waits[place.key])
+            priority = priorities.get(place.pool, 0) if priorities and place.makes else 0
+            fits[place.key] = fit._replace(priority=priority) if priority else fit
+        return fits
+
+
+_Known = dict[tuple[str, float], Fit]
+"""Place and share of a machine to what one request takes there."""
 
 
 class _Load:
@@ -354,10 +361,17 @@ class _Load:
         longest = max(known, default=0)
         self._longest = _rounded(longest, lengths) if whole else None
         self._seconds = sum(known) // len(known) if whole else None
-        self._lengths = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
+        found = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
+        # Twice as many of each length take as much on average.
+        times = gcd(*found.values())
+        self._count = len(requests) // times
+        self._lengths = {length: count // times for length, count in found.items()}
         self._sum = sum(length * count for length, count in self._lengths.items())
         if len(self._lengths) > _LENGTHS:
-            self._lengths = Counter({self._sum // len(requests): len(requests)})
+            self._lengths = {self._sum // self._count: self._count}
+        self.said = frozenset(self._lengths.items()), self._sum, self._seconds, self._longest
+        """All that a fit rests on beside the place and the share of a machine."""
+        self.known: _Known = {}
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
         self._shares: dict[_Wait, float] = {}
         self._in_time: dict[int, tuple[list[int], list[int]]] = {}
@@ -365,9 +379,11 @@ class _Load:
     def at(self, place: Place, wait: _Wait | None) -> Fit:
         """Return what one takes of a place: a whole machine where it has no target_wait."""
         share = self._share(wait) if wait else 1.0
-        if not place.makes:
-            return Fit(share, Decimal(0), self._seconds, self._longest)
-        return Fit(share, self._money(place, share), self._seconds, self._longest)
+        fit = self.known.get((place.key, share))
+        if fit is None:
+            money = self._money(place, share) if place.makes else Decimal(0)
+            fit = self.known[place.key, share] = Fit(share, money, self._seconds, self._longest)
+        return fit
 
     def _money(self, place: Place, share: float) -> Decimal:
         """Return what one costs on average beside `place.setup`, whole steps of time where alone.
@@ -376,10 +392,10 @@ class _Load:
         """
         tariff, setup = place.tariff, place.setup_seconds
         if tariff is None or share < 1 or tariff.is_by_second_after(setup):
-            return place.price * self._sum / 3600 / len(self._requests)
+            return place.price * self._sum / 3600 / self._count
         if (tariff, setup) not in self._bills:
             bills = (count * bill(tariff, setup + each) for each, count in self._lengths.items())
-            self._bills[tariff, setup] = sum(bills, Decimal(0)) / len(self._requests)
+            self._bills[tariff, setup] = sum(bills, Decimal(0)) / self._count
         return self._bills[tariff, setup] - place.setup
 
     def _share(self, wait: _Wait) -> float:
