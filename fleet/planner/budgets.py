@@ -454,10 +454,8 @@ def _taken(
     kept: Mapping[str, int],
     served: Mapping[tuple[str, str], int],
 ) -> Decimal:
-    machines = sum(row.machines.get(place, 0) * count for place, count in made.items())
-    staying = sum(row.kept.get(place, 0) * count for place, count in kept.items())
-    requests = sum(row.requests.get(where, 0) * count for where, count in served.items())
-    return Decimal(machines + staying + requests)
+    staying = (factor * kept[place] for place, factor in row.kept.items() if place in kept)
+    return row.taken(made, served) + sum(staying, Decimal(0))
 
 
 class _Books:

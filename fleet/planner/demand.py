@@ -528,6 +528,13 @@ class Row:
     when: str = ""
     """Of a budget: the period that it is about, as `BudgetVerdict.when`."""
 
+    def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
+        """Return what so many machines and requests take, by place, and by group and place."""
+        own = (factor * made[place] for place, factor in self.machines.items() if place in made)
+        amounts = zip(map(self.requests.get, served), served.values(), strict=True)
+        asked = (each * count for each, count in amounts if each) if self.requests else ()
+        return sum(own, Decimal(0)) + sum(asked, Decimal(0))
+
     @cached_property
     def least(self) -> Mapping[str, Decimal]:
         """Return of each place the least that a request served there takes."""

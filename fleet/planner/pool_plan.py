@@ -41,12 +41,7 @@ class Headroom:
         machines: Mapping[str, int],
         served: Mapping[tuple[str, str], int],
     ) -> None:
-        self._left = [
-            row.room
-            - sum((factor * machines.get(p, 0) for p, factor in row.machines.items()), Decimal(0))
-            - sum((factor * served.get(at, 0) for at, factor in row.requests.items()), Decimal(0))
-            for row in rows
-        ]
+        self._left = [row.room - row.taken(machines, served) for row in rows]
         self._of: defaultdict[str, list[tuple[int, Row]]] = defaultdict(list)
         for number, row in enumerate(rows):
             for place in row.kept or row.machines:
