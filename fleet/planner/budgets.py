@@ -211,7 +211,7 @@ class Lifetimes:
             return self._longer(place, length, window, hours=hours)
         life = self._new(place, window, hours=hours)
         end = self._gone_when_idle(place, _after(self._ready(place), length.longest))
-        return max(_NONE, _billed(life, window, end) - self._made(place, window, hours=hours))
+        return max(_NONE, _billed(life, window, end) - self.made(place, window, hours=hours))
 
     def _work(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return what the time costs in a window that one request keeps a machine busy."""
