@@ -13,8 +13,9 @@ from typing import Any
 from fleet.planner.formulation import EPSILON, Model
 from fleet.planner.sifting import run
 
-_FIRST, _ROUNDS = 8, 2
-"""How often more columns are looked for before the first rank is rounded, and before others."""
+_FIRST, _ROUNDS, _FEW = 8, 3, 0.02
+"""How often more columns are looked for before the first rank is rounded, and before others; and
+the part of all requests up to which ranks are rounded from one answer in parts."""
 _WORTH, _DEEP = 2.0, 8
 """A request is worth so many times one of the next rank, for so many ranks."""
 SMALL = 2_000
@@ -91,13 +92,16 @@ class _Dive:
         """Serve what is whole of one rank after the other, and then who fits."""
         np, sifted = self._np, self._sifted
         sifted.hold(self._rows, [0] * len(self._rows), self._target)
+        found, since = self.least, 0
         for rank, row in enumerate(self._rows):
             sifted.hold([row], [0], [inf])
-            sifted.bound(self.least, self._most)
-            found = self.least
-            for _ in islice(sifted.run(self._weighed(rank)), _ROUNDS if rank else _FIRST):
-                found = sifted.values()
-            self._dearness = sifted.dearness
+            since += self._target[rank]
+            if not rank or since > _FEW * sum(self._target):
+                since = 0
+                sifted.bound(self.least, self._most)
+                for _ in islice(sifted.run(self._weighed(rank)), _ROUNDS if rank else _FIRST):
+                    found = sifted.values()
+                self._dearness = sifted.dearness
             mine = np.flatnonzero(self._ranks == rank)
             whole = np.floor(found + EPSILON)
             for column in mine[whole[mine] > self.least[mine]]:
