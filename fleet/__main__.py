@@ -8,7 +8,7 @@ import sys
 
 from fleet.cli.main import main as run
 
-COLLECTION = (5_000_000, 20, 20)
+COLLECTION = (50_000_000, 20, 20)
 """How seldom cycles are searched for: a command makes few and ends, a loop collects by itself."""
 
 
