@@ -4,13 +4,14 @@ One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal p
 equal answers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
 
-from fleet.planner.sifting import SLACK, Relaxed, Sifted, Sum, run
+from fleet.planner.cuts import SLACK
+from fleet.planner.sifting import Relaxed, Sifted, Sum, run
 
 if TYPE_CHECKING:
     import highspy
@@ -21,8 +22,8 @@ MISSES = 2e-6
 """More than the solver may miss a sum by: it is kept from limits that are not whole."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
-NODES_BESIDE = 20
-"""The same where most of an answer stays as it is; it is never restarted."""
+_NODES_BESIDE = 20
+"""When it ends where most of an answer stays as it is; it is never restarted."""
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -34,11 +35,11 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     # It seeks a first answer, which is never far here: more machines.
     "mip_heuristic_run_feasibility_jump": False,
 }
-_CUTS = 5
-"""How often rows are cut where numbers have to be whole."""
-_TRIED, _LEAST, _EDGE, _LITTLE = 8, 1e-3, 0.02, 2e-5
-"""Divisors tried for each row; how far it has to be past what is cut, how far a remainder from a
-whole number; what a round has to raise the cost, relatively, for another one."""
+_CUTS, _WORK = 10, 120_000
+"""How often rows are cut where numbers have to be whole; and once, or of so many columns at most,
+those of each time counted again."""
+_LITTLE = 1e-4
+"""What it has to raise the cost, relatively, to be done again."""
 _OFF = 1e-7
 """What answers of equal cost may be apart, relatively and absolutely."""
 _TOLERANCE = 1e-4
@@ -188,12 +189,8 @@ class Programme:
         if first is None:
             return None
         found = first
-        for _ in range(_CUTS if cut else 0):
-            more = list(self._cuts(self._numpy.array(found.values)))
-            if not more:
-                break
-            sifted.cut(more)
-            raised = sifted.cheapest(costs)
+        for _ in range(max(1, min(_CUTS, _WORK // len(costs))) if cut else 0):
+            raised = sifted.cheapest(costs) if sifted.cut() else None
             if raised is None:
                 break
             before, found = found, raised
@@ -202,49 +199,12 @@ class Programme:
         sifted.uncut()
         return replace(found, cost=first.cost, bound=max(first.bound, found.bound))
 
-    def _cuts(self, values: Any) -> Iterator[tuple[Any, Any, float]]:  # noqa: ANN401 - an array
-        """Yield rows that hold of whole numbers and not of these: columns, factors and the most.
-
-        They are of mixed-integer rounding: of each full row, divided by what one of its columns
-        takes that is used in part, where columns near their most count down from it.
-        """
-        np = self._numpy
-        _, index, factors = self.arrays
-        uppers, begin = np.array(self.uppers), 0
-        for end, most in zip(self.ends, self.uppers_of_rows, strict=True):
-            columns, takes = index[begin:end], factors[begin:end]
-            begin = end
-            used = np.flatnonzero(values[columns] > SLACK)
-            taken, own, upper = takes[used], values[columns[used]], uppers[columns[used]]
-            # Nothing remains to be cut where all is whole, as what columns may be always is.
-            is_whole = most % 1 == 0 and (taken == 1.0).all()
-            if is_whole or taken @ own < most - SLACK or not len(used):
-                continue
-            parts = sorted({*abs(taken[own < upper - SLACK])})
-            parts = [parts[nth] for nth in _spread(len(parts))]
-            best, cut = _LEAST, None
-            for down in (np.zeros(len(own), dtype=bool), own > upper / 2):
-                sign = np.where(down, -1.0, 1.0)
-                signed, room = sign * taken, most - taken[down] @ upper[down]
-                for part in (*parts, *[part / 2 for part in parts], 1.0):
-                    whole = floor(room / part)
-                    left = room / part - whole
-                    if not _EDGE < left < 1 - _EDGE:
-                        continue
-                    each = sign * _rounded(signed / part, left)
-                    limit = whole + each[down] @ upper[down]
-                    past = (each @ own - limit) / np.sqrt(each @ each + SLACK)
-                    if past > best:
-                        best, cut = past, (part, left, used[down], limit)
-            if cut is not None:
-                part, left, down, limit = cut
-                sign = np.ones(len(columns))
-                sign[down] = -1.0
-                each = sign * _rounded(sign * takes / part, left)
-                some = np.flatnonzero(each)
-                yield columns[some], each[some], limit + SLACK
-
-    def search(self, parts: Iterable[Sequence[int]], values: Any, sums: Sequence[Sum]) -> Any:  # noqa: ANN401 - arrays of numpy
+    def search(
+        self,
+        parts: Iterable[Sequence[int]],
+        values: Any,  # noqa: ANN401 - arrays of numpy
+        sums: Sequence[Sum],
+    ) -> Any:  # noqa: ANN401
         """Return whole values that reach the same sums at no higher cost.
 
         The columns of each part are loose in turn, while all others stay.
@@ -262,7 +222,7 @@ class Programme:
             entries = begins, index, factors
             solver = _loaded(self.seeming_costs[loose], self._uppers[loose], bounds, entries)
             solver.changeColsIntegrality(len(loose), every, np.ones(len(loose), dtype="uint8"))
-            solver.setOptionValue("mip_max_nodes", NODES_BESIDE)
+            solver.setOptionValue("mip_max_nodes", _NODES_BESIDE)
             solver.setOptionValue("mip_allow_restart", False)
             solver.setSolution(len(loose), every, given)
             cost = run(solver)
@@ -433,23 +393,6 @@ def _loaded(
     model.a_matrix_.index_ = index.astype("int32")
     solver.passModel(model)
     return solver
-
-
-@cache
-def _spread(count: int) -> Sequence[int]:
-    """Return which of so many divisors are tried."""
-    import numpy as np
-
-    tried = np.linspace(0, count - 1, min(count, _TRIED)).astype(int)
-    return list(tried.tolist())
-
-
-def _rounded(each: Any, left: float) -> Any:  # noqa: ANN401 - arrays of numpy
-    """Return what columns take in a rounded row, where this part of 1 is left of its most."""
-    import numpy as np
-
-    down = np.floor(each)
-    return down + np.maximum(0.0, each - down - left) / (1 - left)
 
 
 def _solution(solver: "highspy.Highs", cost: float, sums: Sequence[Sum]) -> Solution:

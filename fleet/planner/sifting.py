@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import floor, inf
 from typing import TYPE_CHECKING, Any
 
+from fleet.planner.cuts import SLACK, Entries, cut
+
 if TYPE_CHECKING:
     import highspy
 
 Sum = tuple[int, int]
 """A row, and what it has to come to."""
-SLACK = 1e-6
-"""What the sum of a row may be off."""
 _GOLDEN = 0.6180339887498949
 """Multiples of it, less their whole part, are spread evenly."""
 _PAYS, _AT_ONCE = 1e-7, 3
@@ -63,13 +63,16 @@ class Sifted:
 
         self._np, self._load, self._takes_of = np, load, takes_of
         self._begins, count = np.array(begins), len(uppers)
-        sizes = np.diff([*self._begins, count])
-        self._block = np.repeat(np.arange(len(sizes)), sizes)
+        self._sizes = np.diff([*self._begins, count])
+        self._block = np.repeat(np.arange(len(self._sizes)), self._sizes)
         # Alike columns take turns, so that not all blocks are given the same place first.
         self._turns = np.arange(count) * _GOLDEN % 1
         self._uppers = np.array(uppers, dtype=float)
         self._lay_out(*entries)
-        self._uncut = self._rows, self._columns, self._factors, self._starts
+        self._entries = entries
+        self._by_block, self._by_column = self._parted(*entries)
+        self._uncut = self._rows, self._columns, self._factors, self._starts, self._by_column
+        self.rows: list[Entries] = []
 
     def begin(self, known: Iterable[int] = ()) -> None:
         """Hold rows and columns to nothing but their own bounds, and know these columns.
@@ -82,33 +85,44 @@ class Sifted:
         """How much more it costs to have one more of each column."""
         self._known = np.zeros(count, dtype=bool)
         self._kept = np.zeros(0, dtype=int)
-        self._solver = self._load()
-        self._solver.setOptionValue("simplex_strategy", _PRIMAL)
-        self._solver.setOptionValue("presolve", "off")
+        self.solver = self._load()
+        self.solver.setOptionValue("simplex_strategy", _PRIMAL)
+        self.solver.setOptionValue("presolve", "off")
         # A number that was rounded down can be held.
-        self._solver.setOptionValue("primal_feasibility_tolerance", SLACK)
+        self.solver.setOptionValue("primal_feasibility_tolerance", SLACK)
         alone = self._begins[np.bincount(self._block) == 1]
         self._add(np.arange(count) if count <= _FEW else np.union1d(alone, [*known]).astype(int))
 
     def _lay_out(self, rows: Any, columns: Any, factors: Any) -> None:  # noqa: ANN401 - arrays
         """Keep entries in the order of columns."""
         order = self._np.argsort(columns, kind="stable")
-        self._rows, self._columns = rows[order].astype("int32"), columns[order]
+        self._rows, self._columns = rows[order], columns[order].astype(int)
         self._factors = factors[order]
         self._starts = self._np.searchsorted(self._columns, self._np.arange(len(self._uppers) + 1))
 
+    def _parted(self, rows: Any, columns: Any, factors: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        """Return entries of rows that take the same of all columns of a block, and all others."""
+        np, blocks = self._np, self._block[columns]
+        is_first = (np.diff(rows, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0)
+        first = np.flatnonzero(is_first)
+        lengths = np.diff(first, append=len(rows))
+        alike = np.maximum.reduceat(factors, first) == np.minimum.reduceat(factors, first)
+        alike &= lengths == self._sizes[blocks[first]]
+        some, other = first[alike], ~np.repeat(alike, lengths)
+        by_column = rows[other], columns[other].astype(int), factors[other]
+        return (rows[some], blocks[some], factors[some]), by_column
+
     def hold(self, rows: Sequence[int], least: Sequence[float], most: Sequence[float]) -> None:
         """Have each of these rows come to so much."""
-        bounds = [self._np.array(each, dtype=float) for each in (least, most)]
-        numbers = self._np.array(rows, dtype="int32")
-        self._solver.changeRowsBounds(len(rows), numbers, *bounds)  # type: ignore[attr-defined]  # the library's own gap
+        for bounds in zip(rows, least, most, strict=True):
+            self.solver.changeRowBounds(*bounds)
 
     def bound(self, least: Any, most: Any) -> None:  # noqa: ANN401 - arrays of numpy
         """Have each column be so much; what is not known to the solver is its least."""
         self._least, self._most = least, most
         self._add(self._np.flatnonzero((least > 0) & ~self._known))
         bounds = least[self._kept], most[self._kept]
-        self._solver.changeColsBounds(len(self._kept), self._every, *bounds)
+        self.solver.changeColsBounds(len(self._kept), self._every, *bounds)
 
     def reach(self, sums: Sequence[Sum], reached: Sequence[int]) -> bool:
         """Hold rows to their sums, and say whether any answer does; some of these columns do."""
@@ -139,12 +153,12 @@ class Sifted:
         if bound is None:
             return None
         least = bound * scale
-        return Relaxed(self.values().tolist(), least, self.dearness * scale, least)
+        return Relaxed(self.values(), least, self.dearness * scale, least)
 
     def values(self) -> Any:  # noqa: ANN401 - an array of numpy
         """Return what each column is."""
         values = self._np.zeros(len(self._most))
-        values[self._kept] = self._solver.getSolution().col_value
+        values[self._kept] = self.solver.getSolution().col_value
         return values
 
     def run(self, costs: Any) -> Iterator[tuple[float, float]]:  # noqa: ANN401 - an array of numpy
@@ -153,15 +167,15 @@ class Sifted:
         Each time more columns are known, as long as any pays. Nothing where there is no answer.
         """
         np, self._costs = self._np, costs
-        self._solver.changeColsCost(len(self._kept), self._every, costs[self._kept])
-        while (cost := run(self._solver)) is not None:
-            worth = np.array(self._solver.getSolution().row_dual)
-            taken = self._factors * worth[self._rows]
-            self.dearness = costs - np.add.reduceat(taken, self._starts[:-1])
+        self.solver.changeColsCost(len(self._kept), self._every, costs[self._kept])
+        while (cost := run(self.solver)) is not None:
+            worth = np.array(self.solver.getSolution().row_dual)
+            self.dearness = costs - self._taken(worth)
             gains = np.where(self._known | (self._most == 0), 0.0, -self.dearness)
             best = np.maximum.reduceat(gains, self._begins)
             yield cost, cost - float(np.maximum(best, 0.0) @ self._uppers[self._begins])
-            some = np.flatnonzero(gains > np.maximum(_PAYS, best[self._block] / 2))
+            pays = np.repeat(np.maximum(_PAYS, best / 2), self._sizes)
+            some = np.flatnonzero(gains > pays)
             if not len(some):
                 return
             blocks = self._block[some]
@@ -169,26 +183,46 @@ class Sifted:
             turn = np.arange(len(some)) - np.searchsorted(blocks, blocks)
             self._add(some[order[turn < _AT_ONCE]])
 
-    def cut(self, more: Sequence[tuple[Any, Any, float]]) -> None:
-        """Add rows: of each its columns, their factors, and the most."""
-        np, first = self._np, self._solver.getNumRow()
+    def _taken(self, worth: Any) -> Any:  # noqa: ANN401 - arrays of numpy
+        """Return what each column takes of rows that are worth so much."""
+        np, (rows, blocks, factors) = self._np, self._by_block
+        found = np.repeat(
+            np.bincount(blocks, factors * worth[rows], len(self._sizes)), self._sizes
+        )
+        rows, columns, factors = self._by_column
+        return found + np.bincount(columns, factors * worth[rows], len(found))
+
+    def cut(self) -> bool:
+        """Add rows that hold of whole numbers and not of the answer; say whether there are any."""
+        np, first = self._np, self.solver.getNumRow()
+        if not self.rows:
+            rows, columns, factors = self._entries
+            begins = np.searchsorted(rows, np.arange(1, first))
+            entries = np.split(columns, begins), np.split(factors, begins)
+            self.rows = [*zip(*entries, strict=True)]
+        more = list(cut(self.solver, self.rows, self._kept, self.values(), self._uppers))
         where = np.empty(len(self._known), dtype="int32")
         where[self._kept] = self._every
         for columns, factors, most in more:
             known = self._known[columns]
-            entries = where[columns[known]], factors[known]
-            self._solver.addRow(-inf, most, len(entries[0]), *entries)
+            own = where[columns[known]], factors[known]
+            self.solver.addRow(-inf, most, len(own[0]), *own)
+            self.rows.append((columns, factors))
         lengths = [len(columns) for columns, _, _ in more]
-        rows = np.repeat(np.arange(first, first + len(more)), lengths)
-        self._lay_out(
-            np.append(self._rows, rows),
-            np.concatenate([self._columns, *[columns for columns, _, _ in more]]),
-            np.concatenate([self._factors, *[factors for _, factors, _ in more]]),
+        added = (
+            np.repeat(np.arange(first, first + len(more)), lengths),
+            np.concatenate([[], *[columns for columns, _, _ in more]]).astype(int),
+            np.concatenate([[], *[factors for _, factors, _ in more]]),
         )
+        known = self._rows, self._columns, self._factors
+        self._lay_out(*map(np.append, known, added))
+        self._by_column = tuple(map(np.append, self._by_column, added))
+        return bool(more)
 
     def uncut(self) -> None:
         """Forget the rows that were added; it is to begin anew then."""
-        self._rows, self._columns, self._factors, self._starts = self._uncut
+        self._rows, self._columns, self._factors, self._starts, self._by_column = self._uncut
+        self.rows = []
 
     def entries(self, column: int) -> tuple[Any, Any]:
         """Return the rows of a column, and its factors there."""
@@ -222,8 +256,8 @@ class Sifted:
         """Let the solver know these columns too."""
         at, begins = self._where(columns)
         bounds = self._least[columns], self._most[columns]
-        entries = begins.astype("int32"), self._rows[at], self._factors[at]
-        self._solver.addCols(len(columns), self._costs[columns], *bounds, len(at), *entries)
+        entries = begins.astype("int32"), self._rows[at].astype("int32"), self._factors[at]
+        self.solver.addCols(len(columns), self._costs[columns], *bounds, len(at), *entries)
         self._kept = self._np.append(self._kept, columns)
         self._known[columns] = True
 
