@@ -42,6 +42,7 @@ from fleet.planner.formulation import (
     Component,
     Model,
     Stop,
+    Takes,
     components,
 )
 from fleet.planner.moves import move
@@ -250,13 +251,14 @@ def _prove_large(model: Model, answer: Answer) -> Proof:
 
 def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
     """Write the answer down: who is served where, and what stops the others."""
+    known: dict[tuple[str, Takes, bool], Stop] = {}
     for block, at, left in zip(model.blocks, answer.served, answer.left, strict=True):
         for place, requests in at.items():
             allocation.served[place] += [(rank, request) for rank, request, _ in requests]
             for group, count in Counter([group for _, _, group in requests]).items():
                 allocation.counts[group, place] += count
         if left:
-            stops = tuple(answer.stops(block))
+            stops = tuple(answer.stops(block, known))
             allocation.unserved |= dict.fromkeys([r.key for _, r, _ in left], stops)
     allocation.machines |= {place: n for place, n in answer.machines.items() if n}
 

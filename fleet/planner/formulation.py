@@ -43,8 +43,8 @@ def components(
     sizes = {group.id: len(group.requests) for group in groups}
     binding = [row for row in rows if _can_bind(row, sizes, most)]
     for number, row in enumerate(binding):
-        for name in _members(row, most):
-            joined.join(("row", str(number)), name)
+        for head in {joined.head(name) for name in _members(row, most)}:
+            joined.join(("row", str(number)), head)
     parts: defaultdict[_Name, _Part] = defaultdict(_Part)
     for group in groups:
         parts[joined.head(("group", group.id))].groups.append(group)
@@ -145,6 +145,8 @@ Waiting = tuple[Rank, Ordered, str]
 """A request, its rank and the group that it is of."""
 Takes = tuple[tuple[int, Decimal], ...]
 """Numbers of rows, and what is taken of each."""
+_Stopped = tuple[str, Takes, bool]
+"""A place, what one request more takes of rows, and whether it needs a machine more."""
 _Fits = tuple[tuple[str, float, float], ...]
 
 
@@ -267,8 +269,9 @@ class Model:
         self._scale = _SCALE / min(setups, default=1.0)
         most: defaultdict[str, float] = defaultdict(float)
         for block in self.blocks:
+            size = block.size
             for key, (share, _) in block.fits.items():
-                most[key] += share * block.size
+                most[key] += share * size
         # Priorities count before names, where there are any.
         by_name_later = self.is_exact and self._prefers
         found = {}
@@ -387,8 +390,10 @@ class Model:
             {self.makes[p]: float(f) for p, f in row.machines.items() if p in self.makes}
             for row in self.rows
         ]
-        for block in self.blocks if self.rows else ():
-            for place, column in zip(block.fits, block.columns, strict=True):
+        for block in self.blocks:
+            for place, column in (
+                zip(block.fits, block.columns, strict=True) if block.takes else ()
+            ):
                 for number, factor in block.takes.get(place, ()):
                     entries[number][column] = float(factor)
         for row, own in zip(self.rows, entries, strict=True):
@@ -646,20 +651,16 @@ class Answer:
 
     def _open_place(self, block: Block) -> str | None:
         """Return the place that can serve one request more of a block at the least cost."""
-        for place in sorted(block.fits, key=lambda key: (self._dearness(block, key), key)):
-            share = block.fits[place][0]
-            full = self._shares[place] + share > self._model.places[place].room + EPSILON
-            may = self._model.places[place].makes or not full
-            if may and next(self._stopping(block, place), None) is None:
-                return place
+        places, ways = self._model.places, []
+        for key, (share, money) in block.fits.items():
+            place, more = places[key], self._needs_machine(block, key)
+            if place.makes or self._shares[key] + share <= place.room + EPSILON:
+                setup = float(place.setup) if more else 0.0
+                ways.append((money + block.seems.get(key, 0.0) + setup, key, more))
+        for _, key, more in sorted(ways):
+            if next(self._stopping(key, block.takes.get(key, ()), more), None) is None:
+                return key
         return None
-
-    def _dearness(self, block: Block, place: str) -> float:
-        """Return what one request more of a block costs, with the machine that it may need."""
-        money = block.fits[place][1] + block.seems.get(place, 0.0)
-        if self._needs_machine(block, place):
-            money += float(self._model.places[place].setup)
-        return money
 
     def _needs_machine(self, block: Block, place: str) -> bool:
         """Say whether one request more of a block takes another machine."""
@@ -785,10 +786,10 @@ class Answer:
         found = {makes[place]: float(count) for place, count in self.machines.items()}
         found |= {column: float(self.steps(key)) for key, column in self._model.steps.items()}
         for block, at in zip(self._model.blocks, self.served, strict=True):
+            places = [*block.fits] if at else []
             found |= {
-                column: float(len(at[place]))
-                for place, column in zip(block.fits, block.columns, strict=True)
-                if place in at
+                block.columns[places.index(place)]: float(len(requests))
+                for place, requests in at.items()
             }
         return found
 
@@ -823,16 +824,19 @@ class Answer:
         left = shared - float(place.unused) * machines
         return max(0, ceil(left / float(place.step) - EPSILON))
 
-    def stops(self, block: Block) -> Iterator[Stop]:
-        """Yield why no place that fits can serve one request more of a block."""
+    def stops(self, block: Block, known: dict[_Stopped, Stop]) -> Iterator[Stop]:
+        """Yield why no place that fits can serve one request more of a block; alike ones once."""
         for place in block.fits:
-            yield Stop(place, tuple(self._stopping(block, place)))
+            alike = place, block.takes.get(place, ()), self._needs_machine(block, place)
+            if alike not in known:
+                known[alike] = Stop(place, tuple(self._stopping(*alike)))
+            yield known[alike]
 
-    def _stopping(self, block: Block, place: str) -> Iterator[Row]:
-        """Yield the limits that keep a place from serving one request more of a block."""
+    def _stopping(self, place: str, takes: Takes, more: bool) -> Iterator[Row]:  # noqa: FBT001 - of `_Stopped`
+        """Yield the limits that keep a place from serving one request more that takes so much."""
         rows = self._model.rows
-        needed = dict(block.takes.get(place, ()))
-        if self._needs_machine(block, place):
+        needed = dict(takes)
+        if more:
             for number in self._model.rows_of[place]:
                 needed[number] = needed.get(number, _NONE) + rows[number].machines[place]
         for number in sorted(needed):
