@@ -45,21 +45,22 @@ from fleet.planner.formulation import (
     Takes,
     components,
 )
-from fleet.planner.moves import move
 from fleet.planner.programme import (
     GAP,
     NODES,
     Solution,
     can_solve,
 )
-from fleet.planner.reassign import reassign
+from fleet.planner.reassign import Pass, reassign
 
-_SEARCHES = ((0, 400), (0, 100), (3, 800))
-"""`ways` and `size` of `reassign`, in turn."""
+_BETWEEN, _NEIGHBOURS = Pass(200, between=True), Pass(200)
+_SEARCHES = (_BETWEEN,), (_BETWEEN, _NEIGHBOURS), (Pass(800, ways=3),), (Pass(1_600, ways=40),)
+"""What is searched first, what then, and what where that finds hardly anything."""
 _NEAR, _GAIN = 3e-3, 1e-4
 """How near its bound a cost is near enough, and what a search has to gain, as parts of a cost."""
-_WORK = 880_000
-"""Of so many columns at most, those of each search counted again."""
+_TIMES, _WORK, _CUT = 12, 2_600_000, 660_000
+"""How often it is searched at most; of so many columns, those of each time counted again; and the
+same of rows that are cut before."""
 
 
 def serve_all(model: Model) -> Answer | None:
@@ -75,22 +76,22 @@ def serve_all(model: Model) -> Answer | None:
 
 
 def improve(model: Model, answer: Answer) -> Answer:
-    """Return an answer that serves the same at no higher cost, or more of an earlier rank.
-
-    A search that gains hardly anything is followed by the next one, any other by the first.
-    """
-    answer, turn, work = move(model, answer), 0, len(model.programme.costs)
-    while turn < len(_SEARCHES) and work <= _WORK:
-        relaxed = model.programme.relax(answer.sums(), reached=answer.values())
+    """Return an answer that serves the same at no higher cost, or more of an earlier rank."""
+    programme, turn = model.programme, 0
+    count = len(programme.costs)
+    for nth in range(min(_TIMES, _WORK // count)):
+        relaxed = programme.relax(answer.sums(), cut=nth * count <= _CUT, reached=answer.values())
         (lacked, cost), money = answer.badness(), answer.cost()
         if relaxed is None or cost - model.money(relaxed.bound) <= _NEAR * money:
             break
-        found = move(model, reassign(model, answer, relaxed, *_SEARCHES[turn]))
+        found = reassign(model, answer, relaxed, _SEARCHES[turn])
         badness = found.badness()
-        turn = 0 if badness < (lacked, cost - _GAIN * money) else turn + 1
+        gains = not turn or badness < (lacked, cost - _GAIN * money)
+        turn = 1 if gains else turn + 1
         if badness < (lacked, cost):
             answer = found
-        work += len(model.programme.costs)
+        if turn == len(_SEARCHES):
+            break
     return answer
 
 

@@ -22,7 +22,7 @@ MISSES = 2e-6
 """More than the solver may miss a sum by: it is kept from limits that are not whole."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
-_NODES_BESIDE = 20
+_NODES_BESIDE, _GAP_BESIDE = 20, 3e-3
 """When it ends where most of an answer stays as it is; it is never restarted."""
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
@@ -204,10 +204,12 @@ class Programme:
         parts: Iterable[Sequence[int]],
         values: Any,  # noqa: ANN401 - arrays of numpy
         sums: Sequence[Sum],
+        toward: Any = None,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         """Return whole values that reach the same sums at no higher cost.
 
-        The columns of each part are loose in turn, while all others stay.
+        The columns of each part are loose in turn, while all others stay; if they are to go
+        `toward` an answer in parts, each is between what it is in the two.
         """
         np, values = self._numpy, values.copy()
         taken, (least, most) = self._taken(values), self._bounds(sums)
@@ -221,9 +223,15 @@ class Programme:
             bounds = least[some] + own, np.maximum(most[some], 0.0) + own
             entries = begins, index, factors
             solver = _loaded(self.seeming_costs[loose], self._uppers[loose], bounds, entries)
+            if toward is not None:
+                other = toward[loose]
+                lowers = np.minimum(given, np.floor(other + SLACK))
+                uppers = np.maximum(given, np.ceil(other - SLACK))
+                solver.changeColsBounds(len(loose), every, lowers, uppers)
             solver.changeColsIntegrality(len(loose), every, np.ones(len(loose), dtype="uint8"))
             solver.setOptionValue("mip_max_nodes", _NODES_BESIDE)
             solver.setOptionValue("mip_allow_restart", False)
+            solver.setOptionValue("mip_rel_gap", _GAP_BESIDE)
             solver.setSolution(len(loose), every, given)
             cost = run(solver)
             if cost is not None and cost < float(self.seeming_costs[loose] @ given):
