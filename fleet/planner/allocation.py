@@ -42,7 +42,7 @@ from fleet.planner.formulation import (
     Component,
     Model,
     Stop,
-    Takes,
+    Stopped,
     components,
 )
 from fleet.planner.programme import (
@@ -59,8 +59,8 @@ _SEARCHES = (_BETWEEN,), (_BETWEEN, _NEIGHBOURS), (Pass(800, ways=3),), (Pass(1_
 _NEAR, _GAIN = 3e-3, 1e-4
 """How near its bound a cost is near enough, and what a search has to gain, as parts of a cost."""
 _TIMES, _WORK, _CUT = 12, 2_600_000, 660_000
-"""How often it is searched at most; of so many columns, those of each time counted again; and the
-same of rows that are cut before."""
+"""How often it is searched at most; of so many columns, those of each time counted again; and of
+how many of these rows are cut first."""
 
 
 def serve_all(model: Model) -> Answer | None:
@@ -71,7 +71,7 @@ def serve_all(model: Model) -> Answer | None:
     relaxed = model.programme.relax(model.everybody())
     if relaxed is None:
         return None
-    answer = Answer(model, model.in_whole_requests(relaxed.values))
+    answer = Answer(model, model.in_whole_requests(relaxed.values.tolist()))
     return answer if any(answer.left) else improve(model, answer)
 
 
@@ -252,7 +252,7 @@ def _prove_large(model: Model, answer: Answer) -> Proof:
 
 def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
     """Write the answer down: who is served where, and what stops the others."""
-    known: dict[tuple[str, Takes, bool], Stop] = {}
+    known: dict[Stopped, Stop] = {}
     for block, at, left in zip(model.blocks, answer.served, answer.left, strict=True):
         for place, requests in at.items():
             allocation.served[place] += [(rank, request) for rank, request, _ in requests]

@@ -155,7 +155,7 @@ class Lifetimes:
         shared: set[str],
         images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
-        """Begin with the places where a machine may serve several requests, among others."""
+        """Begin; `shared` are the places where a machine may serve several requests."""
         self._fleet = fleet
         self._images = images
         self._now = world.time

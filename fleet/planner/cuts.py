@@ -49,7 +49,7 @@ def cut(
         _, weights, count, some = solver.getBasisInverseRowSparse(nth)  # type: ignore[attr-defined]  # likewise
         some = np.sort(some[:count])
         some = some[abs(weights[some]) > _NONE]
-        if sizes[some].sum() > _MOST or not np.isfinite(most[some]).all():
+        if not 0 < sizes[some].sum() <= _MOST or not np.isfinite(most[some]).all():
             continue
         weights, lengths = weights[some], sizes[some]
         columns, at = np.unique(np.concatenate([rows[n][0] for n in some]), return_inverse=True)
@@ -58,21 +58,28 @@ def cut(
         upper, own = uppers[columns], values[columns]
         down = own > upper / 2
         sign = np.where(down, -1.0, 1.0)
-        room = weights @ most[some] - takes[down] @ upper[down]
+        room = _sum(weights, most[some]) - _sum(takes[down], upper[down])
         left = room % 1
         if not _EDGE < left < 1 - _EDGE:
             continue
         each = sign * _rounded(sign * takes, left)
-        limit = room - left + each[down] @ upper[down]
+        limit = room - left + _sum(each[down], upper[down])
         # What rows leave of their most counts as a column does.
         rest = np.where(whole[some], _rounded(weights, left), np.minimum(weights, 0) / (1 - left))
         rest[equal[some]] = 0
         each -= np.bincount(at, factors * np.repeat(rest, lengths))
-        limit -= rest @ most[some]
-        used, some = own > SLACK, abs(each) > _NONE
-        past = each[used] @ own[used] - limit
-        if past > _LEAST * np.sqrt(each[used] @ each[used]):
-            yield columns[some], each[some], limit + SLACK
+        limit -= _sum(rest, most[some])
+        used, big = own > SLACK, abs(each) > _NONE
+        past = _sum(each[used], own[used]) - limit
+        if past > _LEAST * np.sqrt(_sum(each[used], each[used])):
+            # What is left out, and what the sums of rows may be off, cuts off no answer.
+            limit -= _sum(np.minimum(each[~big], 0), upper[~big])
+            yield columns[big], each[big], limit + SLACK * (1 + abs(rest).sum())
+
+
+def _sum(some: Any, others: Any) -> float:  # noqa: ANN401 - arrays of numpy
+    """Return the sum of products, which `@` adds up in an order that depends on the processor."""
+    return float((some * others).sum())
 
 
 def _rounded(each: Any, left: float) -> Any:  # noqa: ANN401 - arrays of numpy

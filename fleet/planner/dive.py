@@ -1,7 +1,8 @@
 """Round an answer in parts, one rank after the other.
 
 What is whole of an answer in parts stays; of what it divides the least dear is served that fits,
-with a machine more where one is needed. Then those of later ranks are placed anew, in parts again.
+with a machine more where one is needed. Once more than a few were served so, those of later ranks
+are placed anew, in parts again.
 The method is known as diving (T. Achterberg, Constraint Integer Programming, 2007, 9.2).
 """
 

@@ -145,7 +145,7 @@ Waiting = tuple[Rank, Ordered, str]
 """A request, its rank and the group that it is of."""
 Takes = tuple[tuple[int, Decimal], ...]
 """Numbers of rows, and what is taken of each."""
-_Stopped = tuple[str, Takes, bool]
+Stopped = tuple[str, Takes, bool]
 """A place, what one request more takes of rows, and whether it needs a machine more."""
 _Fits = tuple[tuple[str, float, float], ...]
 
@@ -824,15 +824,15 @@ class Answer:
         left = shared - float(place.unused) * machines
         return max(0, ceil(left / float(place.step) - EPSILON))
 
-    def stops(self, block: Block, known: dict[_Stopped, Stop]) -> Iterator[Stop]:
-        """Yield why no place that fits can serve one request more of a block; alike ones once."""
+    def stops(self, block: Block, known: dict[Stopped, Stop]) -> Iterator[Stop]:
+        """Yield why no place that fits can serve one request more; `known` keeps alike ones."""
         for place in block.fits:
             alike = place, block.takes.get(place, ()), self._needs_machine(block, place)
             if alike not in known:
                 known[alike] = Stop(place, tuple(self._stopping(*alike)))
             yield known[alike]
 
-    def _stopping(self, place: str, takes: Takes, more: bool) -> Iterator[Row]:  # noqa: FBT001 - of `_Stopped`
+    def _stopping(self, place: str, takes: Takes, more: bool) -> Iterator[Row]:  # noqa: FBT001 - of `Stopped`
         """Yield the limits that keep a place from serving one request more that takes so much."""
         rows = self._model.rows
         needed = dict(takes)

@@ -23,7 +23,7 @@ MISSES = 2e-6
 NODES = 2000
 """The search ends after so many nodes, and says so."""
 _NODES_BESIDE, _GAP_BESIDE = 20, 3e-3
-"""When it ends where most of an answer stays as it is; it is never restarted."""
+"""When the search ends where most of an answer stays as it is; it is never restarted."""
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -36,8 +36,8 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     "mip_heuristic_run_feasibility_jump": False,
 }
 _CUTS, _WORK = 10, 120_000
-"""How often rows are cut where numbers have to be whole; and once, or of so many columns at most,
-those of each time counted again."""
+"""How often rows are cut at most; fewer of many columns, so that these, counted again each time,
+stay below this; once always."""
 _LITTLE = 1e-4
 """What it has to raise the cost, relatively, to be done again."""
 _OFF = 1e-7
@@ -169,9 +169,10 @@ class Programme:
         columns seem counts too. Either, unless told otherwise. Where it is known that the sums can
         be reached, the columns that do are given.
         """
-        known = list(sums), seeming and bool(self.seeming), cut
-        if self._relaxed is None or self._relaxed[0] != known:
-            self._relaxed = known, self._relax(*known, [*reached])
+        asked = list(sums), seeming and bool(self.seeming)
+        # What was cut tells more than what is asked for without.
+        if self._relaxed is None or self._relaxed[0] not in ((*asked, True), (*asked, cut)):
+            self._relaxed = (*asked, cut), self._relax(*asked, cut, [*reached])
         return self._relaxed[1]
 
     def _relax(
@@ -225,8 +226,9 @@ class Programme:
             solver = _loaded(self.seeming_costs[loose], self._uppers[loose], bounds, entries)
             if toward is not None:
                 other = toward[loose]
-                lowers = np.minimum(given, np.floor(other + SLACK))
+                lowers = np.minimum(given, np.maximum(0, np.floor(other + SLACK)))
                 uppers = np.maximum(given, np.ceil(other - SLACK))
+                uppers = np.minimum(uppers, self._uppers[loose])
                 solver.changeColsBounds(len(loose), every, lowers, uppers)
             solver.changeColsIntegrality(len(loose), every, np.ones(len(loose), dtype="uint8"))
             solver.setOptionValue("mip_max_nodes", _NODES_BESIDE)
@@ -234,7 +236,7 @@ class Programme:
             solver.setOptionValue("mip_rel_gap", _GAP_BESIDE)
             solver.setSolution(len(loose), every, given)
             cost = run(solver)
-            if cost is not None and cost < float(self.seeming_costs[loose] @ given):
+            if cost is not None and cost < float((self.seeming_costs[loose] * given).sum()):
                 values[loose] = np.round(solver.getSolution().col_value)
                 moved = np.repeat(values[loose] - given, np.diff(begins))
                 more = np.bincount(index, factors * moved)

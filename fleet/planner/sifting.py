@@ -35,7 +35,8 @@ _PRIMAL = 4
 class Relaxed:
     """The cheapest answer in parts; no answer in whole numbers costs less."""
 
-    values: Sequence[float]
+    values: Any
+    """What each column is: an array of numpy."""
     cost: float
     dearness: Any
     """Column to how much more it costs to have one more there: an array of numpy."""
@@ -73,6 +74,7 @@ class Sifted:
         self._by_block, self._by_column = self._parted(*entries)
         self._uncut = self._rows, self._columns, self._factors, self._starts, self._by_column
         self.rows: list[Entries] = []
+        """Each row's columns and factors, those that were cut last; empty until any is cut."""
 
     def begin(self, known: Iterable[int] = ()) -> None:
         """Hold rows and columns to nothing but their own bounds, and know these columns.
@@ -86,6 +88,7 @@ class Sifted:
         self._known = np.zeros(count, dtype=bool)
         self._kept = np.zeros(0, dtype=int)
         self.solver = self._load()
+        """What knows some of the columns, and all rows."""
         self.solver.setOptionValue("simplex_strategy", _PRIMAL)
         self.solver.setOptionValue("presolve", "off")
         # A number that was rounded down can be held.
@@ -173,7 +176,7 @@ class Sifted:
             self.dearness = costs - self._taken(worth)
             gains = np.where(self._known | (self._most == 0), 0.0, -self.dearness)
             best = np.maximum.reduceat(gains, self._begins)
-            yield cost, cost - float(np.maximum(best, 0.0) @ self._uppers[self._begins])
+            yield cost, cost - float((np.maximum(best, 0.0) * self._uppers[self._begins]).sum())
             pays = np.repeat(np.maximum(_PAYS, best / 2), self._sizes)
             some = np.flatnonzero(gains > pays)
             if not len(some):

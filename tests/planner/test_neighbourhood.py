@@ -1,6 +1,10 @@
 """A large component in whole requests: what rounding makes dearer is looked for once more."""
 
+import os
+import subprocess
+import sys
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +140,26 @@ def test_a_request_left_out_by_rounding_goes_where_it_costs_least() -> None:
         {near: 2, far: 1}
     ]
     assert answer.machines == {near: 1, far: 1}
+
+
+def test_an_answer_does_not_depend_on_the_processor() -> None:
+    here = Path(__file__).parents[2]
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", f"from {__name__} import tell; tell()"],
+            cwd=here,
+            env=os.environ | {"OPENBLAS_CORETYPE": kind, "PYTHONPATH": str(here)},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for kind in ("Haswell", "Prescott")
+    }
+
+    assert len(told) == 1
+    assert b"p00/m/on-demand" in told.pop()
+
+
+def tell() -> None:
+    allocation = allocate(GROUPS, PLACES, ())
+    told = allocation.machines, allocation.proof, sorted(allocation.counts.items())
+    sys.stdout.write(repr(told))
