@@ -45,6 +45,7 @@ from fleet.planner.formulation import (
     Stopped,
     components,
 )
+from fleet.planner.moves import move
 from fleet.planner.programme import (
     GAP,
     NODES,
@@ -54,7 +55,7 @@ from fleet.planner.programme import (
 from fleet.planner.reassign import Pass, reassign
 
 _BETWEEN, _NEIGHBOURS = Pass(200, between=True), Pass(200)
-_SEARCHES = (_BETWEEN,), (_BETWEEN, _NEIGHBOURS), (Pass(800, ways=3),), (Pass(1_600, ways=40),)
+_SEARCHES = (_BETWEEN,), (_BETWEEN, _NEIGHBOURS), (Pass(800, ways=3),)
 """What is searched first, what then, and what where that finds hardly anything."""
 _NEAR, _GAIN = 3e-3, 1e-4
 """How near its bound a cost is near enough, and what a search has to gain, as parts of a cost."""
@@ -77,14 +78,14 @@ def serve_all(model: Model) -> Answer | None:
 
 def improve(model: Model, answer: Answer) -> Answer:
     """Return an answer that serves the same at no higher cost, or more of an earlier rank."""
-    programme, turn = model.programme, 0
+    programme, answer, turn = model.programme, move(model, answer), 0
     count = len(programme.costs)
     for nth in range(min(_TIMES, _WORK // count)):
         relaxed = programme.relax(answer.sums(), cut=nth * count <= _CUT, reached=answer.values())
         (lacked, cost), money = answer.badness(), answer.cost()
         if relaxed is None or cost - model.money(relaxed.bound) <= _NEAR * money:
             break
-        found = reassign(model, answer, relaxed, _SEARCHES[turn])
+        found = move(model, reassign(model, answer, relaxed, _SEARCHES[turn]))
         badness = found.badness()
         gains = not turn or badness < (lacked, cost - _GAIN * money)
         turn = 1 if gains else turn + 1
