@@ -390,10 +390,8 @@ class Model:
             {self.makes[p]: float(f) for p, f in row.machines.items() if p in self.makes}
             for row in self.rows
         ]
-        for block in self.blocks:
-            for place, column in (
-                zip(block.fits, block.columns, strict=True) if block.takes else ()
-            ):
+        for block in self.blocks if self.rows else ():
+            for place, column in zip(block.fits, block.columns, strict=True):
                 for number, factor in block.takes.get(place, ()):
                     entries[number][column] = float(factor)
         for row, own in zip(self.rows, entries, strict=True):
