@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
-from fleet.planner.dive import dive
+from fleet.planner.dive import SMALL, dive
 from fleet.planner.formulation import (
     BY_NAME,
     EXACT,
@@ -55,10 +55,12 @@ from fleet.planner.programme import (
 from fleet.planner.reassign import Pass, reassign
 
 _BETWEEN, _NEIGHBOURS = Pass(200, between=True), Pass(200)
-_SEARCHES = (_BETWEEN,), (_BETWEEN, _NEIGHBOURS), (Pass(800, ways=3),)
-"""What is searched first, what then, and what where that finds hardly anything."""
-_NEAR, _GAIN = 3e-3, 1e-4
-"""How near its bound a cost is near enough, and what a search has to gain, as parts of a cost."""
+_SEARCHES = (_BETWEEN,), (_BETWEEN, _NEIGHBOURS), (Pass(800, ways=3),), (Pass(1_600, ways=40),)
+"""What is searched first, what then, and what where that finds hardly anything; the last, which
+takes long, among few columns only."""
+_NEAR, _GAIN = (3e-3, 3e-3, 3e-3, 1e-2), 1e-4
+"""How near its bound a cost is near enough before each, and what it has to gain, as parts of a
+cost."""
 _TIMES, _WORK, _CUT = 12, 2_600_000, 660_000
 """How often it is searched at most; of so many columns, those of each time counted again; and of
 how many of these rows are cut first."""
@@ -80,18 +82,19 @@ def improve(model: Model, answer: Answer) -> Answer:
     """Return an answer that serves the same at no higher cost, or more of an earlier rank."""
     programme, answer, turn = model.programme, move(model, answer), 0
     count = len(programme.costs)
+    searches = _SEARCHES if count <= SMALL else _SEARCHES[:-1]
     for nth in range(min(_TIMES, _WORK // count)):
         relaxed = programme.relax(answer.sums(), cut=nth * count <= _CUT, reached=answer.values())
         (lacked, cost), money = answer.badness(), answer.cost()
-        if relaxed is None or cost - model.money(relaxed.bound) <= _NEAR * money:
+        if relaxed is None or cost - model.money(relaxed.bound) <= _NEAR[turn] * money:
             break
-        found = move(model, reassign(model, answer, relaxed, _SEARCHES[turn]))
+        found = move(model, reassign(model, answer, relaxed, searches[turn]))
         badness = found.badness()
         gains = not turn or badness < (lacked, cost - _GAIN * money)
         turn = 1 if gains else turn + 1
         if badness < (lacked, cost):
             answer = found
-        if turn == len(_SEARCHES):
+        if turn == len(searches):
             break
     return answer
 
