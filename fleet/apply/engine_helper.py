@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import engines_of
+from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
 from fleet.engines.parallel import serve
 from fleet.engines.pulumi_backends import known_cli

@@ -15,7 +15,8 @@ from fleet.apply.config import Config, check_file, to_config
 from fleet.apply.parallel import Background
 from fleet.apply.plan import Decision
 from fleet.apply.run import Applied, RunOptions, apply_once
-from fleet.apply.timer import Signals, SystemClock
+from fleet.apply.timer import Signals
+from fleet.clock import SystemClock
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.model.plan import Plan, Reason
 from fleet.ports import Clock, Console, Tell, Waiter

@@ -13,8 +13,9 @@ from fleet.apply.observe import Sources
 from fleet.apply.origin import find_origin
 from fleet.apply.plan import look
 from fleet.apply.record import order_entry
-from fleet.apply.timer import SystemClock, why_odd
+from fleet.apply.timer import why_odd
 from fleet.apply.wire import wire
+from fleet.clock import SystemClock
 from fleet.errors import FleetError, WrongUsage
 from fleet.model.facts import Unknown
 from fleet.model.log import LogEntry, Origin

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe
-from fleet.apply.timer import SystemClock
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, old_prices, unknown_machine_type
+from fleet.clock import SystemClock
 from fleet.errors import FileUnreadable, StoreFailed, StoreMissing, WrongUsage
 from fleet.explain.changes import (
     Comparison,

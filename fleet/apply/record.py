@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.apply.origin import find_origin
-from fleet.apply.timer import SystemClock
+from fleet.clock import SystemClock
 from fleet.errors import FleetError
 from fleet.model.log import LogEntry, run_id
 from fleet.model.months import Counted

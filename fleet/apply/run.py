@@ -37,9 +37,10 @@ from fleet.apply.selection import (
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
 from fleet.apply.tickets import Seen, hand_out_all, note_waits
-from fleet.apply.timer import TRUST, Signals, SystemClock, check_clock, check_servers
+from fleet.apply.timer import TRUST, Signals, check_clock, check_servers
 from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
+from fleet.clock import SystemClock
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.explain.history import sample_of
 from fleet.explain.tallies import tallies_of, waiting_of

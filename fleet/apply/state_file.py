@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from fleet.apply.observe import base_ref, stack_ref
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
+from fleet.clock import SystemClock
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, shown_address

@@ -21,9 +21,10 @@ from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
 from fleet.apply.plan import look
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
-from fleet.apply.timer import Signals, SystemClock, check_servers, check_skew
+from fleet.apply.timer import Signals, check_servers, check_skew
 from fleet.apply.unrecorded import by_pool, delete_unrecorded_machines, machine_at
 from fleet.apply.wire import lock_owner
+from fleet.clock import SystemClock
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.model.digests import seal

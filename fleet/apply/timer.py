@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import FrameType
 
 from fleet.errors import refusal
@@ -92,14 +92,6 @@ class Signals:
 
 _IN_A_ROW = 5
 """How many runs may follow each other at once: a rare wake-up does not wait."""
-
-
-class SystemClock:
-    """The computer's clock."""
-
-    def now(self) -> datetime:
-        """Return the present moment, in UTC."""
-        return datetime.now(UTC)
 
 
 class WakeableTimer(Signals):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, assert_never
 
 from fleet.apply.observe import Concurrently, Sources, told_or, with_rules
-from fleet.apply.timer import SystemClock
+from fleet.clock import SystemClock
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.hcloud.machines import write_moment
 from fleet.clouds.kinds import clouds_of

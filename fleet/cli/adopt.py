@@ -13,9 +13,9 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.plan import look
 from fleet.apply.record import RunLog
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json, flag
+from fleet.clock import SystemClock
 from fleet.errors import SourceUnreachable, WrongUsage, refusal
 from fleet.model.facts import Found, World
 from fleet.model.outcome import Outcome

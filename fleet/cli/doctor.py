@@ -13,10 +13,10 @@ from pathlib import Path
 from fleet.apply.config import Config, load_config
 from fleet.apply.doctor import Asked, examine
 from fleet.apply.plan import look, plan_for, priced
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.cli.output import show
+from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import SecretMissing, add_extra
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab

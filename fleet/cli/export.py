@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime
 
 from fleet.apply.config import check_file
 from fleet.apply.record import RunLog
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb, flag, option, repeated
+from fleet.clock import SystemClock
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
 from fleet.migrate.delivery import Delivered, Delivery, deliver, path_of
 from fleet.migrate.from_copr import find_list, read_list

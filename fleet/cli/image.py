@@ -15,10 +15,11 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
 from fleet.apply.plan import look, priced
 from fleet.apply.record import order_entry
-from fleet.apply.timer import Signals, SystemClock
+from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option, repeated
 from fleet.cli.output import show
+from fleet.clock import SystemClock
 from fleet.clouds.kinds import publisher_of
 from fleet.errors import (
     FileUnreadable,

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from fleet.apply.config import load_config
-from fleet.apply.timer import Signals, SystemClock
+from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner
+from fleet.clock import SystemClock
 from fleet.clouds.kinds import builder_at
 from fleet.errors import FleetError, WrongUsage
 from fleet.images.bake import Baked

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet.apply.config import load_config, read_seconds
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import registries_of
 from fleet.cli.output import show
+from fleet.clock import SystemClock
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
 from fleet.images.checks import check_image, open_disk

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 
 from fleet.apply.config import load_config
-from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import (
     Parser,
     add_file,
@@ -18,6 +17,7 @@ from fleet.cli.arguments import (
     repeated,
 )
 from fleet.cli.output import show_lines
+from fleet.clock import SystemClock
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
 from fleet.ports import Console

@@ -11,10 +11,10 @@ from fleet.apply.plan import look, observe_and_plan
 from fleet.apply.pool import confirm_all
 from fleet.apply.record import RunLog
 from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, flag, repeated
 from fleet.cli.output import show
+from fleet.clock import SystemClock
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import World

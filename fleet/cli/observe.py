@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.plan import look
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_span, flag, moment_of, option
+from fleet.clock import SystemClock
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.facts import World, pseudonymise
 from fleet.ports import Console

@@ -3,8 +3,8 @@
 import argparse
 
 from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
-from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
+from fleet.clock import SystemClock
 from fleet.explain.changes import Comparison
 from fleet.model.plan import Plan
 from fleet.ports import Console

@@ -4,9 +4,9 @@ import argparse
 
 from fleet.apply.config import load_config
 from fleet.apply.observe import read_price_list
-from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs
 from fleet.cli.output import show
+from fleet.clock import SystemClock
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError

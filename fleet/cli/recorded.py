@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import moment_of, past_time
+from fleet.clock import SystemClock
 from fleet.errors import WrongUsage
 from fleet.model.facts import World
 from fleet.queues.recorded import Moments

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from fleet.apply.timer import SystemClock
 from fleet.apply.untrusted import is_untrusted
 from fleet.cli import report_month
 from fleet.cli.arguments import Parser, add_file, add_json, flag, option
+from fleet.clock import SystemClock
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
 from fleet.explain.simulation.figures import Simulation

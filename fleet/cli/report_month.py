@@ -6,8 +6,8 @@ from datetime import date, timedelta
 from decimal import Decimal
 
 from fleet.apply.config import load_config
-from fleet.apply.timer import SystemClock
 from fleet.cli.output import show
+from fleet.clock import SystemClock
 from fleet.errors import WrongUsage
 from fleet.explain.history import HOLDS, Slot, Span, fold
 from fleet.explain.month import (

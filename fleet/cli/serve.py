@@ -13,9 +13,10 @@ from fleet.apply.metrics import LiveMetrics
 from fleet.apply.parallel import Background, Parallelism, default_jobs
 from fleet.apply.run import RunOptions
 from fleet.apply.selection import Selection
-from fleet.apply.timer import SystemClock, WakeableTimer
+from fleet.apply.timer import WakeableTimer
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_file, flag, option
+from fleet.clock import SystemClock
 from fleet.engines.projects import evaluate
 from fleet.errors import EngineAbsent, FleetError, WrongUsage
 from fleet.planner.programme import can_solve

@@ -13,9 +13,10 @@ from fleet.apply.loop import Run, Schedule, keep_running
 from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
-from fleet.apply.timer import Signals, SystemClock
+from fleet.apply.timer import Signals
 from fleet.apply.wire import find_desk
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, option
+from fleet.clock import SystemClock
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.migrate.shadow import (
     Look,

@@ -25,11 +25,11 @@ from fleet.apply.rebuild import (
 from fleet.apply.record import RunLog
 from fleet.apply.shared import apply_shared_stacks
 from fleet.apply.state_file import export_state, import_state
-from fleet.apply.timer import SystemClock
 from fleet.apply.unlock import unlock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.cli.machine import forget
+from fleet.clock import SystemClock
 from fleet.errors import (
     StoreMissing,
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 from fleet.apply.config import load_config
 from fleet.apply.observe import ended_runs
 from fleet.apply.plan import observe_and_plan
-from fleet.apply.timer import SystemClock
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
+from fleet.clock import SystemClock
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat

@@ -9,9 +9,9 @@ from datetime import datetime
 
 from fleet.apply.config import load_config
 from fleet.apply.sweep import Deletion, run_deletion, sweep
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json, flag
+from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
 from fleet.images.publish import LEFT_AFTER

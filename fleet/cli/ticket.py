@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from fleet.apply.config import Config, load_config, read_seconds
-from fleet.apply.timer import Signals, SystemClock
+from fleet.apply.timer import Signals
 from fleet.apply.wire import find_desk, read_members
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
+from fleet.clock import SystemClock
 from fleet.errors import TicketRefused, WrongUsage
 from fleet.model.tickets import Ticket, TicketState, close, expire, hear
 from fleet.ports import Clock, Console, Waiter

@@ -6,9 +6,9 @@ from functools import partial
 
 from fleet.apply.config import load_config
 from fleet.apply.sweep import Deletion, Window, run_deletion, undo_creations
-from fleet.apply.timer import SystemClock
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json, duration, flag, option, repeated
+from fleet.clock import SystemClock
 from fleet.errors import FleetError
 from fleet.ports import Console, Store
 

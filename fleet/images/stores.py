@@ -15,13 +15,14 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
 from pydantic import ValidationError
 
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PublicationRefused, SourceUnreachable
 from fleet.images.disk import disk_of
 from fleet.images.folder import MANIFEST
@@ -80,16 +81,10 @@ def _key(mark: _Mark) -> str:
     return f"{mark.image}/{mark.version}/{MARK}"
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class StorePublisher:
     """One store: Publisher."""
 
-    def __init__(
-        self, shelf: Shelf, fleet: str, *, now: Callable[[], datetime] = _utc_now
-    ) -> None:
+    def __init__(self, shelf: Shelf, fleet: str, *, now: Callable[[], datetime] = utc_now) -> None:
         self._shelf = shelf
         self._fleet = fleet
         self._now = now

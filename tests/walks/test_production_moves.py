@@ -20,7 +20,7 @@ import time_machine
 import yaml
 
 from fleet.apply.config import check_file
-from fleet.apply.timer import SystemClock
+from fleet.clock import SystemClock
 from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.tickets.service import TicketCalls

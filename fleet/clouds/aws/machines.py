@@ -10,12 +10,13 @@ uses it yet: machines are made only from templates whose every part is recorded.
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_pascal
 
+from fleet.clock import utc_now
 from fleet.clouds.aws.account import MARK, AwsAccount, code_of
 from fleet.clouds.cloud import raise_first
 from fleet.errors import SourceUnreachable
@@ -74,10 +75,6 @@ class _Page(_Answer):
     reservations: tuple[_Reservation, ...]
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class AwsMachines(AwsAccount):
     """What exists in one account and region: Provider and MachineApi."""
 
@@ -85,7 +82,7 @@ class AwsMachines(AwsAccount):
         self,
         provider: AwsProvider,
         *,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(provider.region)

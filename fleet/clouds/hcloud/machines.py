@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from pydantic import AwareDatetime
 
+from fleet.clock import utc_now
 from fleet.clouds.cloud import raise_first
 from fleet.clouds.hcloud.api import (
     ARCHITECTURES,
@@ -123,10 +124,6 @@ def _read_moment(text: str | None) -> datetime | None:
         return None  # none, or a person's: the next run writes its own
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class HcloudMachines:
     """What exists in one project, by the provider's own listing: Provider and MachineApi."""
 
@@ -135,7 +132,7 @@ class HcloudMachines:
         token: str,
         *,
         base_url: str | None = None,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = HcloudApi(token, base_url=base_url, clock=clock)

@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.provider.experimental.server import main as serve
 from pydantic import ValidationError
 
+from fleet.clock import SystemClock
 from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.model.facts import WorkerInputs
@@ -95,12 +95,7 @@ class SimProvider(api.Provider):
         if self._path is None:
             raise SourceUnreachable("set `sim:path` in the stack's configuration to the file")
         # The file is locked while it changes; waiting must not stop other calls.
-        return await asyncio.to_thread(act, SimCloud(self._path, _UtcClock()))
-
-
-class _UtcClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+        return await asyncio.to_thread(act, SimCloud(self._path, SystemClock()))
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 
+from fleet.clock import utc_now
 from fleet.model.doctor import Finding, Machinery, Summary, judge_clock
 from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.grants import compare
@@ -37,10 +38,6 @@ class _Who(Answer):
     auth: bool
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class DebusineServer:
     """One Debusine server, asked with a viewer's token."""
 
@@ -49,7 +46,7 @@ class DebusineServer:
         queue: DebusineQueue,
         token: str | None,
         *,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._queue = queue
         self._token = token
@@ -97,7 +94,7 @@ def _machinery(status: _Status, name: str) -> Machinery:
 
 
 def check_database(
-    about: str, dsn: str, *, admin: bool = False, now: Callable[[], datetime] = _now
+    about: str, dsn: str, *, admin: bool = False, now: Callable[[], datetime] = utc_now
 ) -> tuple[Finding, ...]:
     """Return findings about a database's version, clock and role; raises SourceUnreachable."""
     with reading(dsn) as connection:
