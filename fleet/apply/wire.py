@@ -11,8 +11,7 @@ from typing import Generic, TypeVar, assert_never
 
 from fleet.apply.observe import Concurrently, Sources, told_or, with_rules
 from fleet.clock import SystemClock
-from fleet.clouds.cloud import AnyCloud
-from fleet.clouds.hcloud.machines import write_moment
+from fleet.clouds.cloud import AnyCloud, label_time
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
 from fleet.errors import EngineAbsent, SecretMissing, WrongUsage
@@ -218,7 +217,7 @@ def _passphrase(fleet: Fleet, secrets: HostSecrets) -> Callable[[], str] | None:
 
 def labels_of_new(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a new machine that say nothing of what it is made from."""
-    labels = {"expires": write_moment(extended(fleet, now))}
+    labels = {"expires": label_time(extended(fleet, now))}
     commit = environment.get("CI_COMMIT_SHA", "")
     return labels | {"commit": commit} if re.fullmatch(r"[0-9a-f]{7,63}", commit) else labels
 

@@ -5,7 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ _OF_ALL = re.compile(
     r"|(?i:(all|ftp|http|https|no)_proxy)"
 )
 """What any program may need to run at all."""
+_LABEL_TIME = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,19 @@ def raise_first(failed: Sequence[SourceUnreachable]) -> None:
     if failed:
         others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
         raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
+
+
+def label_time(moment: datetime) -> str:
+    """Return a moment as the value of a label, which at some providers may hold no colon."""
+    return moment.astimezone(UTC).strftime(_LABEL_TIME)
+
+
+def read_label_time(text: str | None) -> datetime | None:
+    """Return the moment that a label holds; None where fleet did not write it."""
+    try:
+        return datetime.strptime(text or "", _LABEL_TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None  # none, or a person's: the next run writes its own
 
 
 def trimmed(amount: Decimal) -> Decimal:

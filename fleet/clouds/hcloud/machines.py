@@ -7,12 +7,12 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pydantic import AwareDatetime
 
 from fleet.clock import utc_now
-from fleet.clouds.cloud import raise_first
+from fleet.clouds.cloud import label_time, raise_first, read_label_time
 from fleet.clouds.hcloud.api import (
     ARCHITECTURES,
     Answer,
@@ -24,7 +24,6 @@ from fleet.clouds.hcloud.api import (
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Found, Listing, Machine, MachineState, Unknown, WorkerInputs
 
-_MOMENT = "%Y%m%dT%H%M%SZ"
 # A server in a state that says nothing still exists and costs money, so it counts as running.
 _STATES = {
     "initializing": MachineState.STARTING,
@@ -112,18 +111,6 @@ EXPIRES = "expires"
 """The label with the expiry of a server; not part of what it is made from."""
 
 
-def write_moment(moment: datetime) -> str:
-    """Return a moment as the value of a label, which may hold no colon."""
-    return moment.astimezone(UTC).strftime(_MOMENT)
-
-
-def _read_moment(text: str | None) -> datetime | None:
-    try:
-        return datetime.strptime(text or "", _MOMENT).replace(tzinfo=UTC)
-    except ValueError:
-        return None  # none, or a person's: the next run writes its own
-
-
 class HcloudMachines:
     """What exists in one project, by the provider's own listing: Provider and MachineApi."""
 
@@ -156,7 +143,7 @@ class HcloudMachines:
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
         """Write the expiry of servers into a label; one that is gone is fine."""
-        noted = {EXPIRES: write_moment(until)}
+        noted = {EXPIRES: label_time(until)}
         failed: list[SourceUnreachable] = []
         with self._api.reading() as reading:
             for machine in sorted(machines):
@@ -277,7 +264,7 @@ def _machine(server: _Server, pool: str) -> Machine:
         created_at=server.created,
         image=(image.name or str(image.id)) if image else None,
         digest=server.labels.get("digest"),
-        expires=_read_moment(server.labels.get(EXPIRES)),
+        expires=read_label_time(server.labels.get(EXPIRES)),
         address=_host(address.ip) if address else None,
     )
 
