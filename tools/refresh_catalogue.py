@@ -25,7 +25,7 @@ from typing import Any
 import moto
 
 from fleet.clouds.hcloud.prices import HcloudPrices
-from fleet.model.prices import LOCATIONS
+from fleet.model.prices import locations_of
 from fleet.schema.model import HcloudProvider
 from fleet.schema.units import EnvSecret
 
@@ -163,7 +163,7 @@ def hcloud(token: str) -> None:
     now = datetime.now(UTC)
     tariffs = {
         at: HcloudPrices(HcloudProvider(kind="hcloud", location=at, token=secret), token).read(now)
-        for at in dict.fromkeys(LOCATIONS.values())
+        for at in dict.fromkeys(locations_of("hcloud").values())
     }
     sold = {name: quote for each in tariffs.values() for name, quote in each.quotes.items()}
     rows = [

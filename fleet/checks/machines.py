@@ -7,11 +7,11 @@ from datetime import date
 from fleet.checks.findings import unwise, wrong
 from fleet.model.apt_sources import problems
 from fleet.model.prices import (
-    LOCATIONS,
     OLD_AFTER,
     MachineType,
     find_types,
     known_types,
+    locations_of,
     markets_of,
     own_list,
     shipped_types,
@@ -22,7 +22,6 @@ from fleet.model.prices import (
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
     Fleet,
-    HcloudProvider,
     Machine,
     Money,
     Pool,
@@ -151,9 +150,10 @@ def missing_price(fleet: Fleet) -> Iterator[Finding]:
 
 def _hint(name: str, provider: Provider) -> str:
     priced = "add the full hourly price to machine, for example `price: 0.25 EUR/h`"
-    if not isinstance(provider, HcloudProvider) or provider.location in LOCATIONS:
+    known, location = locations_of(provider.kind), provider.price_location
+    if not known or location in known:
         return priced
-    return f"providers.{name}.location: {did_you_mean(provider.location, LOCATIONS)}"
+    return f"providers.{name}.location: {did_you_mean(location, known)}"
 
 
 _NO_MACHINES = "the pool creates no machines"

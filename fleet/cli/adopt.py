@@ -22,6 +22,7 @@ from fleet.model.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.report.json import value_to_json
 from fleet.report.words import many
+from fleet.schema.model import Fleet
 
 
 def arguments(parser: Parser) -> None:
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     provider = pool_to_adopt(config.fleet, args.pool).provider
-    adopter = _adopter(sources, provider)
+    adopter = _adopter(config.fleet, sources, provider)
     if args.dry_run:
         world = look(config, sources, console)
         adoption = _judged(args, config, world, _find(adopter, provider, key, value))
@@ -92,13 +93,13 @@ def _find(adopter: Adopter, provider: str, key: str, value: str) -> tuple[Found,
         raise refusal(f"the machines of {provider} are unknown: {error}") from error
 
 
-def _adopter(sources: Sources, provider: str) -> Adopter:
+def _adopter(fleet: Fleet, sources: Sources, provider: str) -> Adopter:
     found = sources.providers.get(provider)
     if isinstance(found, Adopter):
         return found
+    kind = fleet.providers[provider].kind
     raise refusal(
-        f"provider {provider} cannot find and label machines; "
-        "only kinds hcloud and sim can, with their secrets"
+        f"provider {provider} of kind {kind} cannot find and label machines, or lacks its secret"
     )
 
 

@@ -158,8 +158,8 @@ def _to_build(action: Parser) -> None:
         action,
         "--at",
         "PLACE",
-        "where to build: a provider of kind hcloud (on a temporary machine, as a snapshot) "
-        "or a Debusine queue (by its image task, as a disk); default: this computer",
+        "where to build: a provider, such as one of kind hcloud (on a temporary machine, as a "
+        "snapshot), or a Debusine queue (by its image task, as a disk); default: this computer",
     )
     option(
         action,

@@ -35,7 +35,8 @@ from fleet.schema.nodes import Node
 from fleet.tagrules.debusine import TYPE_PREFIX
 from fleet.tagrules.sources import CLASS
 
-KINDS = ("hetzner", "aws", "dummy")
+KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
+"""Debusine's types of provider, and the kinds of fleet.yaml."""
 _LIMITS = ("max_active_instances", "target_max_seconds_per_month", "max_idle_seconds")
 _MOST = {
     "max_active_instances": 100_000,
@@ -253,7 +254,6 @@ def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST
 
 
-_KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
 _UNBOUNDED = 20
 
 
@@ -371,7 +371,7 @@ def _provider(found: _Fleet, pool: ListedPool, notes: Notes) -> str:
     if name != pool.account:
         what = f"provider account {pool.account}"
         notes.change("renamed", pool.place, what, renaming(pool.account, name))
-    written: dict[str, object] = {"kind": _KINDS[pool.kind]}
+    written: dict[str, object] = {"kind": KINDS[pool.kind]}
     if pool.kind == "hetzner":
         variable = f"{name.upper().replace('-', '_')}_TOKEN"
         written |= {

@@ -40,16 +40,6 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
-LOCATIONS = {
-    "fsn1": "fsn1",
-    "nbg1": "fsn1",
-    "hel1": "fsn1",
-    "ash": "ash",
-    "hil": "ash",
-    "sin": "sin",
-}
-"""Hetzner's locations, and in which column their prices are: it charges alike within a zone."""
-
 
 class Billing(NamedTuple):
     """How a provider counts time, and what it bills beside the machine."""
@@ -73,7 +63,7 @@ class KindPrices(NamedTuple):
     source: str = ""
     """Where a person compares by hand; empty: the table is invented."""
     columns: Mapping[str, str] = MappingProxyType({})
-    """Locations whose prices stand in a column of another name."""
+    """Each location to the column of its prices; empty: a location's column has its name."""
     spot: Decimal | None = None
     """What a machine costs on the spot market, as a share of its price on demand."""
     billing: Billing = Billing()
@@ -84,7 +74,15 @@ _KINDS = {
         currency="EUR",
         source="https://www.hetzner.com/cloud/ (primary IPv4 and volumes stated apart), "
         "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
-        columns=LOCATIONS,
+        # It charges alike within a zone.
+        columns={
+            "fsn1": "fsn1",
+            "nbg1": "fsn1",
+            "hel1": "fsn1",
+            "ash": "ash",
+            "hil": "ash",
+            "sin": "sin",
+        },
         billing=Billing(
             increment=3600,
             month=624,  # 24 hours of 26 days: the monthly price is 624 times the hourly one
@@ -117,6 +115,11 @@ OLD_AFTER = timedelta(days=90)
 def source_of(kind: str) -> str:
     """Return where a person compares the shipped prices of a kind; empty: it has none."""
     return _KINDS[kind].source if kind in _KINDS else ""
+
+
+def locations_of(kind: str) -> Mapping[str, str]:
+    """Return the locations of a kind, each to its column of prices; empty: any name is one."""
+    return _KINDS[kind].columns if kind in _KINDS else {}
 
 
 @dataclass(frozen=True)

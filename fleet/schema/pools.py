@@ -319,8 +319,8 @@ class Pool(Section):
     )
     ready: Ready | None = Field(
         None,
-        description="For tickets on hcloud and aws: the port that must answer first; default: a "
-        "machine is ready when it runs and has an address.",
+        description="For tickets on servers of a cloud: the port that must answer first; default: "
+        "a machine is ready when it runs and has an address.",
     )
     retire: Retire = Field(
         default_factory=Retire.model_construct,
