@@ -34,8 +34,8 @@ from fleet.planner.inventory import PoolInventory
 from fleet.ports import Console, Store
 from fleet.queues.recorded import read_world, world_of
 from fleet.reconcile import reconcile
-from fleet.report import words
-from fleet.schema.findings import Path
+from fleet.report.words import many
+from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document
 from fleet.state.history import EARLIER, MOST_EARLIER, RecordedFiles
@@ -79,7 +79,7 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
         errors = [finding for finding in checked.findings if finding.severity == "error"]
         is_read = errors[0].rule != "unreadable-file"
         place = errors[0].span if is_read and errors[0].span else name
-        more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
+        more = f" (and {many(len(errors) - 1, 'more error')})" if errors[1:] else ""
         return Unknown(unknown=f"{place}: {errors[0].message}{more}")
     if checked.fleet.fleet != fleet:
         return Unknown(unknown=f"{name} is of fleet {checked.fleet.fleet}, not of fleet {fleet}")
@@ -212,7 +212,7 @@ def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator
     for key in sorted(keys, key=str):
         file = config.document.span(key).file
         if file != config.document.name:
-            yield words.yaml_key(key), file
+            yield yaml_key(key), file
 
 
 def compare_with(base: Config | Unknown, decision: Decision, console: Console) -> Comparison:

@@ -19,7 +19,7 @@ from fleet.report.tickets import (
     ticket_to_text,
     tickets_to_json,
 )
-from fleet.schema.findings import Path, dotted
+from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.state.database import name_user
 from fleet.state.store import store_of
@@ -156,7 +156,7 @@ class _Counter:
 
     def place(self, path: Path) -> str:
         """Return a key of fleet.yaml, and where it stands."""
-        return f"{dotted(path)}, {self.config.document.place(path)}"
+        return f"{yaml_key(path)}, {self.config.document.place(path)}"
 
     def find(self, text: str) -> Ticket:
         """Return a ticket of any user; TicketRefused where there is none."""

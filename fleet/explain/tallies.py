@@ -34,7 +34,7 @@ def most_of(bucket: int) -> int:
     return int(exp((bucket + 1) * _STEP) - 1)
 
 
-def dotted(path: Iterable[str | int]) -> str:
+def _figure_name(path: Iterable[str | int]) -> str:
     """Return a key of fleet.yaml as a name of a figure."""
     return ".".join(map(str, path))
 
@@ -42,7 +42,7 @@ def dotted(path: Iterable[str | int]) -> str:
 def limit_paths(fleet: Fleet) -> frozenset[str]:
     """Return the keys of fleet.yaml that limit how many machines there may be, or their cost."""
     pools = fleet.dynamic_pools.items()
-    found = {dotted(("pools", name, "workers", "max")) for name, _ in pools}
+    found = {_figure_name(("pools", name, "workers", "max")) for name, _ in pools}
     sections: list[tuple[tuple[str, ...], object]] = [
         *((("pools", name, "budget"), pool.budget) for name, pool in pools),
         *((("budgets", name), budget) for name, budget in fleet.budgets.items()),
@@ -50,7 +50,7 @@ def limit_paths(fleet: Fleet) -> frozenset[str]:
     for path, budget in sections:
         for period in ("per_hour", "per_day", "per_month"):
             if getattr(budget, period, None) is not None:
-                found.add(dotted((*path, period)))
+                found.add(_figure_name((*path, period)))
     owners = [("tags", name, tag.limits) for name, tag in fleet.tags.items()]
     owners += [
         ("queues", name, queue.limits)
@@ -61,9 +61,9 @@ def limit_paths(fleet: Fleet) -> frozenset[str]:
         where = (section, name, "limits")
         for of in type(limits.per).model_fields:
             if getattr(limits.per, of) is not None:
-                found.add(dotted((*where, "per", of)))
+                found.add(_figure_name((*where, "per", of)))
         if limits.total is not None:
-            found.add(dotted((*where, "total")))
+            found.add(_figure_name((*where, "total")))
     return frozenset(found)
 
 
@@ -126,7 +126,7 @@ def _bound(plan: Plan) -> set[str]:
     paths = {path for each in plan.unserved for path in each.paths}
     paths |= {each.path for each in plan.budgets if each.exceeded and not each.coming}
     paths |= {e.path for e in plan.limits if e.waiting and e.in_use + e.given >= e.limit}
-    return set(map(dotted, paths))
+    return set(map(_figure_name, paths))
 
 
 def _matched(fleet: Fleet, world: World) -> set[str]:

@@ -42,7 +42,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.images import images_by_pool
 from fleet.planner.units import is_busy
-from fleet.schema.findings import Path, dotted
+from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
     Askers,
@@ -331,12 +331,12 @@ def _allowing(fleet: Fleet, world: World, plan: Plan, path: Path) -> Iterator[Ed
         if raised is not None:
             yield raised
     if path[-1] == "mode" and value_at(fleet, path) not in (None, "apply"):
-        yield Edit(path, "apply", text=f"set {dotted(path)} to apply")
+        yield Edit(path, "apply", text=f"set {yaml_key(path)} to apply")
     for guard in plan.guards:
         if guard.path == path and guard.result == "refused":
             yield from _approvals(fleet, world, guard.guard, guard.pool)
             if guard.guard == "unenforced":
-                yield Edit(path, REMOVED, rank=REMOVE, text=f"remove {dotted(path)}")
+                yield Edit(path, REMOVED, rank=REMOVE, text=f"remove {yaml_key(path)}")
 
 
 def _approvals(fleet: Fleet, world: World, guard: str, pool: str | None) -> Iterator[Edit]:
@@ -467,7 +467,7 @@ def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
     path: Path = ("pools", name, "provides")
     if by_image and isinstance(pool, Pool):
         path = ("images", pool.image, "provides")
-    text = f"add {', '.join(tags)} to {dotted(path)}, if its workers provide it"
+    text = f"add {', '.join(tags)} to {yaml_key(path)}, if its workers provide it"
     old = value_at(fleet, path) or []
     return Edit(path, [*old, *tags], count=len(tags), rank=CLAIM, text=text)
 
@@ -479,11 +479,11 @@ def describe(fleet: Fleet, edit: Edit) -> str:
     old = write_value(fleet, edit.path, value_at(fleet, edit.path))
     new = write_value(fleet, edit.path, edit.new)
     if edit.rank == EXPIRY:
-        return f"move {dotted(edit.path)} from {old} to {new} or later"
+        return f"move {yaml_key(edit.path)} from {old} to {new} or later"
     if edit.rank == APPROVE:
         return f"add an approval: {new}"
     verb = "set" if edit.least is None else "raise"
-    return f"{verb} {dotted(edit.path)} from {old} to {new}"
+    return f"{verb} {yaml_key(edit.path)} from {old} to {new}"
 
 
 def describe_wait(fleet: Fleet, wait: Wait) -> str:

@@ -22,6 +22,7 @@ from fleet.explain.values import (
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
 from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title, wrapping
+from fleet.schema.findings import yaml_key
 from fleet.schema.units import write_duration
 
 
@@ -67,7 +68,7 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
 def where_to_write(change: Change) -> str:
     """Return where a change goes: YAML takes no second key of a name that is there."""
     key = change.path[0]
-    is_there = not change.place.startswith(words.yaml_key(change.path))
+    is_there = not change.place.startswith(yaml_key(change.path))
     merges = is_there and change.yaml.startswith(f"{key}:")
     return f"{f'merge into `{key}`, ' if merges else ''}see {change.place}"
 
@@ -76,7 +77,7 @@ def place_of(reason: ExplainedReason) -> str:
     """Return where a reason stands in fleet.yaml; empty where it stands nowhere."""
     if reason.place:
         return reason.place
-    return f"{words.yaml_key(reason.path)} in fleet.yaml" if reason.path else ""
+    return f"{yaml_key(reason.path)} in fleet.yaml" if reason.path else ""
 
 
 @wrapping

@@ -24,6 +24,7 @@ from fleet.report import words
 from fleet.report.markdown import code, sentence, table
 from fleet.report.sensitive import rule_facts, sensitive_edit
 from fleet.report.terminal import Line, Span, Style, line, title
+from fleet.schema.findings import yaml_key
 from fleet.schema.units import write_duration
 
 _MOST_ROWS = 40
@@ -389,8 +390,8 @@ def _config(change: ConfigChange) -> _Row:
     section, *inner = change.path
     if section == "pools":
         pool, *key = inner
-        return _Row("pool", str(pool), "*", f"{words.yaml_key(key)} {_edit(change)}", "")
-    return _Row("fleet.yaml", "", "*", f"{words.yaml_key(change.path)}: {_edit(change)}", "")
+        return _Row("pool", str(pool), "*", f"{yaml_key(key)} {_edit(change)}", "")
+    return _Row("fleet.yaml", "", "*", f"{yaml_key(change.path)}: {_edit(change)}", "")
 
 
 def _edit(change: ConfigChange) -> str:

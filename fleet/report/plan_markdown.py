@@ -20,6 +20,7 @@ from fleet.report.status import (
     shown_budgets,
     shown_limits,
 )
+from fleet.schema.findings import yaml_key
 from fleet.tagrules.export import describe_rules
 
 _MOST_OPEN_ROWS = 15
@@ -192,8 +193,8 @@ def _unserved(plan: Plan) -> Iterator[str]:
 
 def _key(plan: Plan, path: Sequence[str | int]) -> str:
     """Return a key of fleet.yaml, and the included file that it stands in."""
-    file = plan.included.get(words.yaml_key(path[:2]))
-    return code(words.yaml_key(path)) + (f" ({code(file)})" if file else "")
+    file = plan.included.get(yaml_key(path[:2]))
+    return code(yaml_key(path)) + (f" ({code(file)})" if file else "")
 
 
 def _tags(plan: Plan) -> Iterator[str]:

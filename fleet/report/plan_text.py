@@ -50,7 +50,7 @@ from fleet.tagrules.export import describe_rules
 
 if TYPE_CHECKING:
     from fleet.explain.changes import Comparison
-
+from fleet.schema.findings import yaml_key
 
 _MOST_ALIKE = 5
 _MOST_CHANGED = 5
@@ -435,9 +435,7 @@ def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:
     return tuple(
         TagNote(
             each.tag,
-            f"{each.tag} by {words.yaml_key(each.path)}"
-            if isinstance(each, RuledTag)
-            else each.because,
+            f"{each.tag} by {yaml_key(each.path)}" if isinstance(each, RuledTag) else each.because,
             each.path,
             len(requests),
             tuple(requests),
@@ -483,7 +481,7 @@ def _rules(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
 def rules_details(verdict: RulesVerdict) -> Iterator[str]:
     """Yield the entries that differ, the first of them."""
     for each in verdict.missing[:_MOST_RULES]:
-        yield f"missing: {words.yaml_key(each.path)}: {each.entry}"
+        yield f"missing: {yaml_key(each.path)}: {each.entry}"
     for entry in verdict.extra[:_MOST_RULES]:
         yield f"extra: {entry}"
     hidden = max(0, len(verdict.missing) - _MOST_RULES) + max(0, len(verdict.extra) - _MOST_RULES)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
 from fleet.report import words
+from fleet.schema.findings import yaml_key
 from fleet.schema.units import write_duration
 
 _SENSITIVE: dict[Kind, tuple[str, str]] = {
@@ -36,7 +37,7 @@ class DescribedEdit(NamedTuple):
 def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
     """Return a sensitive edit in words."""
     what, gone = _SENSITIVE[edit.kind]
-    key = words.yaml_key(edit.path)
+    key = yaml_key(edit.path)
     place = f"{key} ({edit.place})" if edit.place else key
     return DescribedEdit(what, place, edit.before or "none", edit.after or gone, _about(edit))
 

@@ -35,6 +35,7 @@ from fleet.model.values import Moment, Value
 from fleet.planner import assembly
 from fleet.report import words
 from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, wrapped
+from fleet.schema.findings import yaml_key
 
 BUDGET_HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
 _MOST = 12
@@ -88,7 +89,7 @@ def _use(budget: BudgetVerdict) -> Decimal:
 
 def _format_budget(budget: BudgetVerdict) -> ShownBudget:
     return ShownBudget(
-        budget=words.yaml_key(budget.path),
+        budget=yaml_key(budget.path),
         when=budget.when,
         spent=_figure(budget.spent if budget.known else None),
         reserved=_figure(budget.reserved),
@@ -134,7 +135,7 @@ def shown_limits(
     shown = [limits[nth] for nth in sorted(sorted(range(len(limits)), key=left)[:most])]
     rows = [
         (
-            words.yaml_key(limit.path),
+            yaml_key(limit.path),
             "all" if limit.path[-1] == "total" else limit.who or words.UNKNOWN,
             *map(str, (limit.in_use, limit.given, limit.waiting, limit.limit)),
         )

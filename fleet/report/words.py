@@ -1,6 +1,5 @@
 """Format figures for people: money, durations, counts, keys of fleet.yaml."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from fleet.model.plan import (
     WorkerVerdict,
 )
 from fleet.model.price_lists import PriceSource
+from fleet.schema.findings import yaml_key
 from fleet.schema.units import write_count, write_duration, write_time
 
 many, time = write_count, write_time
@@ -36,8 +36,6 @@ ATTENTION_HEADING = "Action required"
 REFUSED_PAGE = "docs/how-to/read-a-refusal.md"
 OUTDATED_PAGE = f"{REFUSED_PAGE}#a-saved-plan-is-outdated"
 NOTICES_HEADING = "Expires soon, or too old"
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
@@ -275,19 +273,6 @@ def used(approval: ApprovalVerdict) -> str:
     """Return how far an approval is used up: used 12 of 18, 3 more in this plan."""
     now = f", {len(approval.passes)} more in this plan" if approval.passes else ""
     return f"used {approval.used} of {approval.count}{now}"
-
-
-def yaml_key(path: Sequence[str | int]) -> str:
-    """Return a key of fleet.yaml as a dotted path, odd names in quotes."""
-    text = "".join(
-        f"[{part}]"
-        if isinstance(part, int)
-        else f".{part}"
-        if _BARE_KEY.match(part)
-        else f'."{part}"'
-        for part in path
-    )
-    return text.removeprefix(".")
 
 
 def digests(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Findings: what is wrong in a fleet.yaml, where, and what to do."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +11,7 @@ At = Literal["value", "key"]
 
 IN_POOL = " (in pool "
 """Introduces the pool in a message about a template."""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,17 @@ class Report:
     format: Literal["fleet-findings-1"] = "fleet-findings-1"
 
 
-def dotted(path: Path) -> str:
-    """Return a path as a dotted key: `powerful[0].expires`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+def yaml_key(path: Sequence[str | int]) -> str:
+    """Return a key of fleet.yaml as a dotted path, odd names in quotes."""
+    text = "".join(
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part}"
+        if _BARE_KEY.match(part)
+        else f'."{part}"'
+        for part in path
+    )
+    return text.removeprefix(".")
 
 
 def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:

@@ -169,11 +169,6 @@ def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                 yield _wrong(place, error)
 
 
-def dotted(path: Path) -> str:
-    """Return a path the way a message shows it, as pools.builders.workers."""
-    return ".".join(_show(str(part)) if _is_odd(str(part)) else str(part) for part in path)
-
-
 def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
     key = str(path[-1])
     section = follow(Fleet, place[:-1]).model
@@ -203,10 +198,10 @@ def _is_misspelt(place: Path, beside: list[str], *, guess: bool) -> bool:
 
 
 def _missing(path: Path) -> Finding:
-    where = dotted(path[:-1]) or "the file"
+    section = (_show(key) if _is_odd(key) else key for key in map(str, path[:-1]))
     return Finding(
         rule="missing-key",
-        message=f"key '{path[-1]}' is missing in {where}",
+        message=f"key '{path[-1]}' is missing in {'.'.join(section) or 'the file'}",
         path=path,
         hint=f"add `{path[-1]}: …`",
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Self, get_args
 from pydantic import Field, model_validator
 from pydantic.fields import FieldInfo
 
-from fleet.schema.findings import Path, dotted
+from fleet.schema.findings import Path, yaml_key
 from fleet.schema.limits import (
     Approval,
     BootFailures,
@@ -333,13 +333,13 @@ def programs_and_secrets(fleet: Fleet) -> Iterator[tuple[Path, list[str] | Secre
 def commands_in(fleet: Fleet) -> Iterator[str]:
     """Yield the path of every key whose value is a program to run."""
     found = programs_and_secrets(fleet)
-    return (dotted(path) for path, value in found if isinstance(value, list))
+    return (yaml_key(path) for path, value in found if isinstance(value, list))
 
 
 def secrets_in(fleet: Fleet) -> Iterator[tuple[str, Secret]]:
     """Yield every reference to a secret, with the path of its key."""
     found = programs_and_secrets(fleet)
-    return ((dotted(path), value) for path, value in found if isinstance(value, Secret))
+    return ((yaml_key(path), value) for path, value in found if isinstance(value, Secret))
 
 
 def _is_run(field: FieldInfo) -> bool:

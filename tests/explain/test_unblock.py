@@ -11,7 +11,7 @@ from fleet.guard import guard
 from fleet.model.facts import Attempt, Ledger, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
-from fleet.schema.findings import dotted
+from fleet.schema.findings import yaml_key
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
 from fleet.tagrules.names import names_of
@@ -58,7 +58,7 @@ def steps(fleet: Fleet, world: World, key: str = KEY) -> list[str]:
 
 def format_steps(suggestion: Suggestion) -> str:
     """Return the edits, tags to ask for and what to wait for, from the values of a suggestion."""
-    parts = [f"{dotted(each.path)}: {each.old} -> {each.new}" for each in suggestion.changes]
+    parts = [f"{yaml_key(each.path)}: {each.old} -> {each.new}" for each in suggestion.changes]
     parts += [f"ask {tag}" for tag in suggestion.asks]
     if wait := suggestion.wait:
         until = f"{wait.until:%H:%M}" if wait.until else "?"

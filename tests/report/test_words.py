@@ -8,6 +8,7 @@ import pytest
 
 from fleet.model.plan import Optimum, Unserved
 from fleet.report import words
+from fleet.schema.findings import yaml_key
 from tests.builders import NOW, a_create, a_drain, a_plan, a_signature, ago
 from tests.builders.sentences import tells
 
@@ -91,11 +92,11 @@ def test_no_names_say_nothing() -> None:
 
 
 def test_a_place_is_a_dotted_path() -> None:
-    assert words.yaml_key(("pools", "builders", "workers", "max")) == "pools.builders.workers.max"
+    assert yaml_key(("pools", "builders", "workers", "max")) == "pools.builders.workers.max"
 
 
 def test_a_place_quotes_odd_names_and_indexes_lists() -> None:
-    assert words.yaml_key(("tags", "worker:class:big", "asked_by", 2)) == (
+    assert yaml_key(("tags", "worker:class:big", "asked_by", 2)) == (
         'tags."worker:class:big".asked_by[2]'
     )
 

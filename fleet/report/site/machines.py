@@ -13,6 +13,7 @@ from fleet.report.site.pages import MOST_LISTED, Page, Shown, in_sheets
 from fleet.report.site.templates import BROKEN
 from fleet.report.site.versions import ImageStory
 from fleet.report.status import PoolStatus
+from fleet.schema.findings import yaml_key
 
 
 def workers(shown: Shown) -> Iterator[Page]:
@@ -100,13 +101,13 @@ def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Bind
         if not own and unserved.signature in fitting:
             own = [(unserved.because, unserved.path)]
         for because, path in own:
-            key = (because, words.yaml_key(path) if path else "")
+            key = (because, yaml_key(path) if path else "")
             held[key] = held.get(key, 0) + unserved.count
     for (because, where), count in sorted(held.items(), key=lambda each: -each[1]):
         yield Binding(because, where, count)
     for guard in shown.plan.guards:
         if guard.pool == pool and guard.result != "passed":
-            yield Binding(guard.because, words.yaml_key(guard.path) if guard.path else "", 0)
+            yield Binding(guard.because, yaml_key(guard.path) if guard.path else "", 0)
 
 
 def _image(shown: Shown, pool: PoolStatus) -> ImageStory | None:

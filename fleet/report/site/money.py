@@ -11,6 +11,7 @@ from fleet.report import words
 from fleet.report.site.history import past_of
 from fleet.report.site.links import MONEY
 from fleet.report.site.pages import Page, Shown
+from fleet.schema.findings import yaml_key
 
 _MOST = 100
 """So many payers have a row of their own in each table; the others share the last one."""
@@ -78,7 +79,7 @@ def budget_row(budget: BudgetVerdict, money: Money | None) -> BudgetRow:
     is_month = budget.period == "month"
     return BudgetRow(
         name=budget.budget,
-        path=words.yaml_key(budget.path),
+        path=yaml_key(budget.path),
         when=budget.when,
         spent=words.figure(None) if not budget.known else f"{budget.spent:.2f}",
         reserved=f"{budget.reserved + budget.planned:.2f}" if budget.known else words.UNKNOWN,

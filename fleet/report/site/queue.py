@@ -9,6 +9,7 @@ from fleet.report import words
 from fleet.report.answers import place_of, where_to_write
 from fleet.report.site.links import QUEUE, REQUESTS
 from fleet.report.site.pages import MOST_LISTED, Page, Shown, in_sheets
+from fleet.schema.findings import yaml_key
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50
@@ -40,7 +41,7 @@ def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]
 
 def _place(shown: Shown, group: WaitingGroup) -> str:
     """Return the key that decides, and where it stands."""
-    key, place = words.yaml_key(group.path), shown.places.get(group.path, "")
+    key, place = yaml_key(group.path), shown.places.get(group.path, "")
     if not place:
         return key
     return place if place.startswith(key) else f"{key}, {place}"
