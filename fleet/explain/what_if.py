@@ -219,30 +219,26 @@ def later(world: World, at: datetime) -> World:
     Machines whose workers have not registered stay as young as they are: they still boot.
     """
     by = at - world.time
-    registered = _registered_machines(world)
+    booting = {machine.name for _, machine in world.machines()} - _registered_machines(world)
+
+    def see_again(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
+        return tuple(_moved(w, by, "last_seen") if w.last_seen else w for w in workers)
+
+    world = _with_workers(world, see_again)
     queues = {
-        name: reading.model_copy(
-            update={
-                "demand": reading.demand
-                if isinstance(reading.demand, Unknown)
-                else _moved(reading.demand, by, "read_at"),
-                "workers": _seen_again(reading.workers, by),
-            }
-        )
+        name: reading.model_copy(update={"demand": _moved(reading.demand, by, "read_at")})
+        if isinstance(reading.demand, Demand)
+        else reading
         for name, reading in world.queues.items()
     }
-    providers: dict[str, Listing | Unknown] = {}
-    for name, listing in world.providers.items():
+    providers = dict(world.providers)
+    for name, listing in providers.items():
         if isinstance(listing, Listing):
             machines = tuple(
-                m if m.name in registered else _moved(m, by, "created_at")
-                for m in listing.machines
+                _moved(m, by, "created_at") if m.name in booting else m for m in listing.machines
             )
-            workers = _seen_again(listing.workers, by)
-            update = {"machines": machines, "workers": workers, "read_at": listing.read_at + by}
+            update = {"machines": machines, "read_at": listing.read_at + by}
             providers[name] = listing.model_copy(update=update)
-        else:
-            providers[name] = listing
     return world.model_copy(update={"time": at, "queues": queues, "providers": providers})
 
 
@@ -288,12 +284,6 @@ def _comes_up(fleet: Fleet, world: World, machine: Machine) -> bool:
     age = (world.time - machine.created_at).total_seconds()
     boots = machine.state in (MachineState.STARTING, MachineState.RUNNING)
     return isinstance(pool, Pool) and boots and age <= pool.boot.deadline
-
-
-def _seen_again(workers: Any, by: timedelta) -> Any:  # noqa: ANN401 - as a reading holds them
-    if not isinstance(workers, tuple):
-        return workers
-    return tuple(_moved(w, by, "last_seen") if w.last_seen else w for w in workers)
 
 
 def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:
