@@ -20,7 +20,7 @@ from time import process_time
 from bench.report import Report
 from bench.worlds import NOW, QUEUE, Size, scene_of
 from fleet.__main__ import COLLECTION
-from fleet.explain.simulation.demand import Job, events
+from fleet.explain.simulation.demand import Job, Past
 from fleet.explain.simulation.replay import Replay, Task
 from fleet.explain.simulation.scaling import ours
 from fleet.model.facts import Demand, Listing, QueueReading, Request, World
@@ -92,7 +92,7 @@ def _read_ms(worlds: Sequence[World]) -> float:
     texts = [world.model_dump_json().encode() for world in worlds]
     moments = Moments()
     begin = process_time()
-    sum(1 for _ in events(moments.world_of("history", text) for text in texts))
+    sum(1 for _ in Past().events(moments.world_of("history", text) for text in texts))
     return 1000 * (process_time() - begin) / len(texts)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.simulation.demand import Job, events
+from fleet.explain.simulation.demand import Job, Past
 from fleet.model.facts import Demand, World
 from fleet.planner.demand import ordered
 from tests.builders import NOW
@@ -34,7 +34,7 @@ def grouped(worlds: Iterable[World]) -> Iterator[World]:
 
 
 def jobs_of(worlds: Iterable[World]) -> list[Job]:
-    return [event for event in events(worlds) if isinstance(event, Job)]
+    return [event for event in Past().events(worlds) if isinstance(event, Job)]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused, events
+from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused
 from fleet.explain.simulation.farm import Farm
 from fleet.explain.simulation.figures import Pairs, Simulation, WaitCounter
 from fleet.explain.simulation.replay import Task, compare, read_events, simulate
@@ -49,7 +49,7 @@ def worlds_of(*moments: tuple[Sequence[Request], Sequence[Worker]]) -> list[Worl
 
 
 def jobs_of(worlds: Sequence[World]) -> dict[str, Job]:
-    return {event.key: event for event in events(worlds) if isinstance(event, Job)}
+    return {event.key: event for event in Past().events(worlds) if isinstance(event, Job)}
 
 
 def runs(request: str, since: datetime) -> Worker:
@@ -126,7 +126,7 @@ def test_boots_and_empty_providers_are_remembered() -> None:
         then.altered(**listed, attempts=(refused,)),
     ]
 
-    found = [event for event in events(worlds) if isinstance(event, Booted | Refused)]
+    found = [event for event in Past().events(worlds) if isinstance(event, Booted | Refused)]
 
     assert sorted(map(str, found)) == sorted(
         map(
@@ -149,7 +149,7 @@ def test_a_spot_machine_that_went_while_it_worked_was_taken_back() -> None:
     first, then, last = worlds_of(([], [runs("7", NOW)]), ([], [runs("7", NOW)]), ([], []))
     worlds = [first.altered(**there), then.altered(**there), last]
 
-    lost = [event for event in events(worlds) if isinstance(event, Lost)]
+    lost = [event for event in Past().events(worlds) if isinstance(event, Lost)]
 
     assert [(each.seconds, each.lost) for each in lost] == [(600, 0), (600, 1)]
 
@@ -202,7 +202,7 @@ def test_events_come_in_order_of_time() -> None:
     jobs = [a_job(n, NOW + n * MINUTE, 60 * (1 + n % 7)) for n in range(100)]
     worlds = record_fixed(jobs, NOW, NOW + timedelta(hours=3), every=EVERY, machines=2)
 
-    times = [event.at for event in events(worlds)]
+    times = [event.at for event in Past().events(worlds)]
 
     assert times == sorted(times)
     assert len(times) > 50

@@ -101,11 +101,6 @@ class Lost(NamedTuple):
 Event = Job | Facts | Booted | Refused | Lost
 
 
-def events(worlds: Iterable[World]) -> Iterator[Event]:
-    """Yield what happened, in order of time; the first is the `Facts` of the first world."""
-    yield from Past().events(worlds)
-
-
 class Past:
     """What is known at one moment of a history."""
 
@@ -114,7 +109,10 @@ class Past:
         self._numbers = count()
         self._alive: dict[str, Job] = {}
         self._groups = Groups(self._alive)
-        self._before: datetime | None = None
+        self.worlds = 0
+        """How many were taken in."""
+        self.latest: datetime | None = None
+        """The time of the latest of them."""
         self._facts: World | None = None
         self._booting: dict[str, Machine] = {}
         self._tried: dict[tuple[str, datetime], str] = {}
@@ -126,7 +124,7 @@ class Past:
         self._runs: dict[tuple[str, str, str], tuple[int, ...]] = {}
 
     def events(self, worlds: Iterable[World]) -> Iterator[Event]:
-        """Yield what happened, in order of time."""
+        """Yield what happened, in order of time; the first is the `Facts` of the first world."""
         for world in worlds:
             self.see(world)
             yield from self.ready(world.time)
@@ -141,7 +139,8 @@ class Past:
         self._see_boots(world, machines, workers)
         self._see_spot(world, machines, workers)
         self._see_jobs(world, machines, workers)
-        self._before = world.time
+        self.worlds += 1
+        self.latest = world.time
 
     @property
     def kept(self) -> int:
@@ -156,8 +155,8 @@ class Past:
     def rest(self) -> Iterator[Event]:
         """Yield what is left at the end of a history."""
         for job in self._alive.values():
-            if job.started is not None and self._before is not None and job.seconds is None:
-                job.least = _seconds(job.started, self._before)
+            if job.started is not None and self.latest is not None and job.seconds is None:
+                job.least = _seconds(job.started, self.latest)
         while self._heap:
             yield heappop(self._heap)[2]
 
@@ -203,7 +202,7 @@ class Past:
         for each in world.attempts:
             key = (each.worker, each.at)
             known[key] = each.result
-            if self._before is None or self._tried.get(key) == each.result:
+            if self.latest is None or self._tried.get(key) == each.result:
                 continue
             self._add_attempt(each, world.time)
         self._tried = known
@@ -212,7 +211,7 @@ class Past:
         failed = each.result in _TRIED_FOR_NOTHING
         if failed or each.result in ("starting", "registered"):
             # What is known late is told at once: time does not go back.
-            at = max(each.at, self._before or now)
+            at = max(each.at, self.latest or now)
             self._add(Refused(at, each.pool, each.type, each.market, is_over=not failed))
 
     def _see_boots(
@@ -225,7 +224,7 @@ class Past:
                 continue
             since = worker.connected_since or (worker.work.started_at if worker.work else None)
             since = since or worker.since or world.time
-            if self._before is not None and self._before <= since <= world.time:
+            if self.latest is not None and self.latest <= since <= world.time:
                 seconds = _seconds(machine.created_at, since)
                 self._add(Booted(world.time, machine.pool, machine.type, seconds))
         self._booting = {n: m for n, m in machines.items() if n not in registered}
@@ -236,8 +235,8 @@ class Past:
         """Count how long spot machines were there, and those that went although they worked."""
         # Where a provider could not be read, nothing is known to be gone.
         has_unknown = any(isinstance(each, Unknown) for each in world.providers.values())
-        if self._before is not None and not has_unknown:
-            between = _seconds(self._before, world.time)
+        if self.latest is not None and not has_unknown:
+            between = _seconds(self.latest, world.time)
             lost = sum(name not in machines for name in self._busy_spot)
             if self._spot:
                 self._add(Lost(world.time, between * len(self._spot), lost))
@@ -274,7 +273,7 @@ class Past:
             job = self._alive.get(key)
             if job is None and key not in running:
                 came = self._came(world, request.pending_since)
-                since = request.pending_since if self._before is None else None
+                since = request.pending_since if self.latest is None else None
                 self._begin(Job(key, queue, request, came, since))
             elif job is not None and job.started is not None and key not in running:
                 job.started = None  # it is tried again
@@ -308,9 +307,9 @@ class Past:
 
     def _came(self, world: World, said: datetime | None) -> datetime:
         """Return when something came that was not there before."""
-        if self._before is None:
+        if self.latest is None:
             return world.time
-        return min(max(said or world.time, self._before), world.time)
+        return min(max(said or world.time, self.latest), world.time)
 
     def _begin(self, job: Job) -> None:
         self._alive[job.key] = job
@@ -339,7 +338,7 @@ class Past:
         worker: Worker | None,
         new_runs: Counter[tuple[str, str, str, int]],
     ) -> None:
-        before = self._before or world.time
+        before = self.latest or world.time
         if job.started is not None:
             job.seconds = _seconds(job.started, _ended_at(worker, before, world.time))
         else:
@@ -362,7 +361,7 @@ class Past:
         for each in (run for _, demand in world.demands() for run in demand.runs):
             about = (each.task, each.package, each.machine)
             known[about] = each.seconds
-            if self._before is not None and self._runs.get(about) is not each.seconds:
+            if self.latest is not None and self._runs.get(about) is not each.seconds:
                 new = Counter(each.seconds) - Counter(self._runs.get(about, ()))
                 for seconds, times in new.items():
                     found[(*about, seconds)] += times

@@ -3,7 +3,7 @@
 A wait is known to three digits, so that the figures take the same room for a day and for a year.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -317,11 +317,6 @@ class Pairs:
             self._worst, key=lambda entry: (-entry[0], entry[1])
         )
         return tuple(Worse(request=k, before=b, after=a) for _, k, b, a in entries)
-
-
-def by_name() -> defaultdict[str, WaitCounter]:
-    """Return counters by name."""
-    return defaultdict(WaitCounter)
 
 
 def _length(wait: int | None) -> float:

@@ -22,7 +22,6 @@ from fleet.explain.simulation.figures import (
     Side,
     Simulation,
     WaitCounter,
-    by_name,
     owner_rows,
 )
 from fleet.explain.simulation.policies import POLICIES
@@ -72,17 +71,16 @@ def read_events(worlds: Iterable[World]) -> Iterator[Told]:
 
     Or why none can begin. The worlds are in order of time.
     """
-    counting = _Counting(worlds)
-    first = next((each for each in counting if is_readable(each)), None)
-    if first is None and not counting.count:
-        yield Unknown(unknown="nothing was recorded in this time")
-    elif first is None:
-        yield Unknown(unknown="no recorded moment has all its queues, providers and stacks")
-    else:
-        past = Past()
-        yield first
-        yield from past.events(chain((first,), counting))
-        yield Read(counting.count, counting.time or first.time, past.unseen)
+    past, skipped, worlds = Past(), 0, iter(worlds)
+    for first in worlds:
+        if is_readable(first):
+            yield first
+            yield from past.events(chain((first,), worlds))
+            yield Read(skipped + past.worlds, past.latest or first.time, past.unseen)
+            return
+        skipped += 1
+    some = "no recorded moment has all its queues, providers and stacks"
+    yield Unknown(unknown=some if skipped else "nothing was recorded in this time")
 
 
 def simulate(
@@ -140,24 +138,6 @@ def compare(
             "better_count": pairs.better,
         }
     )
-
-
-class _Counting:
-    """Counts worlds, and knows the time of the latest."""
-
-    def __init__(self, worlds: Iterable[World]) -> None:
-        self._worlds = iter(worlds)
-        self.count = 0
-        self.time: datetime | None = None
-
-    def __iter__(self) -> Iterator[World]:
-        return self
-
-    def __next__(self) -> World:
-        world = next(self._worlds)
-        self.count += 1
-        self.time = world.time
-        return world
 
 
 def is_readable(world: World) -> bool:
@@ -394,7 +374,7 @@ class _Sums:
         self._powerful = powerful_tags(fleet)
         self._all = WaitCounter()
         self._classes = {POWERFUL: WaitCounter(), ORDINARY: WaitCounter()}
-        self._owners = by_name()
+        self._owners: defaultdict[str, WaitCounter] = defaultdict(WaitCounter)
         self._money: defaultdict[str, Decimal] = defaultdict(Decimal)
         self._unpriced: set[str] = set()
         self._seconds: Counter[str] = Counter()

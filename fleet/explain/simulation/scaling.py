@@ -1,7 +1,6 @@
 """What a policy is: fleet's own, and one that says what it wants of each pool."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -76,42 +75,36 @@ def scaled(wants: Wants, idle_after: int | None = None) -> Policy:
     What is idle for `idle_after` seconds (None: as long as the pool says) goes, beyond what is
     kept, in the order of `lifecycle/deletion_order.py`.
     """
-    return _Scaled(wants, idle_after)
 
-
-@dataclass(frozen=True)
-class _Scaled:
-    wants: Wants
-    idle_after: int | None
-
-    def __call__(
-        self, fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
-    ) -> Plan:
+    def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
         told = with_price_lists(fleet, world)
         pool_plans = begin_pool_plans(told, world, inventories)
         views = [view_of(each) for each in pool_plans.values() if each.pool and each.options]
-        wanted = self.wants(views, waiting_of(told, world, pool_plans, views))
+        wanted = wants(views, waiting_of(told, world, pool_plans, views))
         for view in views:
             pool_plan, want = pool_plans[view.pool], wanted.get(view.pool, Wanted())
             room = min(view.max - view.total, view.max_starting - view.starting)
             for _ in range(min(want.create, room)):
                 make_one(pool_plan, _WHY)
-            self._release(world, pool_plan, want.keep)
+            _release(world, pool_plan, want.keep, idle_after)
         return assemble(told, world, pool_plans, Decided((), Service()), explained=False)
 
-    def _release(self, world: World, pool_plan: PoolPlan, keep: int) -> None:
-        """Let what is idle for long go, as if the pool had this minimum."""
-        pool = pool_plan.pool
-        if pool is None:
-            return
-        idle_after = pool.retire.idle_after if self.idle_after is None else self.idle_after
-        retire = pool.retire.model_copy(update={"idle_after": idle_after, "at": "once"})
-        workers = pool.workers.model_copy(update={"min": keep, "spare": 0})
-        pool_plan.pool = pool.model_copy(update={"retire": retire, "workers": workers})
-        offer = pool_plan.offer
-        pool_plan.offer = offer._replace(on_demand=frozenset())
-        release_surplus(world, pool_plan)
-        pool_plan.pool, pool_plan.offer = pool, offer
+    return decide
+
+
+def _release(world: World, pool_plan: PoolPlan, keep: int, idle_after: int | None) -> None:
+    """Let what is idle for long go, as if the pool had this minimum."""
+    pool = pool_plan.pool
+    if pool is None:
+        return
+    after = pool.retire.idle_after if idle_after is None else idle_after
+    retire = pool.retire.model_copy(update={"idle_after": after, "at": "once"})
+    workers = pool.workers.model_copy(update={"min": keep, "spare": 0})
+    pool_plan.pool = pool.model_copy(update={"retire": retire, "workers": workers})
+    offer = pool_plan.offer
+    pool_plan.offer = offer._replace(on_demand=frozenset())
+    release_surplus(world, pool_plan)
+    pool_plan.pool, pool_plan.offer = pool, offer
 
 
 def view_of(pool_plan: PoolPlan) -> View:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -71,65 +70,52 @@ def image_stories(
     """Return every image of a fleet, by name; `records` add what a decision does not rest on."""
     if isinstance(world.images, Unknown):
         return world.images
-    teller = _Teller(
-        fleet,
-        world.images,
-        {(each.image, each.version): each for each in records},
-        Counter(
-            worker.image
-            for worker in plan.workers
-            if worker.verdict != "create" and not worker.inactive
-        ),
-        {each.image: each for each in due.images} if due else {},
+    known = {(each.image, each.version): each for each in records}
+    booted = Counter(
+        worker.image
+        for worker in plan.workers
+        if worker.verdict != "create" and not worker.inactive
     )
-    names = sorted({*fleet.images, *(each.image for each in world.images)})
-    return tuple(map(teller.story, names))
+    dues = {each.image: each for each in due.images} if due else {}
 
-
-@dataclass(frozen=True)
-class _Teller:
-    """All that the stories of images are made of."""
-
-    fleet: Fleet
-    versions: Sequence[ImageVersion]
-    records: Mapping[tuple[str, str], Version]
-    booted: Mapping[str | None, int]
-    """How many machines boot what is called so, by the provider or by fleet.yaml."""
-    dues: Mapping[str, DueImage]
-
-    def story(self, name: str) -> ImageStory:
-        """Return the story of an image."""
-        image, due = self.fleet.images.get(name), self.dues.get(name)
-        pinned = image.version if image else None
-        ours = [each for each in self.versions if each.image == name]
+    def story(name: str) -> ImageStory:
+        image = fleet.images.get(name)
+        ours = [each for each in world.versions if each.image == name]
         rows = [
             _row(
                 each,
-                self.records.get((name, each.version)),
-                self.booted,
-                is_pinned=each.version == pinned,
+                known.get((name, each.version)),
+                booted,
+                is_pinned=image is not None and each.version == image.version,
             )
             for each in sorted(ours, key=lambda each: each.version, reverse=True)
         ]
-        kept = [
-            row
-            for nth, row in enumerate(rows)
-            if nth < _MOST or row.machines or row.is_pinned or row.state == "current"
-        ]
-        declared = "existing" if isinstance(image, ExistingImage) else "recipe"
-        return ImageStory(
-            image=name,
-            declared=declared if image else "no",
-            pools=tuple(
-                pool
-                for pool, found in sorted(self.fleet.dynamic_pools.items())
-                if found.image == name
-            ),
-            versions=tuple(kept),
-            hidden=len(rows) - len(kept),
-            due=due,
-            commands=tuple(commands_of(due)) if due and due.is_due else (),
-        )
+        return _story(fleet, name, rows, dues.get(name))
+
+    return tuple(map(story, sorted({*fleet.images, *(each.image for each in world.images)})))
+
+
+def _story(
+    fleet: Fleet, name: str, rows: Sequence[VersionRow], due: DueImage | None
+) -> ImageStory:
+    image = fleet.images.get(name)
+    kept = [
+        row
+        for nth, row in enumerate(rows)
+        if nth < _MOST or row.machines or row.is_pinned or row.state == "current"
+    ]
+    declared = "existing" if isinstance(image, ExistingImage) else "recipe"
+    return ImageStory(
+        image=name,
+        declared=declared if image else "no",
+        pools=tuple(
+            pool for pool, found in sorted(fleet.dynamic_pools.items()) if found.image == name
+        ),
+        versions=tuple(kept),
+        hidden=len(rows) - len(kept),
+        due=due,
+        commands=tuple(commands_of(due)) if due and due.is_due else (),
+    )
 
 
 def _row(
