@@ -199,8 +199,7 @@ def _finish_deletions(pool_plan: PoolPlan) -> None:
 
 def _is_lost(world: World, pool: str) -> bool:
     """Say whether a pool's stack cannot be read; its machines can still be swept."""
-    stacks = world.stacks
-    return isinstance(stacks, Unknown) or isinstance(stacks.get(pool), Unknown)
+    return isinstance(world.read_stack(pool), Unknown)
 
 
 def _unread(inventory: PoolInventory) -> tuple[str, ...]:

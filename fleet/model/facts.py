@@ -596,9 +596,13 @@ class World(Value):
         stacks = {} if isinstance(self.stacks, Unknown) else self.stacks
         return {pool: stack for pool, stack in stacks.items() if isinstance(stack, Stack)}
 
+    def read_stack(self, pool: str) -> Stack | Unknown | None:
+        """Return a pool's stack, or why it was not read; None where there is none."""
+        return self.stacks if isinstance(self.stacks, Unknown) else self.stacks.get(pool)
+
     def stack_of(self, pool: str) -> Stack | None:
         """Return a pool's stack; None where there is none or it was not read."""
-        stack = self.stacks if isinstance(self.stacks, Unknown) else self.stacks.get(pool)
+        stack = self.read_stack(pool)
         return stack if isinstance(stack, Stack) else None
 
     def demands(self) -> "Iterator[tuple[str, Demand]]":

@@ -642,8 +642,5 @@ def _by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
 def _unseen(world: World, inventory: Mapping[str, PoolInventory]) -> Iterator[str]:
     """Yield the pools whose machines neither their provider nor their stack tells of."""
     for name, pool in inventory.items():
-        if not pool.listed:
-            stacks = world.stacks
-            stack = stacks if isinstance(stacks, Unknown) else stacks.get(name)
-            if isinstance(stack, Unknown):
-                yield name
+        if not pool.listed and isinstance(world.read_stack(name), Unknown):
+            yield name

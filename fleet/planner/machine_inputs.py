@@ -106,19 +106,17 @@ def known_names(fleet: Fleet, world: World) -> Names:
     """Return every name of a machine or worker that fleet.yaml or any witness knows."""
     present = set(static_names(fleet))
     past = {attempt.worker for attempt in world.attempts if attempt.result in _MADE}
+    present |= {machine.name for _, machine in world.machines()}
     for listing in world.providers.values():
         if isinstance(listing, Listing):
-            present |= {machine.name for machine in listing.machines}
             present |= {worker.name for worker in listing.workers or ()}
     for reading in world.queues.values():
         if isinstance(reading.workers, tuple):
             over = {worker.name for worker in reading.workers if _is_over(worker)}
             present |= {worker.name for worker in reading.workers} - over
             past |= over
-    if not isinstance(world.stacks, Unknown):
-        for stack in world.stacks.values():
-            if not isinstance(stack, Unknown):
-                present |= {worker.name for worker in stack.workers} | set(stack.ids)
+    for stack in world.known_stacks.values():
+        present |= stack.names
     return Names(frozenset(present), frozenset(past))
 
 

@@ -20,7 +20,6 @@ from fleet.model.facts import (
     Listing,
     Machine,
     Request,
-    Stack,
     Unknown,
     Work,
     Worker,
@@ -240,11 +239,9 @@ class Past:
             lost = sum(name not in machines for name in self._busy_spot)
             if self._spot:
                 self._add(Lost(world.time, between * len(self._spot), lost))
-        stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
         bought = {
             inputs.name
-            for stack in stacks.values()
-            if isinstance(stack, Stack)
+            for stack in world.known_stacks.values()
             for inputs in stack.workers
             if market_of(inputs) == "spot"
         }

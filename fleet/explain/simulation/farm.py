@@ -732,12 +732,10 @@ class Farm:
             for name, declared in self.fleet.providers.items()
             if declared.kind == "sim" and name not in world.providers
         }
-        stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
         inputs: dict[str, WorkerInputs] = {}
-        for pool, stack in stacks.items():
-            if isinstance(stack, Stack):
-                self._stacks[pool], self._serials[pool] = stack, stack.serial
-                inputs |= {each.name: each for each in stack.workers}
+        for pool, stack in world.known_stacks.items():
+            self._stacks[pool], self._serials[pool] = stack, stack.serial
+            inputs |= {each.name: each for each in stack.workers}
         for attempt in world.attempts:
             key = (attempt.pool, attempt.type, attempt.market)
             self._attempts.setdefault(key, deque(maxlen=_LATEST_TRIES)).append(attempt)
