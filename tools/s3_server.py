@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleet.engines.pulumi_backends import cache_folder
+from fleet.state.storage import cache_folder
 from tools.go_programs import ABSENT, install, keep, key_of, obtain, run
 
 NAME = "versitygw"

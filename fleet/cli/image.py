@@ -30,7 +30,7 @@ from fleet.errors import (
 )
 from fleet.images import promote, prune
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
-from fleet.images.folder import delete_build, find_build, image_cache, verify
+from fleet.images.folder import delete_build, find_build, verify
 from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
@@ -50,7 +50,7 @@ from fleet.schema.pools import PLACE_PATTERN, Image
 from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
-from fleet.state.storage import Storage, find_storage
+from fleet.state.storage import Storage, cache_folder, find_storage
 from fleet.state.store import DatabaseStore, store_of
 
 _ALL = 100
@@ -544,7 +544,7 @@ def _news(
             for source in sources_of(manifest):
                 if source not in lists:
                     console.progress(f"reading packages of {source.suite} at {source.uri}")
-                    lists[source] = read_index(source, image_cache() / "lists")
+                    lists[source] = read_index(source, cache_folder() / "images" / "lists")
             offered = {source: lists[source] for source in sources_of(manifest)}
             news[name] = find_updates(manifest, offered)
         except (FileUnreadable, SourceUnreachable) as error:

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from fleet.apply.config import load_config
@@ -16,7 +17,7 @@ from fleet.errors import FleetError, WrongUsage
 from fleet.images.bake import Baked
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
-from fleet.images.folder import image_cache, version_at
+from fleet.images.folder import version_at
 from fleet.images.promote import recipe_of
 from fleet.images.publish import give_up_dead, remember_build, remember_publication
 from fleet.images.role import role_digest
@@ -28,7 +29,7 @@ from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import SERVER_PATTERN, ImageRecipe
 from fleet.state.database import is_alive
 from fleet.state.secrets import HostSecrets
-from fleet.state.storage import find_storage
+from fleet.state.storage import cache_folder, find_storage
 from fleet.state.store import DatabaseStore
 
 
@@ -75,14 +76,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _build_at(fleet, order, store, args, console)
     images = storage.images.resolve()
     mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
-    tell = _Teller(order, console)
+    tell = partial(_tell, order, console)
 
     def bake() -> tuple[Manifest, Baked | None]:
         if args.on is not None:
             return request_builder(fleet, args, images, mirror).build(order, tell)
         builder = DiskBuilder(
             images=images,
-            cache=image_cache(),
+            cache=cache_folder() / "images",
             mirror=mirror,
             snapshot=args.snapshot,
             raw=args.raw,
@@ -136,7 +137,7 @@ def _build_at(
     with Signals().heard():
         manifest, publication = remember_build(
             *(order, digests, store, SystemClock()),
-            lambda: builder.build(order, _Teller(order, console)),
+            lambda: builder.build(order, partial(_tell, order, console)),
         )
         remember_publication(store, manifest, args.at, publication)
     folder = str(storage.images / order.image / order.version)
@@ -145,19 +146,13 @@ def _build_at(
     return 0
 
 
-class _Teller:
-    """Shows what a build does: to a person the present task, else a line for each."""
-
-    def __init__(self, order: BuildOrder, console: Console) -> None:
-        self._name = f"{order.image} {order.version}"
-        self._console = console
-
-    def __call__(self, step: BuildStep) -> None:
-        text = f"{self._name}: {step_to_text(step)}"
-        if self._console.watched:
-            self._console.progress(text)
-        else:
-            self._console.note(text)
+def _tell(order: BuildOrder, console: Console, step: BuildStep) -> None:
+    """Show what a build does: to a person the present task, else a line for each."""
+    text = f"{order.image} {order.version}: {step_to_text(step)}"
+    if console.watched:
+        console.progress(text)
+    else:
+        console.note(text)
 
 
 def _mirror(url: str | None) -> str | None:

@@ -27,7 +27,7 @@ import yaml
 
 from fleet.engines.parallel import running
 from fleet.engines.projects import Account, load_project, project_name
-from fleet.engines.pulumi_backends import cache_folder, drop_cut_notes, file_root, known_cli
+from fleet.engines.pulumi_backends import drop_cut_notes, file_root, known_cli
 from fleet.engines.pulumi_state import Kept, drop_init_errors, drop_worker
 from fleet.errors import (
     EngineAbsent,
@@ -43,6 +43,7 @@ from fleet.ports import Progress, StackRef, Step
 from fleet.schema.sources import extra_of
 from fleet.state.files import replace_file
 from fleet.state.processes import mask
+from fleet.state.storage import cache_folder
 
 if TYPE_CHECKING:
     from types import TracebackType

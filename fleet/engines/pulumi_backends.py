@@ -27,6 +27,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from fleet.errors import EngineAbsent, StoreFailed, needing, touching
 from fleet.state.files import replace_file
 from fleet.state.s3 import S3Prefix
+from fleet.state.storage import cache_folder
 
 if TYPE_CHECKING:
     import psycopg
@@ -131,16 +132,6 @@ def _noted(notes: Path) -> tuple[object, list[str]]:
     with suppress(OSError):
         notes.unlink()
     return None, []
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where built and downloaded CLIs are kept, outside every checkout."""
-    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "~")) / ".cache"
-    try:
-        return Path(base).expanduser() / "fleet"
-    except RuntimeError:
-        # No HOME and no entry for the user, as in some containers: nothing is kept.
-        return Path(os.devnull) / "fleet"
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:

@@ -55,12 +55,6 @@ class Build:
         return self.folder.name
 
 
-def image_cache() -> Path:
-    """Return the folder of bases, roots and lists of packages."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fleet" / "images"
-
-
 def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
     """Return the version of a build that begins then, as in 20261121T203000Z.
 

@@ -1,6 +1,8 @@
 """Where a fleet's stacks and store live, from `state` in fleet.yaml."""
 
+import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -46,6 +48,16 @@ def shipped_folder(name: str) -> Path:
         if folder.is_dir():
             return folder
     raise FleetError(f"the folder {name} is missing beside {package}; install fleet again")
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return where is kept what can be built or downloaded again, outside every checkout."""
+    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "~")) / ".cache"
+    try:
+        return Path(base).expanduser() / "fleet"
+    except RuntimeError:
+        # No HOME and no entry for the user, as in some containers: nothing is kept.
+        return Path(os.devnull) / "fleet"
 
 
 def sqlite_url(path: Path) -> str:
