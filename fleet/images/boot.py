@@ -20,7 +20,7 @@ from typing import IO, Literal
 
 from fleet.errors import FleetError
 from fleet.images.fake_debusine import Backend, Stage, WorkerServer
-from fleet.images.programs import need
+from fleet.images.programs import need, run_on
 from fleet.model.user_data import write_user_data
 from fleet.ports import Tell
 
@@ -136,13 +136,7 @@ def _seed(user_data: str) -> Iterator[IO[bytes]]:
 
 
 def _run(file: IO[bytes], text: str, program: str, *args: str) -> None:
-    done = subprocess.run(  # noqa: S603 - programs of this module's own choice
-        [need(program), *args],
-        input=text.encode(),
-        capture_output=True,
-        check=False,
-        pass_fds=(file.fileno(),),
-    )
+    done = run_on(file, program, *args, stdin=text.encode())
     if done.returncode:
         raise FleetError(f"{program}: {done.stderr.decode(errors='replace').strip()}")
 

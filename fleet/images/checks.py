@@ -9,7 +9,6 @@ import json
 import os
 import re
 import stat
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from posixpath import basename, dirname, join, normpath
 from typing import IO, Any, Protocol
 
 from fleet.errors import FileUnreadable
-from fleet.images.programs import need
+from fleet.images.programs import run_on
 from fleet.schema.model import ImageRecipe
 
 WORKER = "debusine-worker"
@@ -335,7 +334,6 @@ _FAST_LINK = 60
 """A link that is shorter than this lies in its inode."""
 _LONGEST = 1 << 20
 """Bytes of a file that are read at most; nothing that is checked is longer."""
-_SECONDS = 120
 
 
 class Disk:
@@ -362,13 +360,13 @@ class Disk:
         """Return what is wrong with the disk beside its root file system."""
         for start, kind in self._partitions:
             image = f"{_descriptor(self._file)}@@{start * _SECTOR}"
-            listed = kind == _ESP and _run(self._file, "mdir", "-b", "-i", image, "::/EFI/BOOT")
+            listed = kind == _ESP and run_on(self._file, "mdir", "-b", "-i", image, "::/EFI/BOOT")
             if listed and any(each in listed.stdout.upper() for each in _LOADERS):
                 return ()
         return (_NO_LOADER,)
 
     def _read_partitions(self) -> list[tuple[int, str]]:
-        read = _run(self._file, "sfdisk", "--json", _descriptor(self._file))
+        read = run_on(self._file, "sfdisk", "--json", _descriptor(self._file))
         if read.returncode:
             raise FileUnreadable(f"{self._name}: no partition table: {_last(read.stderr)}")
         table: dict[str, Any] = json.loads(read.stdout)["partitiontable"]
@@ -427,7 +425,7 @@ class Ext4:
         return told[1].decode(errors="replace") if told else ""
 
     def _ask(self, request: str) -> bytes:
-        return _run(self._file, "debugfs", "-R", request, self._image).stdout
+        return run_on(self._file, "debugfs", "-R", request, self._image).stdout
 
 
 @contextmanager
@@ -444,31 +442,18 @@ def open_disk(path: Path) -> Iterator[Disk]:
 
 def _unpack(path: Path, file: IO[bytes]) -> None:
     """Write a qcow2 disk as a raw one into a file, sparsely."""
-    told = _run(file, "qemu-img", "info", "--output=json", str(path))
+    told = run_on(file, "qemu-img", "info", "--output=json", str(path))
     if told.returncode:
         raise FileUnreadable(f"{path}: {_last(told.stderr)}")
     os.ftruncate(file.fileno(), json.loads(told.stdout)["virtual-size"])
     target = ("-n", "--target-is-zero", "-O", "raw", str(path), _descriptor(file))
-    done = _run(file, "qemu-img", "convert", "-f", "qcow2", *target)
+    done = run_on(file, "qemu-img", "convert", "-f", "qcow2", *target)
     if done.returncode:
         raise FileUnreadable(f"{path}: {_last(done.stderr)}")
 
 
 def _descriptor(file: IO[bytes]) -> str:
     return f"/dev/fd/{file.fileno()}"
-
-
-def _run(file: IO[bytes], program: str, *args: str) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program that reads the open file; it speaks English in every locale."""
-    return subprocess.run(  # noqa: S603 - programs of this module's own choice
-        [need(program), *args],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=_SECONDS,
-        pass_fds=(file.fileno(),),
-        env={**os.environ, "LC_ALL": "C.UTF-8", "PAGER": "cat", "DEBUGFS_PAGER": "cat"},
-    )
 
 
 def _last(text: bytes) -> str:

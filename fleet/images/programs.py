@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from fleet.errors import FileUnreadable, FleetError, touching
 from fleet.model.images import Transfer
@@ -29,6 +29,7 @@ PROXIES = (*_SCHEMES, *map(str.upper, _SCHEMES))
 """What of the caller's environment is handed on: it says how to reach the archive."""
 _SHOWN = 12
 """Lines of a failing program's output that go into the error; the log holds all of it."""
+_SECONDS = 120
 
 PACKAGES = {
     "mmdebstrap": "mmdebstrap",
@@ -103,6 +104,24 @@ def run(
         said = (done.stderr + done.stdout).decode(errors="replace")
         raise ProgramFailed(f"{words[0]} ended with {done.returncode}:\n{last_of(said)}", said)
     return done.stdout.decode(errors="replace")
+
+
+def run_on(
+    file: IO[bytes], program: str, *args: str, stdin: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a program that has an open file, for two minutes at most; it speaks English.
+
+    Raises FleetError with what to install where the program is not there.
+    """
+    return subprocess.run(  # noqa: S603 - programs of our own choice
+        [need(program), *args],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=_SECONDS,
+        pass_fds=(file.fileno(),),
+        env={**os.environ, "LC_ALL": "C.UTF-8", "PAGER": "cat", "DEBUGFS_PAGER": "cat"},
+    )
 
 
 def last_of(output: str) -> str:

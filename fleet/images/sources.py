@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.images.programs import ProgramFailed, run
 from fleet.model.apt_sources import Source, archives, version_key
 from fleet.model.values import digest
+
+if TYPE_CHECKING:
+    import httpx
 
 _SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"
 _DATE = re.compile(rb"^Date: (.+)$", re.MULTILINE)
@@ -87,16 +90,10 @@ def state_of(source: str) -> str | None:
 
 def _signed(place: str) -> bytes | None:
     """Return what an archive signs of a suite; None where it is not to be had from here."""
-    import httpx
-
-    from fleet.queues.http import trusted
-
     for name in ("InRelease", "Release"):
         try:
-            answer = httpx.get(
-                place + name, timeout=_SECONDS, follow_redirects=True, verify=trusted()
-            )
-        except (httpx.HTTPError, httpx.InvalidURL):
+            answer = _get(place + name)
+        except SourceUnreachable:
             return None
         if answer.is_success:
             return answer.content
@@ -126,15 +123,8 @@ def _mirror_lines(suite: str, mirror: str) -> list[str]:
 
 def _release(uri: str, suite: str) -> bytes | None:
     """Return the signed Release file of a suite; None where the archive has no such suite."""
-    import httpx
-
-    from fleet.queues.http import trusted
-
     url = f"{uri}/dists/{suite}/InRelease"
-    try:
-        answer = httpx.get(url, timeout=_SECONDS, follow_redirects=True, verify=trusted())
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceUnreachable(f"{uri} does not answer: {error}; {_NEXT}") from error
+    answer = _get(url)
     if answer.status_code == _NOT_FOUND:
         return None
     if answer.is_error:
@@ -145,6 +135,17 @@ def _release(uri: str, suite: str) -> bytes | None:
             f"signed Release file; {_NEXT}"
         )
     return answer.content
+
+
+def _get(url: str) -> "httpx.Response":
+    import httpx
+
+    from fleet.queues.http import trusted
+
+    try:
+        return httpx.get(url, timeout=_SECONDS, follow_redirects=True, verify=trusted())
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SourceUnreachable(f"{url} does not answer: {error}; {_NEXT}") from error
 
 
 def _moment(release: bytes) -> int:
