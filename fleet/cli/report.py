@@ -19,7 +19,7 @@ from fleet.clock import SystemClock
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
 from fleet.explain.simulation.figures import Simulation
-from fleet.model.values import Value
+from fleet.model.values import Value, first_mistake
 from fleet.ports import Console
 from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
 from fleet.report import words
@@ -197,10 +197,8 @@ def _read(name: str, kind: type[_Saved], noun: str, command: str) -> _Saved:
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(("$", *map(str, first["loc"])))
         raise FileUnreadable(
-            f"{name}: no {noun} of this version of fleet: {place}: {first['msg']}; save one with "
+            f"{name}: no {noun} of this version of fleet: {first_mistake(error)}; save one with "
             f"`{command}`"
         ) from error
 

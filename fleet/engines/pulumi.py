@@ -66,6 +66,18 @@ class _Stacks(ABC):
             return read_checkpoint(self._objects, project_name(ref.project), ref.name)
         return self._cli.export(ref, self._account(ref))
 
+    def _open(
+        self,
+        ref: StackRef,
+        program: Callable[[], None],
+        secrets: Sequence[str] = (),
+        gate: Gate | None = None,
+    ) -> Session:
+        account = self._account(ref)
+        session = self._cli.open(ref, account, program, secrets=secrets, gate=gate)
+        self._cli.configure(ref, account.config)
+        return session
+
     def _mend(self, ref: StackRef) -> None:
         """Take away the lock of a run that was killed, and put back what a full disk cut."""
         break_dead_locks(self._objects, project_name(ref.project), ref.name)
@@ -348,18 +360,6 @@ class PulumiEngine(_Stacks):
     def _session(self, ref: StackRef, given: "_Given") -> Session:
         return self._open(ref, self._declaring(ref, given), given.secrets)
 
-    def _open(
-        self,
-        ref: StackRef,
-        program: Callable[[], None],
-        secrets: Sequence[str] = (),
-        gate: Gate | None = None,
-    ) -> Session:
-        account = self._account(ref)
-        session = self._cli.open(ref, account, program, secrets=secrets, gate=gate)
-        self._cli.configure(ref, account.config)
-        return session
-
     def _declaring(self, ref: StackRef, given: "_Given") -> Callable[[], None]:
         return partial(load_project(ref.project).program, self._inputs(ref, given))
 
@@ -500,10 +500,7 @@ class PulumiBase(_Stacks):
 
     def _session(self, ref: StackRef, parts: Sequence[Part]) -> Session:
         program = load_project(ref.project).program
-        inputs = _inputs(ref, parts, self._adopted(ref, parts))
-        session = self._cli.open(ref, self._own, lambda: program(inputs))
-        self._cli.configure(ref, self._own.config)
-        return session
+        return self._open(ref, partial(program, _inputs(ref, parts, self._adopted(ref, parts))))
 
     def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
         """Return the ids of what exists although the state does not know it."""

@@ -51,7 +51,7 @@ class Edits:
     @cached_property
     def found(self) -> tuple[Edited, ...]:
         """Return every key that differs, in the order of the reference."""
-        return tuple(map(Edited._make, differing((), self.base, self.head)))
+        return tuple(differing((), self.base, self.head))
 
     @property
     def has_rules(self) -> bool:
@@ -74,8 +74,8 @@ def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
     )
 
 
-def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, Any]]:  # noqa: ANN401 - any part of fleet.yaml
-    """Yield the keys in which two values at a path differ, each with both values."""
+def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa: ANN401 - any part of fleet.yaml
+    """Yield the keys in which two values at a path differ."""
     if before == after:
         return
     if isinstance(before, Section) and type(before) is type(after):
@@ -89,10 +89,10 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, 
         there, here = set(map(repr, before)), set(map(repr, after))
         gone = [(number, each) for number, each in enumerate(before) if repr(each) not in here]
         new = [(number, each) for number, each in enumerate(after) if repr(each) not in there]
-        yield from (((*path, number), each, None) for number, each in gone)
-        yield from (((*path, number), None, each) for number, each in new)
+        yield from (Edited((*path, number), each, None) for number, each in gone)
+        yield from (Edited((*path, number), None, each) for number, each in new)
     else:
-        yield path, before, after
+        yield Edited(path, before, after)
 
 
 def _are_sections(value: object) -> bool:

@@ -158,7 +158,7 @@ def _edited(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]
         if len(path) == 2:  # noqa: PLR2004 - `tags`, and its name
             before, after = before or TagRule.model_construct(), after or TagRule.model_construct()
             for each in differing(path, before, after):
-                yield from _by_table(edits, Edited._make(each))
+                yield from _by_table(edits, each)
             return
     if path[0] == "approvals" and isinstance(after, Approval):
         yield _sensitive(edits, edited, "approval-added")
