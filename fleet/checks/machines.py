@@ -20,14 +20,7 @@ from fleet.model.prices import (
     type_names,
 )
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
-from fleet.schema.model import (
-    Fleet,
-    Machine,
-    Money,
-    Pool,
-    Provider,
-    Section,
-)
+from fleet.schema.model import Fleet, Machine, Money, Pool, Provider, Section
 
 
 def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:

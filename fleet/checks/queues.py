@@ -7,13 +7,7 @@ from ipaddress import ip_address
 
 from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, did_you_mean
-from fleet.schema.model import (
-    CoprQueue,
-    DebusineQueue,
-    Fleet,
-    TicketQueue,
-    serves_queue,
-)
+from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
 from fleet.tagrules.vocabulary import mentions
 
 

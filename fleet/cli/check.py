@@ -22,11 +22,7 @@ from fleet.model.policies import PolicyFile
 from fleet.ports import Console
 from fleet.report.findings import to_gitlab, to_json, to_text
 from fleet.report.json import plan_to_json
-from fleet.report.policies import (
-    policies_to_junit,
-    policies_to_output,
-    policies_to_summary,
-)
+from fleet.report.policies import policies_to_junit, policies_to_output, policies_to_summary
 from fleet.schema.findings import in_order
 from fleet.state.files import LocalFiles
 

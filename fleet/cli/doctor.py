@@ -26,10 +26,7 @@ from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.queues.gitlab import Gitlab
 from fleet.report.answers import diagnosis_to_lines
-from fleet.schema.model import (
-    DebusineQueue,
-    Fleet,
-)
+from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.sources import PROVIDERS, AdminDsn
 from fleet.schema.units import SecretRef
 from fleet.state.secrets import HostSecrets

@@ -42,10 +42,7 @@ from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
 from fleet.report import images
 from fleet.report.json import value_to_json
-from fleet.schema.model import (
-    ExistingImage,
-    Fleet,
-)
+from fleet.schema.model import ExistingImage, Fleet
 from fleet.schema.pools import PLACE_PATTERN, Image
 from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process

@@ -10,14 +10,7 @@ from fleet.cli.output import show
 from fleet.clock import SystemClock
 from fleet.errors import WrongUsage
 from fleet.explain.history import HOLDS, Slot, Span, fold
-from fleet.explain.month import (
-    MonthReport,
-    Recorded,
-    days_of,
-    month_at,
-    month_report,
-    name_month,
-)
+from fleet.explain.month import MonthReport, Recorded, days_of, month_at, month_report, name_month
 from fleet.planner.ledger import Period
 from fleet.ports import Console, Since, Store
 from fleet.report.month import month_tables, month_to_csv

@@ -30,9 +30,7 @@ from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.cli.machine import forget
 from fleet.clock import SystemClock
-from fleet.errors import (
-    StoreMissing,
-)
+from fleet.errors import StoreMissing
 from fleet.model.facts import World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.ports import Console

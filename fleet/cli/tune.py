@@ -21,13 +21,7 @@ from fleet.cli.output import show
 from fleet.cli.recorded import Recorded, add_history, recorded
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.simulation.knobs import Ladder, Places, find_ladders, fleet_at, write_place
-from fleet.explain.simulation.trials import (
-    Goal,
-    Trial,
-    held_back,
-    learned,
-    read_history,
-)
+from fleet.explain.simulation.trials import Goal, Trial, held_back, learned, read_history
 from fleet.explain.simulation.tuning import Search, conclude
 from fleet.model.digests import config_digest
 from fleet.model.facts import Unknown

@@ -294,9 +294,7 @@ class _Monitor:
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: "resource_pb2.RegisterResourceRequest"
     ) -> "resource_pb2.RegisterResourceResponse":
-        from google.protobuf.json_format import (  # type: ignore[import-untyped] # no stubs
-            MessageToDict,
-        )
+        from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped] # no stubs
         from pulumi.runtime.proto import resource_pb2
 
         urn = f"urn:pulumi:{self.stack}::{self.project}::{request.type}::{request.name}"

@@ -26,14 +26,7 @@ from typing import NamedTuple
 from fleet.model.facts import Attempt, Demand, Request, TaskRuns, Worker, World
 from fleet.model.prices import find_type, types_named
 from fleet.planner.units import Unit
-from fleet.schema.model import (
-    CoprQueue,
-    DebusineQueue,
-    Duration,
-    Fleet,
-    Pool,
-    WorldQueue,
-)
+from fleet.schema.model import CoprQueue, DebusineQueue, Duration, Fleet, Pool, WorldQueue
 from fleet.schema.remembered import remembered
 
 Made = Callable[[], Iterable[Attempt]]

@@ -20,12 +20,7 @@ from fleet.model.plan import rates
 from fleet.model.prices import bill, tariff_at
 from fleet.planner.failures import Memory, Stopped, recall, stopped_images
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.schema.model import (
-    ExistingImage,
-    Fleet,
-    ImageRecipe,
-    Pool,
-)
+from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
 from fleet.schema.pools import Promote
 from fleet.schema.units import write_duration
 from fleet.tagrules.sources import newest_first

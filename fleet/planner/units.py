@@ -26,14 +26,7 @@ from fleet.model.facts import (
 )
 from fleet.model.orders import Hold
 from fleet.model.values import Word
-from fleet.schema.model import (
-    Boot,
-    DebusineQueue,
-    Fleet,
-    Pool,
-    Ready,
-    is_at_cloud,
-)
+from fleet.schema.model import Boot, DebusineQueue, Fleet, Pool, Ready, is_at_cloud
 from fleet.schema.units import write_duration
 
 NEVER = datetime.max.replace(tzinfo=UTC)

@@ -12,10 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.schema.model import (
-    Fleet,
-    Pool,
-)
+from fleet.schema.model import Fleet, Pool
 from fleet.schema.remembered import remembered
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
 from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_minimums, read_numbers, unmet
