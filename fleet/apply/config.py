@@ -4,13 +4,14 @@ import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.apply.untrusted import is_untrusted, refuse_untrusted
 from fleet.checks import check_all
+from fleet.clock import utc_now
 from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
 from fleet.report.findings import to_summary, to_text
 from fleet.schema.findings import Finding, has_errors, in_order
@@ -108,7 +109,7 @@ def load_config(args: argparse.Namespace, console: "Console") -> Config:
 
     Raises PlanRefused in a merge request's pipeline for what is not approved yet.
     """
-    checked = check_file(args.file, datetime.now(UTC).date())
+    checked = check_file(args.file, utc_now().date())
     config = to_config(checked)
     if config is None:
         console.note(to_text(checked.findings, checked.document))
@@ -117,7 +118,7 @@ def load_config(args: argparse.Namespace, console: "Console") -> Config:
         base = getattr(args, "base", None) or ""
         # The job wrote that file. What git takes a name for is up to the merge request.
         is_written = names_file(base)
-        approved = check_file(base, datetime.now(UTC).date()).fleet if is_written else None
+        approved = check_file(base, utc_now().date()).fleet if is_written else None
         refuse_untrusted(config.fleet, approved, Path(args.file).parent)
     return config
 

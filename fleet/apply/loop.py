@@ -16,7 +16,7 @@ from fleet.apply.parallel import Background
 from fleet.apply.plan import Decision
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.timer import Signals
-from fleet.clock import SystemClock
+from fleet.clock import SystemClock, utc_now
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.model.plan import Plan, Reason
 from fleet.ports import Clock, Console, Tell, Waiter
@@ -249,7 +249,7 @@ class Runs:
 
     def _reload(self) -> bool:
         """Load fleet.yaml again; False where this loop has to continue with what it has."""
-        checked = check_file(self._args.file, SystemClock().now().date())
+        checked = check_file(self._args.file, utc_now().date())
         config = to_config(checked)
         if config is None:
             return self._keep_last(to_text(checked.findings, checked.document))

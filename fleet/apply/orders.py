@@ -15,7 +15,7 @@ from fleet.apply.plan import look
 from fleet.apply.record import order_entry
 from fleet.apply.timer import why_odd
 from fleet.apply.wire import wire
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.model.facts import Unknown
 from fleet.model.log import LogEntry, Origin
@@ -48,7 +48,7 @@ class Ordering:
         config = load_config(args, console)
         sources = wire(config.fleet, args.file)
         # Whose clock is wrong orders by that of the store's server all the same.
-        now = sources.store.server_time() or SystemClock().now()
+        now = sources.store.server_time() or utc_now()
         if odd := why_odd(sources.store, now):
             console.note(f"fleet: warning: {odd}")
         return cls(config, sources, console, now, find_origin())

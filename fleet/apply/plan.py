@@ -10,7 +10,7 @@ from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, old_prices, unknown_machine_type
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, StoreFailed, StoreMissing, WrongUsage
 from fleet.explain.changes import (
     Comparison,
@@ -74,7 +74,7 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
     if isinstance(args.revision, Unknown):
         return args.revision
     name, files = (args.file, args.revision) if args.revision else (args.base, None)
-    checked = check_file(name, SystemClock().now().date(), files)
+    checked = check_file(name, utc_now().date(), files)
     if checked.fleet is None:
         errors = [finding for finding in checked.findings if finding.severity == "error"]
         is_read = errors[0].rule != "unreadable-file"
@@ -137,7 +137,7 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
     unknown = Unknown(unknown=because)
     world = World(
         fleet=fleet.fleet,
-        time=SystemClock().now(),
+        time=utc_now(),
         stacks=unknown,
         images=unknown,
         ledger=unknown,
@@ -179,7 +179,7 @@ def _recent(decision: Decision) -> list[bytes]:
 def look(config: Config, sources: Sources, console: Console) -> World:
     """Observe the world, saying so to a person who waits."""
     console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
-    return observe(config.fleet, sources, SystemClock().now())
+    return observe(config.fleet, sources, utc_now())
 
 
 def priced(config: Config, world: World) -> Config:

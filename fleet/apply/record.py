@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.apply.origin import find_origin
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FleetError
 from fleet.model.log import LogEntry, run_id
 from fleet.model.months import Counted
@@ -122,7 +122,7 @@ class RunLog:
         actions = {**(earlier or {}), **(actions_of(plan) if plan else {})}
         self.store.record_run(
             started=self.started,
-            ended=SystemClock().now(),
+            ended=utc_now(),
             plan=plan.digests.plan if plan and self.command == "apply" else "",
             outcome=outcome.model_dump_json(),
             noted=Noted([*self._changes(outcome, actions), self._end(outcome, plan)], counted),
@@ -132,7 +132,7 @@ class RunLog:
         more = {"run": run_id(self.started)} | fields
         if self.command != "apply":
             more["details"] = {"command": self.command} | dict(fields.get("details", {}))  # type: ignore[call-overload]
-        at = SystemClock().now()
+        at = utc_now()
         return LogEntry.model_validate({"at": at, "kind": kind, "origin": find_origin()} | more)
 
     def _end(self, outcome: Outcome, plan: Plan | None) -> LogEntry:

@@ -40,7 +40,7 @@ from fleet.apply.tickets import Seen, hand_out_all, note_waits
 from fleet.apply.timer import TRUST, Signals, check_clock, check_servers
 from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.explain.history import sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
@@ -90,7 +90,7 @@ def apply_once(
     config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
 ) -> Applied:
     """Apply the plan that is made under the lock; `show` gets it before any machine changes."""
-    started = SystemClock().now()
+    started = utc_now()
     background, signals = options.pace.background, options.signals
     wired = wire(
         config.fleet,
@@ -109,7 +109,7 @@ def apply_once(
         if background:
             background.seen = run.seen(applied.decision.world, applied.plan)
     # Without the lock: who is told may be slow to answer.
-    whole, now = applied.decision.plan, SystemClock().now()
+    whole, now = applied.decision.plan, utc_now()
     send_notices(whole, wired.messengers, wired.store, now, console.note)
     return applied
 
@@ -204,7 +204,7 @@ class _Run:
 
         def hand_out() -> None:
             with signals.changing():
-                now = SystemClock().now()
+                now = utc_now()
                 if seen.hand_out(self.sources.executor, now, self.console.note, self.note):
                     background.given()
             signals.end_if_asked()
@@ -243,7 +243,7 @@ class _Run:
         extend_expiries(self.fleet, world, self.sources, self.console.note)
         promoted: tuple[str, ...] = ()
         if not competing_provisioners(world, plan):
-            promoted = promote_all(plan, store, SystemClock().now(), self.note, tell)
+            promoted = promote_all(plan, store, utc_now(), self.note, tell)
         sources = journalled(self.sources, self.note)
         hold_failed(plan, sources, run_id(self.started), self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)

@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from fleet.apply.observe import base_ref, stack_ref
 from fleet.apply.wire import lock_owner
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, shown_address
@@ -61,16 +61,15 @@ def export_state(
     fleet: Fleet, store: DatabaseStore, storage: Storage, out: str, console: Console
 ) -> int:
     """Write the store and the stacks to a file, under the lock."""
-    clock = SystemClock()
     stacks = Stacks(storage)
-    with store.lock(lock_owner(), clock.now()) as died:
+    with store.lock(lock_owner(), utc_now()) as died:
         if died:
             console.note(f"took over the lock of {died}, which died")
         names = stacks_of(fleet, store.stacks())
         _refuse_locked(stacks, names)
         file = StateFile(
             fleet=fleet.fleet,
-            exported=clock.now(),
+            exported=utc_now(),
             store={table: [dict(row) for row in rows] for table, rows in store.dump().items()},
             embedded=stacks.embedded(names),
             pulumi=stacks.checkpoints(names),

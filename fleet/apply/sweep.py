@@ -24,7 +24,7 @@ from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.timer import Signals, check_servers, check_skew
 from fleet.apply.unrecorded import by_pool, delete_unrecorded_machines, machine_at
 from fleet.apply.wire import lock_owner
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.model.digests import seal
@@ -388,8 +388,7 @@ def _delete(
     sources: Sources,
     deletion: Deletion,
 ) -> int:
-    clock, signals = SystemClock(), Signals()
-    started = clock.now()
+    started, signals = utc_now(), Signals()
     sources = replace(sources, is_ending=signals.is_ending)
     executor = pool_executor(
         config.fleet, args.file, sources, Parallelism(default_jobs()), console.note

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, assert_never
 
 from fleet.apply.observe import Concurrently, Sources, told_or, with_rules
-from fleet.clock import SystemClock
+from fleet.clock import SystemClock, utc_now
 from fleet.clouds.cloud import AnyCloud, label_time
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
@@ -88,7 +88,7 @@ def wire(
         providers=providers,
         registries={**registering, **enrollers, **desks},
         enrollers=enrollers,
-        engine_of=engines_of(fleet, storage, clouds, secrets, SystemClock().now()),
+        engine_of=engines_of(fleet, storage, clouds, secrets, utc_now()),
         machine_apis={
             name: each for name, each in providers.items() if isinstance(each, MachineApi)
         },

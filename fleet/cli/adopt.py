@@ -15,7 +15,7 @@ from fleet.apply.plan import look
 from fleet.apply.record import RunLog
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json, flag
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import SourceUnreachable, WrongUsage, refusal
 from fleet.model.facts import Found, World
 from fleet.model.outcome import Outcome
@@ -59,8 +59,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         adoption = _judged(args, config, world, _find(adopter, provider, key, value))
         console.out(_shown(args, console, adoption, applies=False))
         return 0
-    clock = SystemClock()
-    started = clock.now()
+    started = utc_now()
     with sources.store.lock(lock_owner(), started):
         world = look(config, sources, console)
         adoption = _judged(args, config, world, _find(adopter, provider, key, value))

@@ -3,13 +3,13 @@
 import argparse
 import difflib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
 from fleet.apply.config import check_file
 from fleet.apply.record import RunLog
 from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb, flag, option, repeated
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
 from fleet.migrate.delivery import Delivered, Delivery, deliver, path_of
 from fleet.migrate.from_copr import find_list, read_list
@@ -67,7 +67,7 @@ _LIMIT_BYTES = 10 * 1000 * 1000
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write the export; exit 1 and write nothing if the queue cannot express a rule."""
-    today = datetime.now(tz=UTC).date()
+    today = utc_now().date()
     checked = check_file(args.file, today)
     if checked.fleet is None:
         console.note(to_text(checked.findings, checked.document))
@@ -110,9 +110,8 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
         deliveries = [(book, each) for _, book, each in _deliveries(args, fleet, today)]
         _show(deliveries, console)
         return 0 if all(each.is_empty for _, each in deliveries) else _CHANGES
-    clock = SystemClock()
     store = store_of(fleet, args.file)
-    started = clock.now()
+    started = utc_now()
     with store.lock(lock_owner(), started):
         named = list(_deliveries(args, fleet, today))
         deliveries = [(book, each) for _, book, each in named]
@@ -135,7 +134,7 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
         for name, book, each in named:
             held = book.read()[each.place]
             if isinstance(held, HeldRules) and not each.is_empty:
-                store.see_rules({f"{name}/{each.place}": (held.digest, clock.now())})
+                store.see_rules({f"{name}/{each.place}": (held.digest, utc_now())})
     _print_result(delivered, console)
     return delivered.exit_code
 

@@ -19,7 +19,7 @@ from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option, repeated
 from fleet.cli.output import show
-from fleet.clock import SystemClock
+from fleet.clock import SystemClock, utc_now
 from fleet.clouds.kinds import publisher_of
 from fleet.errors import (
     FileUnreadable,
@@ -249,7 +249,7 @@ def _own_module(args: argparse.Namespace, console: Console) -> int:
 
 def _list(args: argparse.Namespace, console: Console) -> int:
     listed = _listed(args, console)
-    show(args, console, listed, images.list_to_lines(listed, SystemClock().now()))
+    show(args, console, listed, images.list_to_lines(listed, utc_now()))
     return 0
 
 
@@ -313,7 +313,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     image = _unpinned(config, args.image)
     sources = wire(config.fleet, args.file)
     known = [each for each in sources.store.image_versions() if each.image == args.image]
-    moves = decide(image, known, SystemClock().now())
+    moves = decide(image, known, utc_now())
     world = look(config, sources, console)
     if not args.dry_run:
         sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
@@ -331,7 +331,7 @@ def _logged(args: argparse.Namespace, move: Move) -> LogEntry:
         "was": move.was.state if move.was else "",
         "now": version.state,
     }
-    return order_entry(args.action, SystemClock().now(), outcome="done", details=details)
+    return order_entry(args.action, utc_now(), outcome="done", details=details)
 
 
 def _unpinned(config: Config, name: str) -> Image:
@@ -420,7 +420,7 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
     sources = wire(config.fleet, args.file)
     lock: AbstractContextManager[object] = nullcontext()
     if not args.dry_run:
-        lock = sources.store.lock(lock_owner(), SystemClock().now())
+        lock = sources.store.lock(lock_owner(), utc_now())
     with lock:
         pruning = _find_and_prune(args, config, sources, console)
     show(args, console, pruning, images.pruning_to_lines(pruning))
@@ -495,7 +495,7 @@ def _due(args: argparse.Namespace, console: Console) -> int:
         versions,
         role_digest=role_digest(),
         news=_news(fleet, versions, partial(_manifest, store, storage), console),
-        now=SystemClock().now(),
+        now=utc_now(),
     )
     if args.gitlab_child_pipeline:
         builds = _from_checkout(storage.images)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fleet.apply.config import load_config, read_seconds
 from fleet.apply.wire import registries_of
 from fleet.cli.output import show
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
 from fleet.images.checks import check_image, open_disk
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         notes += told
     done = tuple(tests)
     write_manifest(folder, manifest.model_copy(update={"tests": (*manifest.tests, *done)}))
-    now = SystemClock().now()
+    now = utc_now()
     after = change_version(store, args.image, version, lambda was: after_tests(was, done, now))
     tested = VersionTests(
         image=args.image, version=version, state=after.state, tests=done, notes=tuple(notes)
@@ -83,7 +83,7 @@ def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Con
             f"{folder}: this version has no disk here (built by {manifest.way}); "
             f"{_instead(manifest)}"
         )
-    at, began = SystemClock().now(), time.monotonic()
+    at, began = utc_now(), time.monotonic()
     console.progress(f"reading {folder / QCOW2}")
     verify(folder, manifest, [QCOW2])
     console.progress(f"checking {folder / QCOW2}")
@@ -123,7 +123,7 @@ def boot(
             f"{folder}: cannot boot an image for {manifest.architecture} here, only {_BOOTED}; "
             "test it without --boot"
         )
-    at, began = SystemClock().now(), time.monotonic()
+    at, began = utc_now(), time.monotonic()
     console.progress("checking for kvm")
     accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
     with _server(fleet, args, limit) as server:
@@ -186,7 +186,7 @@ def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Ser
         worker=name,
         fleet=name,
         pool="image-test",
-        expires=SystemClock().now() + timedelta(seconds=limit) + _MARGIN,
+        expires=utc_now() + timedelta(seconds=limit) + _MARGIN,
     )
     token = registry.enrol(enrolment)
     try:

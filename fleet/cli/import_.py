@@ -3,11 +3,11 @@
 import argparse
 import os
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from fleet.apply.config import check_file
 from fleet.cli.arguments import Parser, add_verb, add_world, option
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WrongUsage
 from fleet.migrate.writing import LIMIT, Imported, changes_to_json, changes_to_text
 from fleet.ports import Console
@@ -165,7 +165,7 @@ def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
 def check_text(text: str) -> None:
     """Refuse what `fleet validate` would refuse."""
     written = PatchedFiles(LocalFiles(), {"fleet.yaml": text})
-    checked = check_file("fleet.yaml", datetime.now(tz=UTC).date(), written)
+    checked = check_file("fleet.yaml", utc_now().date(), written)
     if has_errors(checked.findings):
         wrong = [finding for finding in checked.findings if finding.severity == "error"]
         told = to_text(wrong, checked.document)

@@ -17,7 +17,7 @@ from fleet.cli.arguments import (
     repeated,
 )
 from fleet.cli.output import show_lines
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
 from fleet.ports import Console
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     store = store_of(fleet, args.file)
     if args.verify is not None:
         return _verify(store.log_chain(), args, console)
-    now = SystemClock().now()
+    now = utc_now()
     since, until = moment_of(args.since, now), moment_of(args.until, now)
     found = [
         e for e in store.read_log(since) if _is_asked(e, args) and (not until or e.at < until)

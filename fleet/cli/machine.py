@@ -14,7 +14,7 @@ from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, flag, repeated
 from fleet.cli.output import show
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import World
@@ -183,7 +183,7 @@ def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str =
 def forget(args: argparse.Namespace, console: Console) -> int:
     """Take a machine that is gone out of its stack, under the lock, and write that down."""
     config = load_config(args, console)
-    started = SystemClock().now()
+    started = utc_now()
     sources = wire(config.fleet, args.file)
     with sources.store.lock(lock_owner(), started):
         world = look(config, sources, console)

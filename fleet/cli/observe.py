@@ -10,7 +10,7 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.plan import look
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_span, flag, moment_of, option
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.facts import World, pseudonymise
 from fleet.ports import Console
@@ -86,7 +86,7 @@ def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Itera
     if not args.kept:
         yield look(config, wire(config.fleet, args.file), console)
         return
-    now = SystemClock().now()
+    now = utc_now()
     since = moment_of(args.since, now) or datetime.min.replace(tzinfo=UTC)
     if args.append and (last := history.last_moment(args.append)):
         since = max(since, last + timedelta(seconds=1))

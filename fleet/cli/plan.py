@@ -4,7 +4,7 @@ import argparse
 
 from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.explain.changes import Comparison
 from fleet.model.plan import Plan
 from fleet.ports import Console
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.gitlab_terraform_report:
         LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
     cadence = decision.config.fleet.cadence if args.world and not decision.unread else None
-    age = "" if cadence is None else words.age(plan.time, SystemClock().now(), cadence)
+    age = "" if cadence is None else words.age(plan.time, utc_now(), cadence)
     if decision.unread:
         age = f"Nothing was observed: {decision.unread}"
     if args.json:

@@ -6,7 +6,7 @@ from fleet.apply.config import load_config
 from fleet.apply.observe import read_price_list
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs
 from fleet.cli.output import show
-from fleet.clock import SystemClock
+from fleet.clock import SystemClock, utc_now
 from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
@@ -51,12 +51,12 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
     try:
         reader = cloud.prices()
         if reader is not None:
-            kept, told = read_price_list(name, reader, store, SystemClock().now())
+            kept, told = read_price_list(name, reader, store, utc_now())
             counted = fleet if kept is None else with_price_list(fleet, name, kept)
             return compare_prices(counted, name, told, told.read_at.date())
         asker = cloud.todays_prices(used_types(fleet, name), used_types(fleet, name, "spot"))
         if asker is not None:
-            told = asker.read(SystemClock().now())
+            told = asker.read(utc_now())
             return compare_prices(fleet, name, told, told.read_at.date())
     except FleetError as error:
         return _unchecked(fleet, name, str(error), failed=True)
@@ -85,7 +85,7 @@ def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -
         provider=name,
         kind=declared.kind,
         as_of=shipped.as_of,
-        age=age_in_days(shipped.as_of, SystemClock().now().date()),
+        age=age_in_days(shipped.as_of, utc_now().date()),
         source=shipped.source,
         unchecked=because,
         failed=failed,

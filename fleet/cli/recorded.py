@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fleet.cli.arguments import moment_of, past_time
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.facts import World
 from fleet.queues.recorded import Moments
@@ -19,7 +19,7 @@ _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UT
 
 def add_history(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose recorded moments."""
-    parser.set_defaults(began=SystemClock().now())
+    parser.set_defaults(began=utc_now())
     parser.add_argument(
         "--history",
         dest="world",

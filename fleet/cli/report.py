@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fleet.apply.untrusted import is_untrusted
 from fleet.cli import report_month
 from fleet.cli.arguments import Parser, add_file, add_json, flag, option
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
 from fleet.explain.simulation.figures import Simulation
@@ -140,7 +140,7 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
     if args.plan is None:
         raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
     plan = _read(args.plan, ComparedPlan, "plan", "fleet plan --json --base FILE")
-    now, cadence = SystemClock().now(), plan.cadence
+    now, cadence = utc_now(), plan.cadence
     age = "" if cadence is None else words.age(plan.time, now, cadence)
     text = plan_to_markdown(plan, plan.change, age)
     if simulation and simulation.fleet != plan.fleet:

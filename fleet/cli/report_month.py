@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from fleet.apply.config import load_config
 from fleet.cli.output import show
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.explain.history import HOLDS, Slot, Span, fold
 from fleet.explain.month import MonthReport, Recorded, days_of, month_at, month_report, name_month
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     fleet = load_config(args, console).fleet
     store = store_of(fleet, args.file)
     period = month_at(fleet, args.month)
-    if period.start > SystemClock().now():
+    if period.start > utc_now():
         raise WrongUsage(
             f"--month {args.month:%Y-%m} has not begun; the current month is reported so far"
         )

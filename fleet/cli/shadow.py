@@ -16,7 +16,7 @@ from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals
 from fleet.apply.wire import find_desk
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, option
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.migrate.shadow import (
     Look,
@@ -107,7 +107,7 @@ class _Shadow:
     def look(self, database: ResallocDatabase, every: int) -> Run:
         """Mirror the tickets, apply, and record both sides; print a day when it is over."""
         seen = database.read()
-        self._opened += self._mirror.follow(seen, SystemClock().now())
+        self._opened += self._mirror.follow(seen, utc_now())
         applied = apply_once(self._config, self._file, self._console, lambda _: None, self._terms)
         now, before = applied.plan.time, self._before or applied.plan.time
         # A gap between looks counts for two looks at most.

@@ -29,7 +29,7 @@ from fleet.apply.unlock import unlock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.cli.machine import forget
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import StoreMissing
 from fleet.model.facts import World
 from fleet.model.outcome import Outcome, StackOutcome
@@ -147,7 +147,7 @@ def _migrate(store: DatabaseStore, args: argparse.Namespace, console: Console) -
     """Say what is done to the store, and do it with --apply, while no run is under way."""
     steps = store.migration()
     if steps and args.apply:
-        with store.lock(lock_owner(), SystemClock().now()):
+        with store.lock(lock_owner(), utc_now()):
             store.migrate()
     done = "done" if args.apply else "nothing was changed; to apply: fleet state migrate --apply"
     console.out("\n".join([*steps, done] if steps else ["the store is of this version"]))
@@ -194,7 +194,7 @@ def rebuild(
             console.out("nothing was changed; to apply: fleet state rebuild --apply")
         return _code(found, ())
     store.init()
-    started = SystemClock().now()
+    started = utc_now()
     with store.lock(lock_owner(), started):
         store.begin_run(started=started)
         edges = journalled(sources, lambda step: store.record_step(started=started, step=step))

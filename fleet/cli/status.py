@@ -9,7 +9,7 @@ from fleet.apply.config import load_config
 from fleet.apply.observe import ended_runs
 from fleet.apply.plan import observe_and_plan
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     """Say by the store alone whether apply still runs; 1 if it does not."""
     fleet = load_config(args, console).fleet
-    now = SystemClock().now()
+    now = utc_now()
     beat = judge_heartbeat(fleet, ended_runs(store_of(fleet, args.file), now), now)
     if args.json:
         console.out(value_to_json(beat))

@@ -11,7 +11,7 @@ from fleet.apply.config import load_config
 from fleet.apply.sweep import Deletion, run_deletion, sweep
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json, flag
-from fleet.clock import SystemClock
+from fleet.clock import SystemClock, utc_now
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
 from fleet.images.publish import LEFT_AFTER
@@ -56,7 +56,5 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     code = run_deletion(args, console, config, sources, _SWEEP)
-    is_whole = sweep_temporary(
-        config.fleet, args.file, SystemClock().now(), console, apply=args.apply
-    )
+    is_whole = sweep_temporary(config.fleet, args.file, utc_now(), console, apply=args.apply)
     return code if is_whole else code or 1

@@ -1,7 +1,6 @@
 """Show where tags come from and who enforces them."""
 
 import argparse
-from datetime import UTC, datetime
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.places import with_places
@@ -9,6 +8,7 @@ from fleet.apply.plan import load_world, observe_and_plan
 from fleet.apply.wire import read_members, read_rules
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, option, repeated
 from fleet.cli.output import show
+from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.tags import (
     Subject,
@@ -115,7 +115,7 @@ def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
         return load_world(args, config.fleet, console)
     return World(
         fleet=config.fleet.fleet,
-        time=datetime.now(UTC),
+        time=utc_now(),
         members=read_members(config.fleet, args.file),
         queues=read_rules(config.fleet, args.file),
     )

@@ -8,7 +8,7 @@ from fleet.apply.config import load_config
 from fleet.apply.sweep import Deletion, Window, run_deletion, undo_creations
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json, duration, flag, option, repeated
-from fleet.clock import SystemClock
+from fleet.clock import utc_now
 from fleet.errors import FleetError
 from fleet.ports import Console, Store
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Show what would be deleted, or drain and delete it as `fleet machine delete` does."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
-    now = SystemClock().now()
+    now = utc_now()
     since, until = (
         _time_of(sources.store, args.run, now)
         if args.run

@@ -4,13 +4,13 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
 from fleet.apply.config import check_file
+from fleet.clock import utc_now
 from fleet.schema.findings import Finding, has_errors, in_order, nearest
 from fleet.schema.model import Fleet, WorldQueue
 from fleet.schema.nodes import NUMBERS
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 
     world = _world(args.world, console) if args.world else None
     recorded = _recorded(args.world, world, console) if world else None
-    today = datetime.now(tz=UTC).date()
+    today = utc_now().date()
     checked = check_file(args.file, today, recorded=recorded, world=world)
     absent = map(checked.document.locate, _absent(checked.fleet, Path(args.file).parent))
     findings = in_order([*checked.findings, *absent], args.file)

@@ -16,11 +16,12 @@ import socket
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fleet.clock import utc_now
 from fleet.engines.projects import Project, check_owner
 from fleet.engines.pulumi_backends import FileObjects, Objects
 from fleet.errors import Locked, StoreFailed, touching
@@ -183,7 +184,7 @@ def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bo
         each for each in resources if not gone & {each["urn"], each.get("parent")}
     ]
     # An import keeps the time of the last write, which tells one state from the next.
-    deployment["manifest"]["time"] = datetime.now(UTC).isoformat()
+    deployment["manifest"]["time"] = utc_now().isoformat()
     return bool(gone)
 
 

@@ -22,6 +22,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import ValidationError
 
+from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, Locked, touching
 from fleet.images.role import role_digest
 from fleet.model.images import BuildOrder, BuildStep, File, Manifest, Package, recipe_digest
@@ -124,7 +125,7 @@ def locked(place: Path) -> Iterator[None]:
                 "for that build, or end it"
             ) from None
         lock.truncate(0)
-        lock.write(f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n")
+        lock.write(f"process {os.getpid()} since {utc_now():%Y-%m-%d %H:%M} UTC\n")
         lock.flush()
         yield
 

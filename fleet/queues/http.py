@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
+from fleet.clock import utc_now
 from fleet.errors import SourceUnreachable
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class Reader:
         date = headers.get("date", "")
         # What a cache kept was sent at another time.
         if "age" not in headers and (sent := read_date(date)) is not None:
-            self.clock_ahead = round((sent - datetime.now(UTC)) / timedelta(minutes=1))
+            self.clock_ahead = round((sent - utc_now()) / timedelta(minutes=1))
         return Reply(address, response.status_code, kind, body, date, headers)
 
     def _begin(self, asked: "_Asked") -> "httpx.Response":

@@ -21,6 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
+from fleet.clock import utc_now
 from fleet.clouds.hooks.memory import HookMemory, Memo
 from fleet.model.facts import Machine, MachineState, WorkerInputs
 from fleet.model.values import Moment, Value
@@ -85,7 +86,7 @@ class HookLog:
         self._put(text if self._left > 0 else b"(more of this call is left out)\n")
 
     def _write(self, what: str) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = utc_now().isoformat(timespec="seconds")
         self._put(f"--- {now} {self._hook} {what}\n".encode(errors="replace"))
 
     def _put(self, text: bytes) -> None:
