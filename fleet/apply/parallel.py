@@ -49,11 +49,7 @@ class Parallelism(NamedTuple):
 
 @contextmanager
 def pool_executor(
-    fleet: Fleet,
-    file: str,
-    sources: Sources,
-    pace: Parallelism,
-    tell: Callable[[str], None],
+    fleet: Fleet, file: str, sources: Sources, pace: Parallelism, tell: Callable[[str], None]
 ) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
     """Yield sources that change pools at once, and what cuts their work short.
 

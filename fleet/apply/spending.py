@@ -116,11 +116,7 @@ def _machine(action: Action | Release, stack: Stack | None) -> str:
 
 
 def charge_ledger(
-    fleet: Fleet,
-    world: World,
-    inventories: Mapping[str, PoolInventory],
-    store: Store,
-    tell: Tell,
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory], store: Store, tell: Tell
 ) -> None:
     """Charge the time since the ledger was last charged, before anything is changed.
 

@@ -19,11 +19,7 @@ _WORST_FIRST: tuple[_Result, ...] = ("failed", "refused", "applied", "unchanged"
 
 
 def with_orphans(
-    outcome: StackOutcome,
-    world: World,
-    plan: Plan,
-    sources: Sources,
-    tell: Tell,
+    outcome: StackOutcome, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> StackOutcome:
     """Delete the orphans of a pool too, and return what became of it then."""
     orphans = [each for each in plan.actions if each.pool == outcome.pool and is_orphan(each)]
@@ -33,11 +29,7 @@ def with_orphans(
 
 
 def delete_unrecorded_machines(
-    world: World,
-    plan: Plan,
-    actions: Sequence[Action],
-    sources: Sources,
-    tell: Tell,
+    world: World, plan: Plan, actions: Sequence[Action], sources: Sources, tell: Tell
 ) -> StackOutcome:
     """Drain or delete a pool's machines that no stack holds; return what became of it.
 

@@ -156,10 +156,7 @@ def load_ahead(fleet: Fleet) -> None:
 
 @contextmanager
 def _listening(
-    args: argparse.Namespace,
-    calls: TicketCalls,
-    credentials: CredentialFiles,
-    bounds: Bounds,
+    args: argparse.Namespace, calls: TicketCalls, credentials: CredentialFiles, bounds: Bounds
 ) -> Iterator[XmlRpcServer]:
     host, port = _address(args.listen)
     if not ip_address(host).is_loopback and not (args.tokens and args.certificate):

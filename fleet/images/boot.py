@@ -220,11 +220,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
 
 
 def _wait(
-    trial: Trial,
-    server: WorkerServer,
-    process: "subprocess.Popen[bytes]",
-    tell: Tell,
-    watch: Tell,
+    trial: Trial, server: WorkerServer, process: "subprocess.Popen[bytes]", tell: Tell, watch: Tell
 ) -> list[str]:
     """Wait for the goal; returns why it was not come to."""
     began = time.monotonic()

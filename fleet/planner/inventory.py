@@ -60,10 +60,7 @@ def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
 
 
 def attend(
-    world: World,
-    desks: Collection[str],
-    listing: Listing,
-    is_up: Callable[[Machine], bool],
+    world: World, desks: Collection[str], listing: Listing, is_up: Callable[[Machine], bool]
 ) -> dict[str, tuple[Worker, ...]] | Unknown:
     """Return the workers of a provider's machines by the queue of tickets that gives them out.
 

@@ -344,11 +344,7 @@ class _Load:
     """What one request of a group takes of the machines of one kind, on average."""
 
     def __init__(
-        self,
-        requests: Sequence[Ordered],
-        now: datetime,
-        lengths: Mapping[int, int],
-        place: Place,
+        self, requests: Sequence[Ordered], now: datetime, lengths: Mapping[int, int], place: Place
     ) -> None:
         self._requests = (
             [each._replace(seconds=each.seconds_on(*place.kinds)) for each in requests]

@@ -288,9 +288,7 @@ def _show(name: str) -> str:
 
 
 def _part(
-    at: Node,
-    entries: Iterable[tuple[Node, Node]] = (),
-    dropped: Iterable[tuple[Node, Node]] = (),
+    at: Node, entries: Iterable[tuple[Node, Node]] = (), dropped: Iterable[tuple[Node, Node]] = ()
 ) -> Node:
     """Return a mapping of these entries at the place of another node."""
     kept = [*entries]

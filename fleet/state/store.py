@@ -733,10 +733,7 @@ def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
 
 
 def _add(
-    connection: sa.Connection,
-    table: sa.Table,
-    key: Mapping[str, str],
-    amounts: Mapping[str, int],
+    connection: sa.Connection, table: sa.Table, key: Mapping[str, str], amounts: Mapping[str, int]
 ) -> None:
     """Add amounts to the row of a key, which is made where there is none."""
     same = [table.c[name] == value for name, value in key.items()]

@@ -165,11 +165,7 @@ def run(args: argparse.Namespace, console: Console, waiter: Waiter, clock: Clock
 
 
 def _wait(
-    args: argparse.Namespace,
-    console: Console,
-    server: TicketServer,
-    waiter: Waiter,
-    clock: Clock,
+    args: argparse.Namespace, console: Console, server: TicketServer, waiter: Waiter, clock: Clock
 ) -> int:
     seconds = None if args.most is None else read_duration(args.most)
     if args.most is not None and seconds is None:

@@ -159,11 +159,7 @@ class Replay:
     """One fleet.yaml on its way through a history."""
 
     def __init__(
-        self,
-        task: Task,
-        first: World,
-        waited: Waited,
-        policy: Policy | None = None,
+        self, task: Task, first: World, waited: Waited, policy: Policy | None = None
     ) -> None:
         self._fleet = fleet = task.fleet
         self._policy, self._name = policy or POLICIES[task.policy], task.policy

@@ -42,11 +42,7 @@ class DebusineServer:
     """One Debusine server, asked with a viewer's token."""
 
     def __init__(
-        self,
-        queue: DebusineQueue,
-        token: str | None,
-        *,
-        now: Callable[[], datetime] = utc_now,
+        self, queue: DebusineQueue, token: str | None, *, now: Callable[[], datetime] = utc_now
     ) -> None:
         self._queue = queue
         self._token = token

@@ -105,10 +105,7 @@ def read_workers(
 
 
 def _worker(
-    row: Row,
-    fleet: str,
-    running: tuple[str, Work] | None,
-    served: tuple[int, datetime | None],
+    row: Row, fleet: str, running: tuple[str, Work] | None, served: tuple[int, datetime | None]
 ) -> Worker:
     is_ours = row.mark(changes.FLEET) == fleet
     uses, last_end = served
