@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from fleet.apply.config import check_file
+from fleet.cli.arguments import Parser, add_file, add_world, flag, option
 from fleet.clock import utc_now
 from fleet.schema.findings import Finding, has_errors, in_order, nearest
 from fleet.schema.model import Fleet, WorldQueue
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from fleet.model.facts import World
     from fleet.ports import Console
     from fleet.tagrules.names import Recorded
-from fleet.cli.arguments import Parser, add_file, add_world, flag, option
 
 
 def arguments(parser: Parser) -> None:

@@ -46,11 +46,11 @@ from fleet.report.terminal import (
     title,
     wrapped,
 )
+from fleet.schema.findings import yaml_key
 from fleet.tagrules.export import describe_rules
 
 if TYPE_CHECKING:
     from fleet.explain.changes import Comparison
-from fleet.schema.findings import yaml_key
 
 _MOST_ALIKE = 5
 _MOST_CHANGED = 5

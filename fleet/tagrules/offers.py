@@ -8,8 +8,11 @@ Many requests are matched at once with bits of an integer: a request costs one `
 that it requires, however many offers there are.
 """
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.model import Fleet, Pool
@@ -20,9 +23,6 @@ from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_minimums, read_n
 if TYPE_CHECKING:
     from fleet.model.facts import Worker
     from fleet.model.images import ImageVersion
-from bisect import bisect_left
-from collections import defaultdict
-from itertools import compress
 
 
 class Offer(NamedTuple):

@@ -10,33 +10,32 @@ reports a little less than 64 GiB.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fleet.model.prices import MachineType, find_types
 from fleet.schema.findings import Path
-from fleet.schema.model import Fleet, Machine, Pool, Size
-from fleet.schema.rules import ProvidedBy
-from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_numbers
-
-if TYPE_CHECKING:
-    from fleet.model.images import ImageVersion
-from collections.abc import Sequence
-
 from fleet.schema.model import (
     AnyPool,
     Askers,
     CoprQueue,
     DebusineQueue,
+    Fleet,
+    Machine,
+    Pool,
+    Size,
     TagRule,
     TicketQueue,
     WorldQueue,
     serves_queue,
 )
-from fleet.schema.rules import Asker
-from fleet.tagrules.vocabulary import tag_name
+from fleet.schema.rules import Asker, ProvidedBy
+from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_numbers, tag_name
+
+if TYPE_CHECKING:
+    from fleet.model.images import ImageVersion
 
 TOLERANCE = Decimal("0.05")
 CLASS = "worker:class:"
