@@ -35,7 +35,7 @@ def reconcile(
     fleet = with_price_lists(fleet, world)
     plan = reconcile_unsealed(fleet, world, inventories)
     digests = Digests(config=config_digest(fleet), world=world_digest(world))
-    return seal(plan.model_copy(update={"digests": digests}))
+    return seal(plan.altered(digests=digests))
 
 
 def reconcile_unsealed(

@@ -261,7 +261,7 @@ def _show(args: argparse.Namespace, console: Console) -> int:
         raise FleetError(f"no image {args.image}; known: {names}")
     if args.version:
         version = promote.find_version(shown.versions, args.image, args.version)
-        shown = shown.model_copy(update={"versions": (version,)})
+        shown = shown.altered(versions=(version,))
     show(args, console, shown, images.image_to_lines(shown))
     return 0
 
@@ -278,7 +278,7 @@ def _promote(args: argparse.Namespace, console: Console) -> int:
         wanted = _wanted(args, image, known, now)
         moves = promote.promote(known, wanted, now, share=args.candidate)
         # A person moved it, so no rule makes it current.
-        mine = moves[0]._replace(now=moves[0].now.model_copy(update={"by_rule": False}))
+        mine = moves[0]._replace(now=moves[0].now.altered(by_rule=False))
         return (mine, *moves[1:])
 
     return _move_versions(args, console, decide)
@@ -446,9 +446,7 @@ def _find_and_prune(
     pruned = prune.prune_versions(judged, pruner)
     gone = prune.delete_forgotten(forgotten, pruner.publisher_of)
     failed = (judged, forgotten) != (pruned, gone)
-    return before.model_copy(
-        update={"versions": pruned, "forgotten": gone, "failed": failed, "done": True}
-    )
+    return before.altered(versions=pruned, forgotten=gone, failed=failed, done=True)
 
 
 def _forgotten(

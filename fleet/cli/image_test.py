@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         tests.append(test)
         notes += told
     done = tuple(tests)
-    write_manifest(folder, manifest.model_copy(update={"tests": (*manifest.tests, *done)}))
+    write_manifest(folder, manifest.altered(tests=(*manifest.tests, *done)))
     now = utc_now()
     after = change_version(store, args.image, version, lambda was: after_tests(was, done, now))
     tested = VersionTests(
@@ -146,7 +146,7 @@ def boot(
         provides=booted.provides,
     )
     files = {**manifest.files, CONSOLE: measure(log)} if log.exists() else manifest.files
-    return manifest.model_copy(update={"files": files}), test, _notes(booted)
+    return manifest.altered(files=files), test, _notes(booted)
 
 
 def _notes(booted: Booted) -> tuple[str, ...]:

@@ -103,16 +103,13 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     _check_pools(plan, args.pool)
     status = status_of(plan, facts_of_workers(decision.config.fleet, decision.world))
     states = {state for word in args.state for state in GROUPS.get(word, {word})}
-    shown = status.model_copy(
-        update={
-            "workers": tuple(
-                each
-                for each in status.workers
-                if (not args.pool or each.pool in args.pool)
-                and (not states or each.state in states)
-            ),
-            "unlisted": tuple(p for p in status.unlisted if not args.pool or p in args.pool),
-        }
+    shown = status.altered(
+        workers=tuple(
+            each
+            for each in status.workers
+            if (not args.pool or each.pool in args.pool) and (not states or each.state in states)
+        ),
+        unlisted=tuple(p for p in status.unlisted if not args.pool or p in args.pool),
     )
     machines = Machines(
         fleet=shown.fleet, time=shown.time, machines=shown.workers, unlisted=shown.unlisted

@@ -337,10 +337,8 @@ class _Kept:
     def _save(self) -> None:
         if self.name is not None:
             learned, held_back = (tuple(each.values()) for each in self.trials)
-            update = {"learned": learned, "held_back": held_back}
-            LocalFiles().write_text(
-                self.name, self.about.model_copy(update=update).model_dump_json() + "\n"
-            )
+            kept = self.about.altered(learned=learned, held_back=held_back)
+            LocalFiles().write_text(self.name, kept.model_dump_json() + "\n")
 
 
 _PARTS_OF_RESUMABLE = {

@@ -315,7 +315,7 @@ def registered_workers(world: World) -> dict[str, Worker]:
         if other is None or other.work is None or worker.work is not None:
             known[worker.name] = worker
         else:
-            known[worker.name] = worker.model_copy(update={"work": other.work})
+            known[worker.name] = worker.altered(work=other.work)
     return known
 
 

@@ -82,7 +82,7 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
     last: tuple[Charge, ...] | None = None
     if recent is not None:
         kept = Ledger(charged_until=recent.until, charges=recent.charges)
-        last = charges_of(fleet, world.model_copy(update={"ledger": kept}))
+        last = charges_of(fleet, world.altered(ledger=kept))
     until = min(max(ledger.charged_until, month.start), month.end)
     project = _projection(recent, month.start, until, month.end)
 

@@ -118,9 +118,7 @@ class _Search:
         if work is None:
             return
         ask = ask_of_tags(self.fleet, (tag for tag in work.required if tag not in given))
-        begun_now = worker.model_copy(
-            update={"work": work.model_copy(update={"started_at": self.world.time})}
-        )
+        begun_now = worker.altered(work=work.altered(started_at=self.world.time))
         for name, pool in sorted(self.fleet.dynamic_pools.items()):
             if name == verdict.pool:
                 continue

@@ -362,7 +362,7 @@ def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
     if _edits(suggestion) or start >= wait.until:
         return suggestion
     soon = f"; a worker that fits may be free earlier, about {start:%H:%M} UTC"
-    return suggestion.model_copy(update={"sentence": suggestion.sentence + soon})
+    return suggestion.altered(sentence=suggestion.sentence + soon)
 
 
 def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
@@ -500,14 +500,14 @@ def _of_pool(
         return _of_fitting(case, signature, name, pool, waits=unserved is not None)
     if signature.dropped:
         dropped = set(signature.dropped)
-        fewer = signature.model_copy(
-            update={"required": tuple(t for t in signature.required if t not in dropped)}
+        fewer = signature.altered(
+            required=tuple(t for t in signature.required if t not in dropped)
         )
         if satisfies(case.ask_of(fewer), case.offers[name]):
             found = _of_fitting(case, fewer, name, pool, waits=unserved is not None)
             fits = f"pool {name} fits without {', '.join(signature.dropped)}"
             because = found.because.replace(f"pool {name} fits", fits, 1)
-            return found.model_copy(update={"because": because})
+            return found.altered(because=because)
     return _of_mismatch(case, signature, name, mismatch)
 
 
@@ -719,7 +719,7 @@ def _answers(
     for key in keys[1:]:
         start = case.forecast.start_of(key)
         answer = explain_like(case, signature, key, first)
-        yield answer.model_copy(update={"facts": (expectation(case, key, start),)})
+        yield answer.altered(facts=(expectation(case, key, start),))
 
 
 def without_search(answer: Explanation) -> Explanation:
@@ -727,20 +727,18 @@ def without_search(answer: Explanation) -> Explanation:
     if answer.next_steps != (ENDED,):
         return answer
     steps = (f"to search for a change: `fleet explain request {answer.name}`",)
-    return answer.model_copy(update={"next_steps": steps})
+    return answer.altered(next_steps=steps)
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
     """Return the answer about a request of the same signature and outcome as an explained one."""
     start = case.forecast.start_of(key)
-    return first.model_copy(
-        update={
-            "name": key,
-            "headline": headline(case, signature, key, never=first.never),
-            "facts": tuple(_request_facts(case, signature, key, start)),
-            "expected": start,
-            "assumed": None if start else case.assumed_start(key),
-            "suggestions": (),
-            "like": first.name,
-        }
+    return first.altered(
+        name=key,
+        headline=headline(case, signature, key, never=first.never),
+        facts=tuple(_request_facts(case, signature, key, start)),
+        expected=start,
+        assumed=None if start else case.assumed_start(key),
+        suggestions=(),
+        like=first.name,
     )

@@ -226,7 +226,7 @@ def later(world: World, at: datetime) -> World:
 
     world = _with_workers(world, see_again)
     queues = {
-        name: reading.model_copy(update={"demand": _moved(reading.demand, by, "read_at")})
+        name: reading.altered(demand=_moved(reading.demand, by, "read_at"))
         if isinstance(reading.demand, Demand)
         else reading
         for name, reading in world.queues.items()
@@ -237,17 +237,17 @@ def later(world: World, at: datetime) -> World:
             machines = tuple(
                 _moved(m, by, "created_at") if m.name in booting else m for m in listing.machines
             )
-            update = {"machines": machines, "read_at": listing.read_at + by}
-            providers[name] = listing.model_copy(update=update)
-    return world.model_copy(update={"time": at, "queues": queues, "providers": providers})
+            providers[name] = listing.altered(machines=machines, read_at=listing.read_at + by)
+    return world.altered(time=at, queues=queues, providers=providers)
 
 
 def freed(world: World, names: Collection[str]) -> World:
     """Return the world in which these busy workers have just become free."""
 
     def free(worker: Worker) -> Worker:
-        update = {"state": WorkerState.IDLE, "running": None, "work": None, "since": world.time}
-        return worker.model_copy(update=update) if worker.name in names else worker
+        if worker.name not in names:
+            return worker
+        return worker.altered(state=WorkerState.IDLE, running=None, work=None, since=world.time)
 
     return _with_workers(world, lambda workers: tuple(map(free, workers)))
 
@@ -266,7 +266,7 @@ def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
 
     def settle(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
         return tuple(
-            worker.model_copy(update={"draining": True}) if worker.name in drained else worker
+            worker.altered(draining=True) if worker.name in drained else worker
             for worker in workers
             if (worker.machine or worker.name) not in gone
         )
@@ -287,7 +287,7 @@ def _comes_up(fleet: Fleet, world: World, machine: Machine) -> bool:
 
 
 def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:
-    return value.model_copy(update={field: getattr(value, field) + by})
+    return value.altered(**{field: getattr(value, field) + by})
 
 
 def _registered_machines(world: World) -> set[str]:
@@ -297,18 +297,18 @@ def _registered_machines(world: World) -> set[str]:
 def _with_workers(world: World, change: _Change) -> World:
     """Return the world with the workers of every registry changed."""
     queues = {
-        name: reading.model_copy(update={"workers": change(reading.workers)})
+        name: reading.altered(workers=change(reading.workers))
         if isinstance(reading.workers, tuple)
         else reading
         for name, reading in world.queues.items()
     }
     providers = {
-        name: listing.model_copy(update={"workers": change(listing.workers)})
+        name: listing.altered(workers=change(listing.workers))
         if isinstance(listing, Listing) and listing.workers is not None
         else listing
         for name, listing in world.providers.items()
     }
-    return world.model_copy(update={"queues": queues, "providers": providers})
+    return world.altered(queues=queues, providers=providers)
 
 
 def _with_machines(
@@ -320,21 +320,19 @@ def _with_machines(
     for name, listing in providers.items():
         if isinstance(listing, Listing):
             kept = tuple(m for m in listing.machines if m.name not in gone)
-            providers[name] = listing.model_copy(update={"machines": kept})
+            providers[name] = listing.altered(machines=kept)
     for name, stack in stacks.items():
         if isinstance(stack, Stack):
-            stacks[name] = stack.model_copy(
-                update={
-                    "workers": tuple(w for w in stack.workers if w.name not in gone),
-                    "ids": {n: i for n, i in stack.ids.items() if n not in gone},
-                }
+            stacks[name] = stack.altered(
+                workers=tuple(w for w in stack.workers if w.name not in gone),
+                ids={n: i for n, i in stack.ids.items() if n not in gone},
             )
     for create in made:
         pool = fleet.pools.get(create.pool)
         if isinstance(pool, Pool):
             _make(providers, stacks, create, pool.provider, world.time)
     known = world.stacks if isinstance(world.stacks, Unknown) else stacks
-    return world.model_copy(update={"providers": providers, "stacks": known})
+    return world.altered(providers=providers, stacks=known)
 
 
 def _make(
@@ -360,10 +358,10 @@ def _make(
             image=create.inputs.image,
             digest=create.inputs.labels.get("digest"),
         )
-        providers[provider] = listing.model_copy(update={"machines": (*listing.machines, machine)})
+        providers[provider] = listing.altered(machines=(*listing.machines, machine))
     known = tuple(w for w in stack.workers if w.name != create.worker)
-    stacks[create.pool] = stack.model_copy(
-        update={"workers": (*known, create.inputs), "ids": {**stack.ids, create.worker: id_}}
+    stacks[create.pool] = stack.altered(
+        workers=(*known, create.inputs), ids={**stack.ids, create.worker: id_}
     )
 
 
@@ -381,14 +379,12 @@ def _register(fleet: Fleet, world: World, machine: Machine) -> World:
     provider = pool.provider if isinstance(pool, Pool) else ""
     listing = world.providers.get(provider)
     if isinstance(listing, Listing) and listing.workers is not None:
-        update = {"workers": (*listing.workers, worker)}
-        providers = {**world.providers, provider: listing.model_copy(update=update)}
-        return world.model_copy(update={"providers": providers})
+        listing = listing.altered(workers=(*listing.workers, worker))
+        return world.altered(providers={**world.providers, provider: listing})
     for name, reading in sorted(world.queues.items()):
         if isinstance(reading.workers, tuple) and serves_queue(pool, name):
-            update = {"workers": (*reading.workers, worker)}
-            queues = {**world.queues, name: reading.model_copy(update=update)}
-            return world.model_copy(update={"queues": queues})
+            told = reading.altered(workers=(*reading.workers, worker))
+            return world.altered(queues={**world.queues, name: told})
     return world
 
 
@@ -444,17 +440,14 @@ def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
     if found is None:
         return world
     request, demand = found
-    asking = request.model_copy(
-        update={
-            "required": tuple(sorted({*request.required, *tags})),
-            "asked": {**request.asked, **dict.fromkeys(tags, "user")},
-        }
+    asking = request.altered(
+        required=tuple(sorted({*request.required, *tags})),
+        asked={**request.asked, **dict.fromkeys(tags, "user")},
     )
     requests = tuple(asking if r.id == asking.id else r for r in demand.requests)
     queue = key.partition("/")[0]
-    asked = {"demand": demand.model_copy(update={"requests": requests})}
-    queues = {**world.queues, queue: world.queues[queue].model_copy(update=asked)}
-    return world.model_copy(update={"queues": queues})
+    reading = world.queues[queue].altered(demand=demand.altered(requests=requests))
+    return world.altered(queues={**world.queues, queue: reading})
 
 
 @dataclass(frozen=True)

@@ -80,20 +80,18 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     approvals = tuple(
         _passing(approval, approved, (*kept, *releases)) for approval in plan.approvals
     )
-    guarded = plan.model_copy(
-        update={
-            "actions": kept,
-            "withheld": tuple(action for action in plan.actions if action.worker in withheld),
-            "releases": releases,
-            "unreleased": tuple(each for each in plan.releases if each.worker in withheld),
-            "guards": tuple(results),
-            "approvals": approvals,
-            "pools": pools,
-            "signatures": tuple(_without(signature, withheld) for signature in plan.signatures),
-            "unserved": (*plan.unserved, *_kept_waiting(plan, withheld)),
-            "optimum": plan.optimum_of(kept),
-            "cost_after": sum((pool.cost_after for pool in pools), Decimal(0)),
-        }
+    guarded = plan.altered(
+        actions=kept,
+        withheld=tuple(action for action in plan.actions if action.worker in withheld),
+        releases=releases,
+        unreleased=tuple(each for each in plan.releases if each.worker in withheld),
+        guards=tuple(results),
+        approvals=approvals,
+        pools=pools,
+        signatures=tuple(_without(signature, withheld) for signature in plan.signatures),
+        unserved=(*plan.unserved, *_kept_waiting(plan, withheld)),
+        optimum=plan.optimum_of(kept),
+        cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
     )
     return seal(guarded) if plan.digests.plan else guarded
 
@@ -103,13 +101,13 @@ def _passing(
 ) -> ApprovalVerdict:
     """Return an approval with what it lets pass, as far as no other guard withholds it."""
     passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
-    return approval.model_copy(update={"passes": tuple(passes)})
+    return approval.altered(passes=tuple(passes))
 
 
 def _without(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
     """Return a signature whose requests are not said to be served by what is withheld."""
     coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
-    return signature.model_copy(update={"by_create": coming})
+    return signature.altered(by_create=coming)
 
 
 def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
@@ -153,13 +151,14 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
         because += f", so {write_count(unserved, 'request')} {wait}" if unserved else ""
     if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
         because += f"; a guard keeps {write_count(kept, 'machine')} from going"
-    update = {kind: kinds[kind] for kind in ("create", "drain", "delete")}
-    after = {
-        "cost_after": pool.cost_before + change,
-        "because": because.removeprefix("; "),
-        "served": served,
-    }
-    return pool.model_copy(update=update | after)
+    return pool.altered(
+        create=kinds["create"],
+        drain=kinds["drain"],
+        delete=kinds["delete"],
+        cost_after=pool.cost_before + change,
+        because=because.removeprefix("; "),
+        served=served,
+    )
 
 
 def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -213,5 +212,5 @@ def _refused(guard: str, because: str, path: tuple[str | int, ...], way_out: str
 
 def _held(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
     """Return a guard's result that withholds all of a pool's actions of a kind."""
-    figures = {"count": len(own), "of": verdict.machines, "withheld": len(own)}
-    return Held(blank.model_copy(update={"pool": verdict.pool} | figures), own)
+    said = blank.altered(pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own))
+    return Held(said, own)

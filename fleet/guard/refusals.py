@@ -148,15 +148,13 @@ def _held(
     count, of = count_of
     kind = blank.guard.removeprefix("throttle-")
     where = f"pool {pool}" if pool else "the fleet"
-    result = blank.model_copy(
-        update={
-            "pool": pool,
-            "because": f"{count} to {kind} in {where} ({write_count(of, 'machine')}): "
-            f"{count - len(later)} now, {len(later)} in later runs",
-            "count": count,
-            "of": of,
-            "withheld": len(later),
-        }
+    result = blank.altered(
+        pool=pool,
+        because=f"{count} to {kind} in {where} ({write_count(of, 'machine')}): "
+        f"{count - len(later)} now, {len(later)} in later runs",
+        count=count,
+        of=of,
+        withheld=len(later),
     )
     return Held(result, later)
 

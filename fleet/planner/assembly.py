@@ -368,7 +368,7 @@ def assemble(
         unserved=unserved,
         rules=rules if explained else (),
     )
-    return plan.model_copy(update={"optimum": plan.optimum_of(actions)})
+    return plan.altered(optimum=plan.optimum_of(actions))
 
 
 def _for_people(

@@ -82,7 +82,7 @@ def settle(
         if result := _became(state):
             late = why_late(fleet.pools.get(attempt.pool))
             detail = late if state is State.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
-            settled.append(attempt.model_copy(update={"result": result, "detail": detail}))
+            settled.append(attempt.altered(result=result, detail=detail))
     return tuple(settled)
 
 

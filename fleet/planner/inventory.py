@@ -115,17 +115,16 @@ def _joined(seen: Worker, own: Worker) -> Worker:
     """Return a worker as its machine and its queue report it; the busier report wins."""
     if seen.state is not WorkerState.IDLE:
         return seen
-    update: Mapping[str, object] = {
-        "state": own.state,
-        "running": own.running,
-        "work": own.work,
-        "ended": own.ended,
-        "uses": own.uses,
-        "since": own.since,
-        "draining": seen.draining or own.draining,
-        "requires": tuple(sorted({*seen.requires, *own.requires})),
-    }
-    return seen.model_copy(update=dict(update))
+    return seen.altered(
+        state=own.state,
+        running=own.running,
+        work=own.work,
+        ended=own.ended,
+        uses=own.uses,
+        since=own.since,
+        draining=seen.draining or own.draining,
+        requires=tuple(sorted({*seen.requires, *own.requires})),
+    )
 
 
 def heirs_of(fleet: Fleet) -> Mapping[str, str]:
@@ -163,9 +162,7 @@ def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
         return ()
     takers = takers_of(fleet, world)
     return tuple(
-        charge.model_copy(update={"pool": takers[charge.pool]})
-        if charge.pool in takers
-        else charge
+        charge.altered(pool=takers[charge.pool]) if charge.pool in takers else charge
         for charge in world.ledger.charges
     )
 
@@ -176,7 +173,7 @@ def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
     if not takers:
         return world.attempts
     return tuple(
-        each.model_copy(update={"pool": takers[each.pool]}) if each.pool in takers else each
+        each.altered(pool=takers[each.pool]) if each.pool in takers else each
         for each in world.attempts
     )
 

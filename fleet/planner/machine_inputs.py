@@ -313,7 +313,7 @@ def made_from(
             inputs = new_inputs(fleet, replace(option, image=image), machine.name)
             if inputs.labels["digest"] == machine.digest:
                 # A pool that was renamed since: its machines bear the old name.
-                return inputs.model_copy(update={"labels": inputs.labels | {"pool": machine.pool}})
+                return inputs.altered(labels=inputs.labels | {"pool": machine.pool})
     return None
 
 

@@ -117,7 +117,7 @@ def _newer(world: World, standing: Standing, pools: list[PoolPlan]) -> Promotion
     ]
     than = f"is newer than {max(serving)}" if serving else "no version is current"
     because = f"tested, published at {', '.join(sorted(version.ids))}, and {than}"
-    becoming = version.model_copy(update={"share": standing.share})
+    becoming = version.altered(share=standing.share)
     return _promotion(
         becoming, standing.becomes or "current", Reason.NEWER_VERSION, because, pools
     )

@@ -36,8 +36,8 @@ class WorldQueue:
             return QueueReading(demand=unknown, workers=unknown)
         if isinstance(reading.demand, Unknown):
             return reading
-        demand = reading.demand.model_copy(update={"read_at": now})
-        return reading.model_copy(update={"demand": demand})
+        demand = reading.demand.altered(read_at=now)
+        return reading.altered(demand=demand)
 
     def _pick(self, world: World) -> QueueReading:
         name = self._queue.queue

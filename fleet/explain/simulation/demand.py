@@ -172,25 +172,19 @@ class Past:
         heappush(self._heap, (event.at, next(self._numbers), event))
 
     def _see_facts(self, world: World) -> None:
-        facts = world.model_copy(
-            update={
-                "queues": {
-                    name: reading.model_copy(
-                        update={
-                            "demand": _without_requests(reading.demand),
-                            "workers": None,
-                            "clock_ahead": None,
-                        }
-                    )
-                    for name, reading in world.queues.items()
-                },
-                "providers": {},
-                "stacks": {},
-                "attempts": (),
-                "runs": (),
-                "ledger": _NOT_SAID,
-                "approved": {},
-            }
+        facts = world.altered(
+            queues={
+                name: reading.altered(
+                    demand=_without_requests(reading.demand), workers=None, clock_ahead=None
+                )
+                for name, reading in world.queues.items()
+            },
+            providers={},
+            stacks={},
+            attempts=(),
+            runs=(),
+            ledger=_NOT_SAID,
+            approved={},
         )
         if self._facts is None or _differ(facts, self._facts):
             self._facts = facts
@@ -386,8 +380,7 @@ def _differ(facts: World, before: World) -> bool:
 def _without_requests(demand: Demand | Unknown) -> Demand | Unknown:
     if isinstance(demand, Unknown):
         return Demand(read_at=_EPOCH)
-    update = {"read_at": _EPOCH, "requests": (), "estimate": False, "sample": None}
-    return demand.model_copy(update=update)
+    return demand.altered(read_at=_EPOCH, requests=(), estimate=False, sample=None)
 
 
 _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")

@@ -431,13 +431,11 @@ class Farm:
     def _register(self, box: Box) -> None:
         box.is_registered, box.since = True, self.now
         if box.machine is not None:
-            box.machine = box.machine.model_copy(
-                update={"state": MachineState.RUNNING, "misses": 0, "was_ready": True}
-            )
+            box.machine = box.machine.altered(state=MachineState.RUNNING, misses=0, was_ready=True)
         tries = self._attempts.get((box.pool, box.type, box.market), deque[Attempt]())
         for nth, each in enumerate(tries):
             if each.worker == box.name and each.result == "starting":
-                tries[nth] = each.model_copy(update={"result": "registered"})
+                tries[nth] = each.altered(result="registered")
         self._classify(box)
         self._idle(box)
 
@@ -534,7 +532,7 @@ class Farm:
         """Return the line that a job waits in; None where its queue gives it to nobody."""
         if self._today != self.now.date():
             self._today = self.now.date()
-            facts = self._facts.model_copy(update={"time": self.now})
+            facts = self._facts.altered(time=self.now)
             self._judge = judge_of(self.fleet, facts)
         self._orders[job.key] = ordered(job.queue, job.request)[0].order
         asking = self._judge.ask_of_alike(
@@ -639,7 +637,7 @@ class Farm:
         if box.worker is None or box.worker.state is WorkerState.ENROLLED:
             box.worker = self._worker_of(box, state)
         else:
-            box.worker = box.worker.model_copy(update=self._seen(box, state))
+            box.worker = box.worker.altered(**self._seen(box, state))
 
     def _worker_of(self, box: Box, state: WorkerState) -> Worker:
         return Worker.model_construct(
@@ -675,17 +673,12 @@ class Farm:
     def _reading(self, name: str, workers: tuple[Worker, ...]) -> QueueReading:
         known = self._facts.queues.get(name)
         requests = tuple(map(attrgetter("request"), self._waiting[name].values()))
-        update = {"read_at": self.now, "requests": requests}
         if known is None or isinstance(known.demand, Unknown):
             demand = Demand.model_construct(read_at=self.now, requests=requests)
             return QueueReading.model_construct(demand=demand, workers=workers)
         has_registry = bool(workers) or name in self._registries or name in self._desks
-        return known.model_copy(
-            update={
-                "demand": known.demand.model_copy(update=update),
-                "workers": workers if has_registry else None,
-            }
-        )
+        demand = known.demand.altered(read_at=self.now, requests=requests)
+        return known.altered(demand=demand, workers=workers if has_registry else None)
 
     def _listing(self, name: str, machines: list[Machine], workers: list[Worker]) -> Listing:
         return Listing.model_construct(
@@ -745,7 +738,7 @@ class Farm:
                 *(machine.name, machine.pool, "", machine.created_at),
                 *(provider, machine.type, market_of(made)),
                 inputs=made,
-                machine=machine.model_copy(update={"expires": None}),
+                machine=machine.altered(expires=None),
             )
             self.boxes[box.name] = box
         for registry, worker in world.registered():

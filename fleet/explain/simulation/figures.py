@@ -145,7 +145,7 @@ class Simulation(Value):
 
     def with_limits(self) -> "Simulation":
         """Return it with what it cannot know."""
-        return self.model_copy(update={"unknown": tuple(_limits(self))})
+        return self.altered(unknown=tuple(_limits(self)))
 
 
 def limits_of_past(start: datetime, end: datetime) -> Iterator[str]:

@@ -82,8 +82,7 @@ class Groups:
             # The oldest is served before those that came with it.
             since += timedelta(microseconds=nth)
         name = f"{oldest.id}#{next(self._numbers)}"
-        told = {"id": name, "count": 1, "pending_since": since}
-        return f"{queue}/{name}", oldest.model_copy(update=told)
+        return f"{queue}/{name}", oldest.altered(id=name, count=1, pending_since=since)
 
 
 def _likeness(each: Request) -> _Likeness:

@@ -129,14 +129,12 @@ def compare(
     """Return both as one; the pairs are of the waits of both."""
     if isinstance(before, Unknown) or isinstance(after, Unknown):
         return before if isinstance(before, Unknown) else after
-    return after.model_copy(
-        update={
-            "against": against,
-            "before": before.after,
-            "worse": pairs.worst(),
-            "worse_count": pairs.worse,
-            "better_count": pairs.better,
-        }
+    return after.altered(
+        against=against,
+        before=before.after,
+        worse=pairs.worst(),
+        worse_count=pairs.worse,
+        better_count=pairs.better,
     )
 
 

@@ -28,7 +28,7 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     return tuple(
         order
         if isinstance(order, Hold) or order.pool not in takers
-        else order.model_copy(update={"pool": takers[order.pool]})
+        else order.altered(pool=takers[order.pool])
         for order in world.orders
         if order.until > world.time
     )
