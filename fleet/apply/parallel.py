@@ -12,13 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from math import inf
+from threading import Lock
 from time import monotonic
 from typing import NamedTuple
 
 from fleet.apply.observe import Sources
 from fleet.apply.tickets import Seen
 from fleet.clouds.ready import Slots
-from fleet.engines.parallel import CleanerAside, EngineApart, EngineAside, Helpers, Turns
+from fleet.engines.parallel import CleanerAside, EngineApart, EngineAside, Helpers, aside
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
 from fleet.ports import Engine, SupportsConcurrency, Task
@@ -77,10 +78,10 @@ def pool_executor(
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
         if engine.name == "pulumi":
-            return EngineApart(engine, helpers, background.turns)
-        return EngineAside(engine, background.turns) if provider in own else engine
+            return EngineApart(engine, helpers, background.turn)
+        return EngineAside(engine, background.turn) if provider in own else engine
 
-    cleaners = {k: CleanerAside(each, background.turns) for k, each in sources.cleaners.items()}
+    cleaners = {k: CleanerAside(each, background.turn) for k, each in sources.cleaners.items()}
     try:
         with ExitStack() as held:
             if not shared:
@@ -181,7 +182,7 @@ class Background:
 
         All runs write into one `store`, which knows that they have the lock.
         """
-        self.turns = Turns()
+        self.turn = Lock()
         self.slots = Slots()
         self.store = store
         self._going: dict[str, _Going] = {}
@@ -211,18 +212,18 @@ class Background:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Have the turn; wait in the end for all that was begun."""
-        with self.turns.mine():
+        with self.turn:
             try:
                 yield
             finally:
-                with self.turns.aside():
+                with aside(self.turn):
                     self._own.shutdown()
                     self._others.shutdown()
 
     @contextmanager
     def locked(self, lock: AbstractContextManager[str | None]) -> Iterator[str | None]:
         """Have the turn, and hold the fleet's lock; yield who died holding it."""
-        with self.turns.mine():
+        with self.turn:
             died = None if self._is_locked else self._lock.enter_context(lock)
             self._is_running = self._is_locked = True
             self._run += 1
@@ -251,7 +252,7 @@ class Background:
             futures = [self._going[what].future for what in mine if what in self._going]
             if not futures:
                 return
-            with self.turns.aside():
+            with aside(self.turn):
                 wait(futures, min(left, _LOOK_SECONDS))
             yield
 
@@ -273,7 +274,7 @@ class Background:
             wait(futures, _LOOK_SECONDS)
 
     def _in_turn(self, task: Task, after: Callable[[], None]) -> None:
-        with self.turns.mine():
+        with self.turn:
             try:
                 if outcome := task.work():
                     self._ended.append(outcome)

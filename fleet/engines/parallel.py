@@ -104,26 +104,14 @@ class Word(NamedTuple):
     user_data: Mapping[str, str]
 
 
-class Turns:
-    """Lets one of several threads go on at a time; they change where one waits for a helper."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def mine(self) -> Iterator[None]:
-        """Go on alone."""
-        with self._lock:
-            yield
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Let others go on meanwhile."""
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
+@contextmanager
+def aside(turn: threading.Lock) -> Iterator[None]:
+    """Give up the turn meanwhile: of several threads one at a time goes on."""
+    turn.release()
+    try:
+        yield
+    finally:
+        turn.acquire()
 
 
 class Helper:
@@ -261,10 +249,10 @@ class Helpers:
 class _InTurns:
     """An engine that is asked by threads that take turns; its record needs no turn."""
 
-    def __init__(self, engine: Engine, turns: Turns) -> None:
+    def __init__(self, engine: Engine, turn: threading.Lock) -> None:
         self.name: Literal["embedded", "pulumi"] = engine.name
         self._engine = engine
-        self._turns = turns
+        self._turn = turn
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
         """Return the stack as recorded; None when it never existed."""
@@ -276,7 +264,7 @@ class _InTurns:
 
     def _telling(self, progress: Progress) -> Progress:
         def tell(step: Step) -> None:
-            with self._turns.mine():
+            with self._turn:
                 progress(step)
 
         return tell
@@ -285,8 +273,8 @@ class _InTurns:
 class EngineApart(_InTurns):
     """An engine whose operations are done by helpers."""
 
-    def __init__(self, engine: Engine, helpers: Helpers, turns: Turns) -> None:
-        super().__init__(engine, turns)
+    def __init__(self, engine: Engine, helpers: Helpers, turn: threading.Lock) -> None:
+        super().__init__(engine, turn)
         self._helpers = helpers
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
@@ -327,7 +315,7 @@ class EngineApart(_InTurns):
     def _ask(
         self, helper: Helper, ref: StackRef, asked: Call | Word, progress: Progress
     ) -> tuple[Step, ...]:
-        with self._turns.aside():
+        with aside(self._turn):
             return helper.do(ref.name, asked, self._telling(progress))
 
 
@@ -441,7 +429,7 @@ class EngineAside(_InTurns):
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
         """Return what `up` would do, sorted by name, without `same`."""
-        with self._turns.aside():
+        with aside(self._turn):
             return self._engine.preview(ref, workers)
 
     def up(
@@ -452,7 +440,7 @@ class EngineAside(_InTurns):
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
         """Apply the changes; a creation that fails does not stop the others."""
-        with self._turns.aside():
+        with aside(self._turn):
             return self._engine.up(ref, workers, self._telling(progress), user_data)
 
     @contextmanager
@@ -464,9 +452,9 @@ class EngineAside(_InTurns):
 class CleanerAside:
     """A provider that waits for a person's own commands, in the same way."""
 
-    def __init__(self, cleaner: MachineCleaner, turns: Turns) -> None:
+    def __init__(self, cleaner: MachineCleaner, turn: threading.Lock) -> None:
         self._cleaner = cleaner
-        self._turns = turns
+        self._turn = turn
 
     def doubted(self) -> Collection[str]:
         """Return the machines whose latest livecheck failed, as of the last listing."""
@@ -474,7 +462,7 @@ class CleanerAside:
 
     def clean(self, machine: Machine) -> Cleaned:
         """Clean a machine that a ticket gave back; return how that went."""
-        with self._turns.aside():
+        with aside(self._turn):
             return self._cleaner.clean(machine)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 from typing import cast
 
 import pytest
 
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.engines.parallel import EngineAside, Turns
+from fleet.engines.parallel import EngineAside
 from fleet.errors import PlanRefused, StackFailed
 from fleet.model.user_data import write_user_data
 from fleet.ports import Step
@@ -61,9 +62,9 @@ def rig(
     elif request.param == "hooks":
         yield HookRig(tmp_path)
     elif request.param == "aside":
-        hooks, turns = HookRig(tmp_path), Turns()
-        hooks.engine = cast("EmbeddedEngine", EngineAside(hooks.engine, turns))
-        with turns.mine():
+        hooks, turn = HookRig(tmp_path), Lock()
+        hooks.engine = cast("EmbeddedEngine", EngineAside(hooks.engine, turn))
+        with turn:
             yield hooks
     elif request.param == "pulumi":
         skip_without_cli()

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
-from fleet.engines.parallel import Call, EngineApart, Helpers, Turns
+from fleet.engines.parallel import Call, EngineApart, Helpers
 from fleet.errors import PlanRefused, StackFailed
 from fleet.ports import Change, StackRef, Step
 from fleet.schema.model import Fleet
@@ -30,17 +31,17 @@ class Apart:
     def __init__(self, folder: Path) -> None:
         command = (sys.executable, "-m", "tests.rigs.engine_helper")
         self.helpers = Helpers(command, folder)
-        self.turns = Turns()
-        self._engine = EngineApart(FakeEngine("pulumi"), self.helpers, self.turns)
+        self.turn = Lock()
+        self._engine = EngineApart(FakeEngine("pulumi"), self.helpers, self.turn)
 
     def preview(self, *names: str) -> tuple[Step, ...]:
-        with self.turns.mine():
+        with self.turn:
             return self._engine.preview(REF, [a_sim_worker(name) for name in names])
 
     @contextmanager
     def prepared(self, *names: str) -> Iterator[Change]:
         workers = [a_sim_worker(name) for name in names]
-        with self.turns.mine(), self._engine.prepare(REF, workers) as change:
+        with self.turn, self._engine.prepare(REF, workers) as change:
             yield change
 
     def up(
@@ -49,7 +50,7 @@ class Apart:
         workers = [a_sim_worker(name) for name in names]
         given = {name: text for name in names if text}
         progress = quiet if told is None else told.append
-        with self.turns.mine():
+        with self.turn:
             return self._engine.up(ref, workers, progress, given)
 
 
@@ -119,14 +120,14 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "meeting")
     first = f"mkdir {tmp_path}/first 2>&- && echo $$ > {tmp_path}/meeting && exec sleep infinity"
     later = f'exec {sys.executable} -m tests.rigs.engine_helper "$1"'
-    helpers, turns = Helpers(("sh", "-c", f"{first}; {later}", "sh"), tmp_path), Turns()
-    engine = EngineApart(FakeEngine("pulumi"), helpers, turns)
+    helpers, turn = Helpers(("sh", "-c", f"{first}; {later}", "sh"), tmp_path), Lock()
+    engine = EngineApart(FakeEngine("pulumi"), helpers, turn)
     helpers.start()
     died = int((tmp_path / "meeting").read_text())
     os.kill(died, signal.SIGKILL)
     os.waitid(os.P_PID, died, os.WEXITED | os.WNOWAIT)
 
-    with turns.mine():
+    with turn:
         assert engine.preview(REF, [a_sim_worker("a")]) == creates("a")
     helpers.end()
 
@@ -134,24 +135,24 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Path) -> None:
     once = f'mkdir {tmp_path}/first && exec {sys.executable} -m tests.rigs.engine_helper "$1"'
-    helpers, turns = Helpers(("sh", "-c", once, "sh"), tmp_path), Turns()
-    engine = EngineApart(FakeEngine("pulumi"), helpers, turns)
+    helpers, turn = Helpers(("sh", "-c", once, "sh"), tmp_path), Lock()
+    engine = EngineApart(FakeEngine("pulumi"), helpers, turn)
 
     helpers.start()
 
-    with turns.mine():
+    with turn:
         assert engine.preview(REF, [a_sim_worker("a")]) == creates("a")
         assert engine.preview(REF, [a_sim_worker("b")]) == creates("b")
     helpers.end()
 
 
 def test_where_no_process_can_be_started_the_stack_fails() -> None:
-    turns = Turns()
-    engine = EngineApart(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turns)
+    turn = Lock()
+    engine = EngineApart(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turn)
 
     with (
         pytest.raises(StackFailed, match="/nowhere/python"),
-        turns.mine(),
+        turn,
     ):
         engine.preview(REF, [a_sim_worker("a")])
 
@@ -185,8 +186,8 @@ def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apar
 
     asking = threading.Thread(target=ask)
     asking.start()
-    engine = EngineApart(FakeEngine("pulumi"), apart.helpers, apart.turns)
-    with pytest.raises(StackFailed, match=rf"ended by {signal.SIGINT:d}"), apart.turns.mine():
+    engine = EngineApart(FakeEngine("pulumi"), apart.helpers, apart.turn)
+    with pytest.raises(StackFailed, match=rf"ended by {signal.SIGINT:d}"), apart.turn:
         engine.up(REF, [a_sim_worker("cancelled")], interrupt)
     ended.set()
     asking.join()

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
-from fleet.engines.parallel import CleanerAside, Turns
+from fleet.engines.parallel import CleanerAside
 from fleet.model.facts import Listing, Machine
 from fleet.ports import Cleaned, MachineCleaner
 from tests.builders import a_machine
@@ -72,9 +73,9 @@ def _hooked(folder: Path, interface: str, told: str) -> Lent:
 def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lent]:
     """Return each kind of cleaner with two machines, the second of which has its troubles."""
     if request.param == "aside":
-        lent, turns = own(tmp_path), Turns()
-        with turns.mine():
-            yield replace(lent, cleaner=CleanerAside(lent.cleaner, turns))
+        lent, turn = own(tmp_path), Lock()
+        with turn:
+            yield replace(lent, cleaner=CleanerAside(lent.cleaner, turn))
         return
     make: Callable[[Path], Lent] = request.param
     yield make(tmp_path)
