@@ -120,7 +120,7 @@ class Suitable:
 
     kinds: Mapping[str, int]
     """Kind of machine to how much it is preferred."""
-    limits: tuple["Limit", ...] = ()
+    limits: tuple[Limit, ...] = ()
     """What counts the machines of such tickets."""
     last: frozenset[str] = frozenset()
     """Kinds that come after those that are preferred as much: others may call them up."""
@@ -135,7 +135,6 @@ class Terms:
     ageing: int = 600
     prefer_reuse: int = 500
     blocked: frozenset[str] = frozenset()
-    blocked_at: tuple[str | int, ...] = ()
     class_of: Callable[[tuple[str, ...]], int] = lambda _: 0
     """The class of who asks for these tags; the lower is served first."""
     budgets: tuple["Budget", ...] = ()
@@ -143,20 +142,10 @@ class Terms:
     """The group that a ticket is of, as budgets take it."""
 
 
-class Wait(NamedTuple):
-    """Why a ticket gets no machine in this pass; `path` names the limit that stops it, if any."""
-
-    because: str
-    path: tuple[str | int, ...] = ()
-
-
 @dataclass(frozen=True)
 class Budget:
     """One limit of money or machine hours in one period, as the plan has it."""
 
-    path: tuple[str | int, ...]
-    because: str
-    """Its state, with figures."""
     left: Decimal
     takes: Mapping[tuple[str, str], Decimal]
     """What work of a group takes of it on a kind of machine."""
@@ -166,28 +155,25 @@ class Spending:
     """What budgets have left while tickets get machines."""
 
     def __init__(self, budgets: Iterable[Budget], group_of: Callable[[Ticket], str]) -> None:
-        self._waits: list[Wait] = []
         self._left: list[Decimal] = []
         self._amounts: defaultdict[tuple[str, str], list[tuple[int, Decimal]]] = defaultdict(list)
         for number, budget in enumerate(budgets):
-            self._waits.append(Wait(budget.because, budget.path))
             self._left.append(budget.left)
             for at, amount in budget.takes.items():
                 self._amounts[at].append((number, amount))
         self._group_of = group_of
 
-    def stops(self, ticket: Ticket, kinds: Iterable[str]) -> dict[str, Wait]:
-        """Return the kinds of machine that a ticket may not have, and the budget that forbids."""
+    def stops(self, ticket: Ticket, kinds: Iterable[str]) -> set[str]:
+        """Return the kinds of machine that budgets forbid a ticket."""
         if not self._amounts:
-            return {}
+            return set()
         group = self._group_of(ticket)
-        found = {}
-        for kind in kinds:
-            for number, amount in self._amounts.get((group, kind), ()):
-                if amount > self._left[number]:
-                    found[kind] = self._waits[number]
-                    break
-        return found
+        return {
+            kind
+            for kind in kinds
+            for number, amount in self._amounts.get((group, kind), ())
+            if amount > self._left[number]
+        }
 
     def take(self, ticket: Ticket, kind: str) -> None:
         """Take what a ticket costs on a kind of machine."""
@@ -204,17 +190,13 @@ class Lease(NamedTuple):
 
 @dataclass
 class Assignment:
-    """Who gets what, and why the others wait."""
+    """Who gets what."""
 
     leases: list[Lease] = field(default_factory=list)
-    waits: dict[int, Wait] = field(default_factory=dict)
     tags: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """The tags that each machine was given for, those of rules among them."""
     notes: dict[int, str] = field(default_factory=dict)
     """Which tags a ticket goes without, and why."""
-
-
-NO_MACHINE = Wait("no free machine fits it")
 
 
 def assign(
@@ -240,17 +222,15 @@ def assign(
         again = []
         for ticket in turns:
             suitable = suits(ticket)
-            wait = _stop(ticket, suitable, terms, counted)
             kept = frozenset[str]() if is_left else suitable.after
-            machine, dear = None, None
-            if not wait and len(assignment.leases) < len(machines):
-                machine, dear = free.take(ticket, suitable, spending, kept)
+            machine = None
+            is_stopped = _is_stopped(ticket, suitable, terms, counted)
+            if not is_stopped and len(assignment.leases) < len(machines):
+                machine = free.take(ticket, suitable, spending, kept)
             if machine is None:
-                assignment.waits[ticket.id] = wait or dear or NO_MACHINE
                 if kept:
                     again.append(ticket)
                 continue
-            assignment.waits.pop(ticket.id, None)
             assignment.leases.append(Lease(ticket.id, machine.name))
             spending.take(ticket, machine.kind)
             counted.update(_keys(ticket, suitable))
@@ -280,19 +260,12 @@ def _keys(ticket: Ticket, suitable: Suitable) -> list[tuple[Limit, str]]:
     return [(limit, limit.whose(ticket)) for limit in suitable.limits]
 
 
-def _stop(
+def _is_stopped(
     ticket: Ticket, suitable: Suitable, terms: Terms, counted: Mapping[tuple[Limit, str], int]
-) -> Wait | None:
-    """Return the first limit that stops a ticket; None where none does."""
-    if ticket.owner in terms.blocked:
-        at = ".".join(map(str, terms.blocked_at))
-        return Wait(f"{at} lists its owner {ticket.owner}", terms.blocked_at)
-    for limit in suitable.limits:
-        who = limit.whose(ticket)
-        held = counted.get((limit, who), 0)
-        if held >= limit.most:
-            return Wait(limit.sentence(who, held), limit.path)
-    return None
+) -> bool:
+    """Say whether its owner is blocked, or a limit is reached."""
+    full = (counted.get(key, 0) >= key[0].most for key in _keys(ticket, suitable))
+    return ticket.owner in terms.blocked or any(full)
 
 
 class _FreeMachines:
@@ -312,24 +285,17 @@ class _FreeMachines:
 
     def take(
         self, ticket: Ticket, suitable: Suitable, spending: Spending, kept: Collection[str]
-    ) -> tuple[Ready | None, Wait | None]:
-        """Return the machine that suits best, no longer free; else the budget that forbids one.
-
-        It is none of those that are kept.
-        """
-        stops = spending.stops(ticket, suitable.kinds)
-        stops |= dict.fromkeys(kept, NO_MACHINE)
+    ) -> Ready | None:
+        """Return the machine that suits best, no longer free; none of those that are kept."""
+        stops = spending.stops(ticket, suitable.kinds).union(kept)
         kind = self._best_kind(suitable, stops)
         used = self._best_used(ticket, suitable, stops)
         if used is not None and (
             kind is None or suitable.kinds[used.kind] + self._prefer_reuse >= suitable.kinds[kind]
         ):
             self._used[ticket.sandbox].remove(used)
-            return used, None
-        if kind is not None:
-            return Ready(self._fresh[kind].popleft(), kind), None
-        dear = (stops[each] for each in sorted(stops) if self._is_free(ticket, each))
-        return None, next(dear, None)
+            return used
+        return None if kind is None else Ready(self._fresh[kind].popleft(), kind)
 
     def _best_kind(self, suitable: Suitable, stops: Collection[str]) -> str | None:
         left = self._left.get(suitable)
@@ -346,12 +312,6 @@ class _FreeMachines:
     def _best_used(
         self, ticket: Ticket, suitable: Suitable, stops: Collection[str]
     ) -> Ready | None:
-        fitting = [m for m in self._used_by(ticket) if m.kind in suitable.kinds]
-        able = [machine for machine in fitting if machine.kind not in stops]
+        own = self._used.get(ticket.sandbox, ()) if ticket.sandbox else ()
+        able = (m for m in own if m.kind in suitable.kinds and m.kind not in stops)
         return max(able, key=lambda m: suitable.kinds[m.kind], default=None)
-
-    def _is_free(self, ticket: Ticket, kind: str) -> bool:
-        return bool(self._fresh.get(kind)) or any(m.kind == kind for m in self._used_by(ticket))
-
-    def _used_by(self, ticket: Ticket) -> Sequence[Ready]:
-        return self._used.get(ticket.sandbox, ()) if ticket.sandbox else ()

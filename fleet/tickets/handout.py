@@ -186,7 +186,6 @@ def terms_of(fleet: Fleet, queue: str) -> Terms:
         ageing=desk.ageing,
         prefer_reuse=desk.prefer_reuse,
         blocked=frozenset(desk.blocked),
-        blocked_at=("queues", queue, "blocked"),
         class_of=partial(class_of, fleet, Vocabulary(fleet)),
     )
 
@@ -243,10 +242,10 @@ class HandOut:
             layout = lay_out(fleet, world, self._pool_plans, self._supplies, self._demand)
             self._group_of = {e.key: group.id for group in layout.groups for e in group.requests}
             rows = [account.row for account in layout.accounts]
-            self._budgets = [Budget(r.path, r.because, r.room, r.requests) for r in rows]
+            self._budgets = [Budget(r.room, r.requests) for r in rows]
 
     def assign(self, queue: str, tickets: Iterable[Ticket]) -> Assignment:
-        """Return which of a queue's tickets get which machines, and why the others wait.
+        """Return which of a queue's tickets get which machines.
 
         A ticket that the world does not list, as one opened since, waits for the next run.
         """
