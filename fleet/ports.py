@@ -207,7 +207,6 @@ class Step(Value):
 
     worker: str
     operation: Literal["create", "delete", "update", "replace", "same"]
-    detail: str = ""
 
 
 class StackRef(Value):

@@ -17,7 +17,7 @@ from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
 from fleet.images.checks import check_image, open_disk
 from fleet.images.fake_debusine import Backend, FakeDebusine, Proxy, Stage
-from fleet.images.folder import QCOW2, find_build, list_builds, measure, verify, write_manifest
+from fleet.images.folder import QCOW2, find_build, list_versions, measure, verify, write_manifest
 from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
 from fleet.ports import Console, Enrolment, Registry
@@ -58,12 +58,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _newest(images: Path, image: str) -> str:
-    builds = list_builds(images, image)
-    if not builds:
+    versions = list_versions(images, image)
+    if not versions:
         raise FileUnreadable(
             f"{images / image} has no version; build one: `fleet image build {image}`"
         )
-    return builds[-1].version
+    return versions[-1]
 
 
 def _outdated(recipe: ImageRecipe, manifest: Manifest) -> tuple[str, ...]:

@@ -190,7 +190,6 @@ class Trial:
 class Booted:
     """How far a machine came, each stage after how many seconds, and what is wrong."""
 
-    accelerator: Accelerator
     reached: Mapping[Stage, float]
     provides: tuple[str, ...]
     problems: tuple[str, ...]
@@ -216,7 +215,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
     problems = [*ended, *leaks]
     if ended and refused:
         problems.append(f"the server refused {refused[-1]}: see there why it was asked that")
-    return Booted(trial.accelerator, reached, provides, tuple(problems))
+    return Booted(reached, provides, tuple(problems))
 
 
 def _wait(

@@ -37,25 +37,6 @@ LOG = "build.log"
 _VERSION = re.compile(r"\d{8}T\d{6}Z")
 
 
-@dataclass(frozen=True)
-class Build:
-    """One build on this computer; `problem` says why its manifest cannot be read."""
-
-    folder: Path
-    manifest: Manifest | None
-    problem: str = ""
-
-    @property
-    def image(self) -> str:
-        """Return the image that this is a version of."""
-        return self.folder.parent.name
-
-    @property
-    def version(self) -> str:
-        """Return its version."""
-        return self.folder.name
-
-
 def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
     """Return the version of a build that begins then, as in 20261121T203000Z.
 
@@ -66,19 +47,22 @@ def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
     return version
 
 
-def list_builds(images: Path, image: str) -> tuple[Build, ...]:
-    """Return the whole builds of an image, the oldest first; raises where it cannot tell."""
+def list_versions(images: Path, image: str) -> tuple[str, ...]:
+    """Return the versions of an image that are built, the oldest first.
+
+    Raises FileUnreadable where it cannot tell.
+    """
     place, names = images / image, list[str]()
     with touching(place, FileUnreadable), suppress(FileNotFoundError):
         names = sorted(path.name for path in place.iterdir())
-    return tuple(_look(place / name) for name in names if _VERSION.fullmatch(name))
+    return tuple(filter(_VERSION.fullmatch, names))
 
 
 def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
     """Return a build's folder and manifest; raises FileUnreadable, saying which there are."""
     folder = images / image / version
     if not _VERSION.fullmatch(version) or not folder.is_dir():
-        known = ", ".join(build.version for build in list_builds(images, image)) or "none"
+        known = ", ".join(list_versions(images, image)) or "none"
         raise FileUnreadable(
             f"{images / image} has no version {version}; it has: {known}; "
             f"build one with `fleet image build {image}`"
@@ -228,13 +212,6 @@ def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None)
                 f"{found.sha256[:12]}…, {MANIFEST} says {expected.size} of "
                 f"{expected.sha256[:12]}…; delete {folder} and build again"
             )
-
-
-def _look(folder: Path) -> Build:
-    try:
-        return Build(folder, read_manifest(folder))
-    except FileUnreadable as error:
-        return Build(folder, None, str(error))
 
 
 def manifest_of(

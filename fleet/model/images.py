@@ -317,12 +317,6 @@ class Manifest(Value):
     files: dict[str, File] = Field(default_factory=dict, description="Name to what it holds.")
     tests: tuple[Test, ...] = Field((), description="The oldest first.")
 
-    @property
-    def provides(self) -> tuple[str, ...]:
-        """Return the tags that the worker reported at the latest boot that succeeded."""
-        booted = [each for each in self.tests if each.kind == "boot" and not each.problems]
-        return booted[-1].provides if booted else ()
-
 
 _JUDGED: tuple[State, ...] = ("built", "tested", "failed")
 """What is in use already changes its state by promotion and rollback alone."""

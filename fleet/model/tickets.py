@@ -176,19 +176,6 @@ def settled(ticket: Ticket, broken: Collection[str], now: datetime) -> Ticket:
     return expire(ticket, now)
 
 
-def give(ticket: Ticket, given: Given) -> Ticket:
-    """Return a waiting ticket with its machine; raises ValueError for any other."""
-    if ticket.state is not TicketState.WAITING:
-        raise ValueError(f"ticket {ticket.id} is {ticket.state} and gets no machine")
-    return ticket._replace(
-        state=TicketState.READY,
-        machine=given.machine,
-        answer=given.answer,
-        granted=given.tags,
-        note=given.note,
-    )
-
-
 def task_in(chroot: str) -> str:
     """Return the task of a build in a chroot, as Copr's queue calls it; empty: unknown."""
     if not chroot:

@@ -212,7 +212,7 @@ def test_a_booted_image_offers_what_its_worker_told(
     assert tells(said.splitlines()[-1], "2 tags")
     manifest = read_manifest(folder)
     assert [test.kind for test in manifest.tests] == ["offline", "boot"]
-    assert manifest.provides == tuple(sorted(TAGS))
+    assert manifest.tests[-1].provides == tuple(sorted(TAGS))
     assert json.loads(trial.do("image", "show", "trixie", "--json")[1])["versions"][0][
         "provides"
     ] == sorted(TAGS)

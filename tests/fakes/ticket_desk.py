@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from fleet.model.facts import QueueReading, Worker
-from fleet.model.tickets import Given, Leased, Ticket, TicketState, give, settled
+from fleet.model.tickets import Given, Leased, Ticket, TicketState, settled
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy, admit, clean, touch
 from fleet.tickets.desk import read_desk, workers_of
@@ -69,7 +69,13 @@ class FakeTicketDesk:
                 refused[each.ticket] = str(error)
                 continue
             self.known[each.machine] = tenancy
-            self.all[each.ticket] = give(ticket, each)
+            self.all[each.ticket] = ticket._replace(
+                state=TicketState.READY,
+                machine=each.machine,
+                answer=each.answer,
+                granted=each.tags,
+                note=each.note,
+            )
             got.append(each.ticket)
         return Leased(tuple(got), refused)
 

@@ -15,7 +15,7 @@ import pytest
 from fleet.errors import BuildFailed
 from fleet.images.debusine_build import LISTED, RequestBuilder, customization_script
 from fleet.images.due import sources_of
-from fleet.images.folder import list_builds, verify
+from fleet.images.folder import find_build, list_versions, verify
 from fleet.model.images import BuildOrder, BuildStep, Manifest
 from fleet.schema.model import ImageRecipe
 from tests.builders.sentences import tells
@@ -82,10 +82,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_the_disk_that_a_server_made_is_taken_into_a_folder_with_its_manifest(site: Site) -> None:
     manifest = site.build()
 
-    (build,) = list_builds(site.images, "trixie")
-    verify(build.folder, manifest)
-    assert build.manifest == manifest
-    assert (build.folder / "disk.qcow2").read_bytes() == DISK
+    (version,) = list_versions(site.images, "trixie")
+    folder, kept = find_build(site.images, "trixie", version)
+    verify(folder, manifest)
+    assert kept == manifest
+    assert (folder / "disk.qcow2").read_bytes() == DISK
     assert [(each.name, each.version) for each in manifest.packages] == [
         ("apt", "3.0.3"),
         ("sbuild", "0.89.3"),
@@ -162,7 +163,7 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
 
     site.build()
 
-    assert len(list_builds(site.images, "trixie")) == 1
+    assert len(list_versions(site.images, "trixie")) == 1
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_a_request_that_the_server_tries_again_is_followed(site: Site) -> None:
 
     phases = [step.phase for step in site.steps]
     assert phases[2:7] == ["aborted", "again", "pending", "running", "completed"]
-    assert len(list_builds(site.images, "trixie")) == 1
+    assert len(list_versions(site.images, "trixie")) == 1
 
 
 def test_what_is_aborted_is_the_request_that_the_server_tries_now(site: Site) -> None:

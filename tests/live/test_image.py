@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.images.folder import list_builds, read_manifest
+from fleet.images.folder import list_versions, read_manifest
 from fleet.state.store import DatabaseStore
 from tests.builders.versioning import a_version
 from tests.docs.test_documents import Shell, changed, replayed, wording
@@ -77,7 +77,7 @@ def test_the_page_shows_what_was_run(followed: Followed, golden: Golden) -> None
 def test_the_worker_of_the_image_does_a_piece_of_a_real_servers_work(
     followed: Followed, project: Project, workspace: Workspace, server: Server
 ) -> None:
-    version = list_builds(followed.images, IMAGE)[0].version
+    version = list_versions(followed.images, IMAGE)[0]
     recipe = yaml.safe_load((followed.folder / "fleet.yaml").read_text())["images"][IMAGE]
     recipe.pop("publish")
     project.write(
@@ -93,7 +93,7 @@ def test_the_worker_of_the_image_does_a_piece_of_a_real_servers_work(
     )
 
     assert f"image {IMAGE} {version}: tested" in said
-    assert NOOP in read_manifest(followed.images / IMAGE / version).provides
+    assert NOOP in read_manifest(followed.images / IMAGE / version).tests[-1].provides
     assert server.sql("SELECT status, result FROM db_workrequest WHERE id = %s", (number,)) == [
         ("completed", "success")
     ]

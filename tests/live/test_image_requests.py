@@ -16,7 +16,7 @@ from typing import LiteralString
 import pytest
 
 from fleet.images.debusine_build import RequestBuilder
-from fleet.images.folder import list_builds, verify
+from fleet.images.folder import find_build, list_versions, verify
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.model import ImageRecipe
 from tests.live.chroot import archive
@@ -168,14 +168,15 @@ def test_a_worker_that_fleet_makes_bakes_the_image_and_fleet_takes_it(
 
     number = workspace.server.sql(NEWEST)[0][0]
     assert journal.retried([number]) == {}, project.machine_logs()
-    (build,) = list_builds(project.folder / ".fleet/images", "trixie")
-    manifest = build.manifest
-    assert manifest is not None, said
-    verify(build.folder, manifest)
+    built = project.folder / ".fleet/images"
+    versions = list_versions(built, "trixie")
+    assert len(versions) == 1, said
+    folder, manifest = find_build(built, "trixie", versions[0])
+    verify(folder, manifest)
     assert {"build.log", "disk.qcow2", "sbom.spdx.json"} <= set(manifest.files)
     assert {"debusine-worker", "cloud-init"} <= {each.name for each in manifest.packages}
     assert manifest.seconds["running"] > 0
-    assert f"image trixie {build.version}: tested" in project.fleet("image", "test", "trixie")
+    assert f"image trixie {versions[0]}: tested" in project.fleet("image", "test", "trixie")
     (remembered,) = json.loads(project.fleet("image", "show", "trixie", "--json"))["versions"]
     assert (remembered["state"], remembered["way"]) == ("tested", "debusine")
     assert project.worker_processes() == []
@@ -207,8 +208,8 @@ def test_a_request_that_a_real_server_tries_again_is_followed(
     )
     builder.build(ORDER, steps.append)
 
-    (build,) = list_builds(tmp_path, "trixie")
-    assert (build.folder / "disk.qcow2").read_bytes() == DISK
+    (version,) = list_versions(tmp_path, "trixie")
+    assert (tmp_path / "trixie" / version / "disk.qcow2").read_bytes() == DISK
     phases = [step.phase for step in steps]
     assert phases[2:6] == ["pending", "aborted", "again", "pending"]
 
@@ -237,10 +238,11 @@ def test_a_real_server_takes_the_request_and_gives_the_disk(
     )
     manifest, _ = builder.build(ORDER, steps.append)
 
-    (build,) = list_builds(tmp_path, "trixie")
-    verify(build.folder, manifest)
-    assert (build.folder / "disk.qcow2").read_bytes() == DISK
-    assert b"== cmd-output.log\n" + LOG in (build.folder / "build.log").read_bytes()
+    (version,) = list_versions(tmp_path, "trixie")
+    folder = tmp_path / "trixie" / version
+    verify(folder, manifest)
+    assert (folder / "disk.qcow2").read_bytes() == DISK
+    assert b"== cmd-output.log\n" + LOG in (folder / "build.log").read_bytes()
     assert [step.phase for step in steps][2:4] == ["pending", "completed"]
     assert {"worker:cap:mmdebstrap", "worker:build-arch:amd64"} & set(required[0])
 
@@ -267,4 +269,4 @@ def test_a_build_that_is_given_up_is_aborted_by_a_real_server(
         builder.build(ORDER, lambda _: None)
 
     assert workspace.server.sql(NEWEST)[0][1] == "aborted"
-    assert list_builds(tmp_path, "trixie") == ()
+    assert list_versions(tmp_path, "trixie") == ()

@@ -9,13 +9,11 @@ from fleet.model.facts import Request
 from fleet.model.tickets import (
     MOST_LETTERS,
     MOST_TAGS,
-    Given,
     TicketState,
     close,
     expire,
     fail,
     find_fault,
-    give,
     hear,
     to_request,
 )
@@ -25,19 +23,6 @@ from tests.builders import NOW, ago
 from tests.builders.ticketing import a_tenancy, a_ticket, used
 
 REUSE = Reuse.model_validate({"opportunity": "5m", "max_uses": 3, "max_age": "1h"})
-
-
-def test_a_ticket_that_gets_a_machine_is_ready() -> None:
-    ready = give(a_ticket(), Given(1, "m1", "p", "192.0.2.1", NOW))
-
-    assert (ready.state, ready.machine, ready.answer) == (TicketState.READY, "m1", "192.0.2.1")
-
-
-def test_a_ticket_never_gets_a_second_machine() -> None:
-    ready = give(a_ticket(), Given(1, "m1", "p", "", NOW))
-
-    with pytest.raises(ValueError, match="ticket 1 is ready"):
-        give(ready, Given(1, "m2", "p", "", NOW))
 
 
 @pytest.mark.parametrize("state", [TicketState.CLOSED, TicketState.FAILED, TicketState.EXPIRED])

@@ -159,7 +159,7 @@ def test_an_image_that_is_being_built_already_is_not_built_twice(way: Way) -> No
     with locked(way.images / "trixie"), pytest.raises(Locked, match=f"trixie.* {os.getpid()}"):
         heard(way)
 
-    assert folder.list_builds(way.images, "trixie") == ()
+    assert folder.list_versions(way.images, "trixie") == ()
 
 
 def test_after_a_failure_the_next_build_works(way: Way) -> None:
