@@ -28,7 +28,7 @@ from contrib.debusine.sql import (
     texts,
     weave,
 )
-from fleet.tagrules.debusine import TYPE_PREFIX, TaskLists
+from fleet.tagrules.debusine import TYPE_PREFIX, WorkerRow, tags_in
 from fleet.tagrules.offers import Ask, Offer
 from fleet.tagrules.sources import CLASS
 
@@ -84,6 +84,28 @@ JOIN pools AS p ON p.id = ANY(a.ids) AND p.wish = ANY(b.fulfilled)
 JOIN db_scope AS s ON s.id = b.scope_id
 GROUP BY 1, 2 ORDER BY 1, 2
 """
+
+
+@dataclass(frozen=True)
+class TaskLists:
+    """The names of the tasks that a worker takes; an allow-list replaces the deny-list."""
+
+    allowed: tuple[str, ...] | None = None
+    denied: tuple[str, ...] = ()
+
+    def take(self, task: str) -> bool:
+        """Say whether a worker with these lists takes a task."""
+        return task in self.allowed if self.allowed is not None else task not in self.denied
+
+
+def tasks_of(row: WorkerRow) -> TaskLists:
+    """Return the names of the tasks that a worker takes."""
+    both = {**row.dynamic_metadata, **row.static_metadata}
+    allowed = both.get("tasks_allowlist")
+    return TaskLists(
+        allowed=None if allowed is None else tuple(tags_in(both, "tasks_allowlist")),
+        denied=tuple(tags_in(both, "tasks_denylist")),
+    )
 
 
 @dataclass(frozen=True)

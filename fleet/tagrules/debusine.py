@@ -1,8 +1,8 @@
-"""Which tags and tasks of a worker count at Debusine, and numbers as class tags.
+"""Which tags of a worker count at Debusine, and numbers as class tags.
 
 In Debusine 0.16 a worker's tags are those it reports (except classes and types), those its
 administrator set (except types), and one for its type. Only the administrator can set what it
-requires of requests. An allow-list of tasks replaces the deny-list.
+requires of requests.
 
 Debusine has no numbers, so a worker provides a class tag for every rung that it reaches, and a
 request requires the lowest rung that is not below its minimum. A minimum between two rungs is
@@ -20,18 +20,6 @@ from fleet.tagrules.sources import CLASS
 from fleet.tagrules.vocabulary import Numbers
 
 TYPE_PREFIX = "worker:type:"
-
-
-@dataclass(frozen=True)
-class TaskLists:
-    """The names of the tasks that a worker takes."""
-
-    allowed: tuple[str, ...] | None = None
-    denied: tuple[str, ...] = ()
-
-    def take(self, task: str) -> bool:
-        """Say whether a worker with these lists takes a task."""
-        return task in self.allowed if self.allowed is not None else task not in self.denied
 
 
 @dataclass(frozen=True)
@@ -57,16 +45,6 @@ class WorkerRow:
     def requires(self) -> frozenset[str]:
         """Return the tags that a request must provide to run on the worker."""
         return frozenset(tags_in(self.static_metadata, "required_tags"))
-
-    @property
-    def tasks(self) -> TaskLists:
-        """Return the names of the tasks that the worker takes."""
-        both = {**self.dynamic_metadata, **self.static_metadata}
-        allowed = both.get("tasks_allowlist")
-        return TaskLists(
-            allowed=None if allowed is None else tuple(tags_in(both, "tasks_allowlist")),
-            denied=tuple(tags_in(both, "tasks_denylist")),
-        )
 
 
 def tags_in(metadata: object, key: str) -> list[str]:

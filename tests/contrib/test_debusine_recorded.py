@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from contrib.debusine.sql import Terms
-from contrib.debusine.statements import PoolOffer, count_waiting, requests_for_worker
+from contrib.debusine.statements import PoolOffer, count_waiting, requests_for_worker, tasks_of
 from fleet.tagrules.debusine import WorkerRow
 from fleet.tagrules.offers import ask_of_tags, match, offer_of_tags
 from tests.builders import a_fleet
@@ -38,7 +38,7 @@ def recorded_workers() -> dict[str, tuple[int, WorkerRow]]:
 
 
 def pool_of(row: WorkerRow) -> PoolOffer:
-    return PoolOffer(offer_of_tags(FLEET, row.provides, row.requires), row.tasks)
+    return PoolOffer(offer_of_tags(FLEET, row.provides, row.requires), tasks_of(row))
 
 
 @pytest.fixture(scope="module")

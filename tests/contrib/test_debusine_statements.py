@@ -9,11 +9,11 @@ from contrib.debusine.expression import Subset, holds
 from contrib.debusine.sql import Sql, Terms, terms_of
 from contrib.debusine.statements import (
     PoolOffer,
+    TaskLists,
     count_waiting,
     requests_for_worker,
     workers_for_request,
 )
-from fleet.tagrules.debusine import TaskLists
 from fleet.tagrules.offers import Ask, Offer
 from tests.builders import a_fleet
 

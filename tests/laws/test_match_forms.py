@@ -19,6 +19,7 @@ from contrib.debusine.statements import (
     PoolOffer,
     count_waiting,
     requests_for_worker,
+    tasks_of,
     workers_for_request,
 )
 from fleet.schema.model import Fleet
@@ -58,7 +59,7 @@ class Drawn:
     def pool(self, worker: int) -> PoolOffer:
         """Return the offer of a worker as one of a pool."""
         row = self.workers[worker]
-        return PoolOffer(offer_of(self.fleet, row), row.tasks)
+        return PoolOffer(offer_of(self.fleet, row), tasks_of(row))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def drawn(request: pytest.FixtureRequest, url: str) -> Iterator[Drawn]:
         (worker, number)
         for worker, offer in offers.items()
         for number, ask in asks.items()
-        if satisfies(ask, offer) and workers[worker].tasks.take(requests[number].task)
+        if satisfies(ask, offer) and tasks_of(workers[worker]).take(requests[number].task)
     )
     with psycopg.connect(url, autocommit=True) as connection:
         tables = Tables(connection)
@@ -118,7 +119,7 @@ def test_the_bulk_form_agrees(drawn: Drawn) -> None:
         (int(worker), request)
         for request, row in drawn.requests.items()
         for worker in fitting[drawn.ask(request)]
-        if drawn.workers[int(worker)].tasks.take(row.task)
+        if tasks_of(drawn.workers[int(worker)]).take(row.task)
     }
 
 
@@ -162,7 +163,7 @@ def test_q_finds_the_requests_that_a_worker_can_run(drawn: Drawn, models: Module
         for request, task in models.WorkRequest.objects.filter(
             requests_for(row.provides, row.requires, drawn.terms)
         ).values_list("id", "task_name")
-        if row.tasks.take(task)
+        if tasks_of(row).take(task)
     }
 
     assert found == drawn.expected
@@ -177,7 +178,7 @@ def test_q_finds_the_workers_that_can_run_a_request(drawn: Drawn, models: Module
         for worker in models.Worker.objects.filter(
             workers_for(row.required, row.provided, drawn.terms)
         ).values_list("id", flat=True)
-        if drawn.workers[worker].tasks.take(row.task)
+        if tasks_of(drawn.workers[worker]).take(row.task)
     }
 
     assert found == drawn.expected

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contrib.debusine.statements import tasks_of
 from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.queues.debusine import changes
 from fleet.queues.debusine.changes import drained, undrained
@@ -165,7 +166,7 @@ def test_a_drained_worker_takes_no_task_whatever_a_workspace_provides(
     at_work.registry.drain(WORKER)
 
     row = WorkerRow("external", at_work.static(WORKER), {"tasks_allowlist": ["sbuild"]})
-    assert not row.tasks.take("sbuild")
+    assert not tasks_of(row).take("sbuild")
     assert row.requires == frozenset()
 
 
