@@ -9,7 +9,7 @@ from fleet.explain.changes import Comparison
 from fleet.model.plan import Plan
 from fleet.ports import Console
 from fleet.report import words
-from fleet.report.json import plan_to_json, plan_to_terraform_report
+from fleet.report.json import plan_to_json, plan_to_lines, plan_to_terraform_report
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from fleet.state.files import LocalFiles
@@ -55,7 +55,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if decision.unread:
         age = f"Nothing was observed: {decision.unread}"
     if args.json:
-        console.out(plan_to_json(plan, change, cadence))
+        for lines in plan_to_lines(plan, change, cadence):
+            console.out(lines)
     else:
         console.out(_rendered(args, console, plan, change, age))
     if plan.is_refused:

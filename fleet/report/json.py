@@ -3,7 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType, NoneType
+from types import MappingProxyType
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
@@ -20,9 +21,16 @@ def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | No
 
     `cadence` is that of a recorded world, in seconds.
     """
+    return visible("".join(plan_to_lines(plan, change, cadence)))
+
+
+def plan_to_lines(
+    plan: Plan, change: Comparison | None = None, cadence: int | None = None
+) -> Iterator[str]:
+    """Yield the same some lines at a time, as `Console.out` takes them: a plan may be long."""
     if change is None:
-        return value_to_json(plan)
-    return value_to_json(ComparedPlan(**dict(plan), change=change, cadence=cadence))
+        return _lines(plan)
+    return _lines(ComparedPlan(**dict(plan), change=change, cadence=cadence))
 
 
 def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> str:
@@ -32,56 +40,64 @@ def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyTy
 
 def value_to_json(value: BaseModel) -> str:
     """Return any value as indented JSON; reading it back gives an equal value."""
-    return "".join(_pieces(value))
+    return visible("".join(_lines(value)))
 
 
 _AT_ONCE = 100
 """Entries of a long list that are written at once: fresh memory takes more time than writing."""
 
 
-def _pieces(value: BaseModel) -> Iterator[str]:
-    """Yield the text of a value, one field after the other; of a long list a part at a time."""
-    before, closing = "{\n", "\n  ]"
+def _lines(value: BaseModel) -> Iterator[str]:
+    """Yield the lines of a value, one field after the other; of a long list a part at a time."""
+    last, end = "{", "\n"
     for key in sorted(type(value).model_fields):
-        held, opening = getattr(value, key), f'  "{key}": [\n'
+        held, opening, closing = getattr(value, key), f'  "{key}": [', "  ]"
         if not isinstance(held, tuple) or len(held) <= _AT_ONCE:
             if text := _field(value, key):
-                yield before + text
-                before = ",\n"
+                yield last + end
+                last, end = text, ",\n"
             continue
+        yield last + end
+        last, end = opening, "\n"
         for at in range(0, len(held), _AT_ONCE):
             part = value.model_copy(update={key: held[at : at + _AT_ONCE]})
-            yield before if at else before + opening
-            yield _field(part, key).removeprefix(opening).removesuffix(closing)
-            before = ",\n"
-        yield closing
-    yield "\n}\n"
+            yield last + end
+            last, end = _field(part, key)[len(opening) + 1 : -len(closing) - 1], ",\n"
+        yield last + "\n"
+        last = closing
+    yield last + "\n}\n"
 
 
 def _field(value: BaseModel, key: str) -> str:
     """Return the lines of one field; empty where it is left out."""
-    document = _sorted(value.model_dump(mode="json", include={key}))
+    document = _sorted(value.model_dump(mode="json", include={key}), {})
     try:
         text = to_json(document, indent=2).decode()
     except PydanticSerializationError:  # a file's name may have bytes that are no characters
         text = json.dumps(document, indent=2, ensure_ascii=False)
-    return visible(text)[len("{\n") : -len("\n}")]
+    return text[len("{\n") : -len("\n}")]
 
 
-_LEAVES = frozenset({str, int, bool, NoneType})
-"""Most of what there is: a large plan has more than a million."""
+_NESTED = frozenset({dict, list})
 
 
-def _sorted(value: object) -> object:
-    """Return it with the keys of all its tables in order."""
-    if isinstance(value, dict):
-        return {
-            key: own if type(own := value[key]) in _LEAVES else _sorted(own)
-            for key in sorted(value)
-        }
-    if isinstance(value, list) and value and not isinstance(value[0], str):
-        return [*map(_sorted, value)]
-    return value
+def _sorted(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
+    """Return a table, or what a list holds, with the keys of all tables in order.
+
+    `orders` are keys as they come to their tables in order: most tables have those of another.
+    """
+    if isinstance(value, list):
+        if isinstance(value[0], str):
+            return value
+        return [_sorted(e, orders) if type(e) in _NESTED and e else e for e in value]
+    keys = tuple(value)
+    if keys not in orders:
+        orders[keys] = dict.fromkeys(sorted(keys))
+    table = orders[keys] | value  # which has the keys where the first has them
+    for key, own in value.items():
+        if type(own) in _NESTED and own:
+            table[key] = _sorted(own, orders)
+    return table
 
 
 def plan_to_terraform_report(plan: Plan) -> str:

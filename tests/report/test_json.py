@@ -7,7 +7,7 @@ from decimal import Decimal
 from fleet.explain.values import Explanation
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Plan
-from fleet.report.json import plan_to_json, status_to_json, value_to_json
+from fleet.report.json import plan_to_json, plan_to_lines, status_to_json, value_to_json
 from fleet.report.status import Status
 from tests.builders import (
     NOW,
@@ -111,3 +111,4 @@ def test_long_lists_are_written_as_short_ones() -> None:
     text = plan_to_json(plan)
 
     assert text == json.dumps(plan.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    assert all(lines.endswith("\n") for lines in plan_to_lines(plan))
