@@ -106,10 +106,15 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> 
     return remembered(fleet, ("offer", name), known, lambda: _offer_of_pool(fleet, name, known))
 
 
-def _offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> Offer:
+def _offer_of_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> Offer:
     pool = fleet.pools[name]
-    weighed = weigh(fleet, name, pool_sources(fleet, name, images))
+    weighed = _weigh_pool(fleet, name, images)
     return _offer(fleet, weighed, pool.requires if isinstance(pool, Pool) else ())
+
+
+def _weigh_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> Weighed:
+    sources = pool_sources(fleet, name, images)
+    return remembered(fleet, ("weighed", name), images, lambda: weigh(fleet, name, sources))
 
 
 def offer_of_worker(
@@ -125,14 +130,10 @@ def find_doubts(
 ) -> tuple[Doubt, ...]:
     """Return the tags of a pool, or of a worker in it, that do not count, and why."""
     known = tuple(images)
-
-    def found(worker: "Worker | None" = None) -> tuple[Doubt, ...]:
-        provided = pool_sources(fleet, name, known)
-        if worker is not None:
-            provided = worker_sources(provided, worker.provides)
-        return weigh(fleet, name, provided).doubts
-
-    return remembered(fleet, ("doubts", name), known, found) if worker is None else found(worker)
+    if worker is None:
+        return _weigh_pool(fleet, name, known).doubts
+    provided = worker_sources(pool_sources(fleet, name, known), worker.provides)
+    return weigh(fleet, name, provided).doubts
 
 
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:

@@ -31,6 +31,7 @@ from fleet.schema.model import (
     WorldQueue,
     serves_queue,
 )
+from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, ProvidedBy
 from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_numbers, tag_name
 
@@ -173,6 +174,13 @@ def pool_sources(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"]
 ) -> tuple[Provided, ...]:
     """Return every tag that a pool's workers provide, with its source."""
+    known = tuple(images)
+    return remembered(fleet, ("sources", name), known, lambda: _pool_sources(fleet, name, known))
+
+
+def _pool_sources(
+    fleet: Fleet, name: str, images: Iterable["ImageVersion"]
+) -> tuple[Provided, ...]:
     pool = fleet.pools[name]
     own = [
         Provided(tag, "pool", ("pools", name, "provides", number))
