@@ -164,7 +164,8 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
 def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
     """Withhold everything in pools whose mode is observe."""
     observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
-    for verdict, own in pools_with(plan, [each for each in actions if each.pool in observed]):
+    shown = [each for each in actions if each.pool in observed] if observed else []
+    for verdict, own in pools_with(plan, shown):
         because = (
             f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} shown, not applied"
         )
@@ -177,8 +178,9 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     """Refuse to buy machines whose workers could never register: they would only cost."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
-        without = [action for action in own if action.registry is None]
-        if without and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
+        registries = {action.registry for action in own}
+        if None in registries and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
+            without = [action for action in own if action.registry is None]
             because = (
                 f"machines of pool {verdict.pool} cannot register: none of its queues issues "
                 f"worker tokens: {many(len(without), 'creation')} withheld"
@@ -189,7 +191,7 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
                 "on it"
             )
             yield _held(_refused("unappliable", because, path, way_out), verdict, without)
-        for queue in sorted({action.registry for action in own if action.registry}):
+        for queue in sorted(filter(None, registries)):
             if not _has_admin(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
                 because = (

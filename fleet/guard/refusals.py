@@ -94,7 +94,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
         ours = [
             a
             for a in actions
-            if a.action == kind and (isinstance(a, Create) or a.cause is Cause.DEMAND)
+            if a.action == kind and (kind == "create" or a.cause is Cause.DEMAND)
         ]
         blank = GuardResult(
             guard=f"throttle-{kind}", result="throttled", because="", path=path, limit=limit
@@ -291,8 +291,8 @@ def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
     few = sum(v.reason is Reason.ORPHAN for v in plan.workers) <= fleet.guards.refuse.delete.count
     judged = [a for a in leaving if _is_removal(a) and not (few and _is_orphan(a))]
     ours = by_pool([a for a in judged if a.worker not in drained])
-    made = by_pool([a for a in actions if isinstance(a, Create)])
     unseen = _releases_by_pool(plan)
+    made = by_pool([a for a in actions if isinstance(a, Create)] if judged or unseen else ())
     gone = [_of_nothing(name) for name in unseen.keys() - {verdict.pool for verdict in plan.pools}]
     for verdict in sorted((*plan.pools, *gone), key=lambda verdict: verdict.pool):
         if verdict.mode in ("static", "observe"):
