@@ -27,12 +27,19 @@ class Value(BaseModel):
 
         In a third of its time, for machines are many; the same fields as here count as set.
         """
-        made, put = type(self).__new__(type(self)), object.__setattr__
-        put(made, "__dict__", self.__dict__ | changes)
-        put(made, "__pydantic_fields_set__", self.__pydantic_fields_set__)
-        put(made, "__pydantic_extra__", None)
-        put(made, "__pydantic_private__", None)
+        made = object.__new__(type(self))
+        _put_fields(made, self.__dict__ | changes)
+        _put_fields_set(made, self.__pydantic_fields_set__)
+        _put_extra(made, None)
+        _put_private(made, None)
         return made
+
+
+# What is frozen has no other way, and `object.__setattr__` first has to find these by name.
+_put_fields = vars(BaseModel)["__dict__"].__set__
+_put_fields_set = vars(BaseModel)["__pydantic_fields_set__"].__set__
+_put_extra = vars(BaseModel)["__pydantic_extra__"].__set__
+_put_private = vars(BaseModel)["__pydantic_private__"].__set__
 
 
 def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:

@@ -139,13 +139,11 @@ def warn_of_durations(
     patient: Counter[str] = Counter()
     waits = {name for name, pool in fleet.dynamic_pools.items() if pool.target_wait is not None}
     for signed in demand:
-        looked_at = waits.intersection(signed.machines_of)
-        if budgets or looked_at:
-            count = [request.seconds for request in signed.requests].count(None)
+        count = [request.seconds for request in signed.requests].count(None)
+        if count:
             silent[signed.queue] += count if budgets else 0
-            if count:
-                patient.update(dict.fromkeys(looked_at, count))
-    for queue, count in sorted((+silent).items()):  # without those of which all is known
+            patient.update(dict.fromkeys(waits.intersection(signed.machines_of), count))
+    for queue, count in sorted((+silent).items()):  # without those of which nothing counts
         message = (
             f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
             "reserves budget to the end of this period and the next; set `durations` by task"
@@ -347,15 +345,12 @@ def assemble(
         fleet=fleet.fleet,
         time=world.time,
         currency=fleet.money.currency,
-        actions=actions,
         releases=releases,
         holds=tuple(each for pool_plan in pool_plans.values() for each in pool_plan.holds),
         bases=() if is_still else tuple(find_base_changes(fleet, world)),
         promotions=() if is_still else moving.now,
         waiting_versions=moving.waiting,
-        workers=tuple(_all_workers(fleet, world, pool_plans)),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
-        signatures=_signatures(fleet, decided, pool_plans, rules) if has_signatures else (),
         approvals=approvals,
         orders=orders_of(fleet, world),
         budgets=decided.budgets,
@@ -365,10 +360,16 @@ def assemble(
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config="", world=""),
         **(_for_people(fleet, world, pool_plans, decided, approvals) if explained else {}),
-        unserved=unserved,
         rules=rules if explained else (),
     )
-    return plan.altered(optimum=plan.optimum_of(actions))
+    # These may be thousands, and what is made here needs no check.
+    return plan.altered(
+        actions=actions,
+        workers=tuple(_all_workers(fleet, world, pool_plans)),
+        signatures=_signatures(fleet, decided, pool_plans, rules) if has_signatures else (),
+        unserved=unserved,
+        optimum=plan.optimum_of(actions),
+    )
 
 
 def _for_people(
@@ -666,15 +667,16 @@ def _signatures(
         if isinstance(action, Create)
         for request in action.serves
     }
+    blank = Signature(id="", queue="", required=(), priority=0, count=0, requests=())
     return tuple(
-        Signature(
+        blank.altered(
             id=signed.id,
             queue=signed.queue,
             required=tuple(required_of(signed.ask)),
             provided=tuple(sorted(signed.ask.provided)),
             priority=signed.priority,
             count=len(keys),
-            requests=tuple(keys),
+            requests=keys,
             by_worker={k: by_worker[k] for k in filter(by_worker.__contains__, keys)},
             by_create={k: created[k] for k in filter(created.__contains__, keys)},
             pools=signed.machines_of,
@@ -694,5 +696,5 @@ def _signatures(
             ruled=tuple(RuledTag(tag=each.tag, path=each.path) for each in signed.ruled),
         )
         for signed in decided.demand
-        for keys in [[request.key for request in signed.requests]]
+        for keys in [tuple([request.key for request in signed.requests])]
     )

@@ -138,12 +138,8 @@ class _Alike(NamedTuple):
     """With every required tag: which one it may run without by now is another matter."""
 
 
-class _Read(NamedTuple):
-    """A request with what follows from it, whatever the time of day."""
-
-    request: Request
-    alike: _Alike
-    ordered: list[Ordered]
+_Read = tuple[Request, _Alike, list["Ordered"]]
+"""A request with what follows from it, whatever the time of day."""
 
 
 class _Reader:
@@ -167,7 +163,7 @@ class _Reader:
         if alike is None:
             kind = _Kind(queue, _shape(asking), request.priority, payer, _NOTHING, timing)
             alike = self._alike[key] = _Alike(asking, kind)  # which keeps both ids
-        return _Read(request, alike, ordered(queue, request, expected))
+        return request, alike, ordered(queue, request, expected)
 
 
 def _reader_of(fleet: Fleet, world: World, *, with_provided: bool) -> _Reader:
@@ -206,11 +202,11 @@ def sign_demand(
         may_drop = drops.are_stated and not demand.stored
         for request in _each_once(demand.requests):
             read = before.get(request.id)
-            if read is None or read.request is not request:
+            if read is None or read[0] is not request:
                 read = reader.read(queue, request, told)
             if again:
                 kept[request.id] = read
-            alike = read.alike
+            _, alike, in_order = read
             dropped = drops.of(alike.asking.ask, request) if may_drop else _NOTHING
             group = known.get((id(alike), dropped))
             if group is None:
@@ -218,7 +214,7 @@ def sign_demand(
                 group = known[id(alike), dropped] = groups[kind]
                 if isinstance(fleet.queues.get(queue), TicketQueue):
                     ruled[kind] |= {Ruled(o.tag, o.path) for o in alike.asking.origins if o.path}
-            group.append(read.ordered)
+            group.append(in_order)
         reader.latest[queue] = kept
     able = {queue: _Able(supplies, queue) for queue in world.queues}
     signed = [

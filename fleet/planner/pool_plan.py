@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason
@@ -255,27 +255,31 @@ class PoolPlan:
         self._with_candidate += inputs.image == self.choice.candidate and not why.exists
         market = market_of(inputs)
         alike = inputs.type, market, why.exists
-        own: dict[str, Any] = {
-            "worker": inputs.name,
-            "inputs": inputs,
-            "reason": why.reason,
-            "cause": why.cause,
-            "because": why.because,
-            "serves": why.serves,
-            "until_idle": why.until_idle,
-            "assumed": why.assumed,
-            "turn": why.turn,
-        }
         if alike not in self._alike:
             price = self._price_of(inputs.type, market)
             self._alike[alike] = Create(
                 pool=self.name,
+                worker=inputs.name,
                 registry=self.inventory.enrols,
+                inputs=inputs,
+                reason=why.reason,
+                cause=why.cause,
+                because=why.because,
                 # What exists already is counted in what the pool costs now.
                 cost=Decimal(0) if why.exists else price or Decimal(0),
-                **own,
             )
-        self.actions.append(self._alike[alike].altered(**own))
+        made = self._alike[alike].altered(
+            worker=inputs.name,
+            inputs=inputs,
+            reason=why.reason,
+            cause=why.cause,
+            because=why.because,
+            serves=why.serves,
+            until_idle=why.until_idle,
+            assumed=why.assumed,
+            turn=why.turn,
+        )
+        self.actions.append(made)
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the drain of a registered worker, where anything may be removed."""

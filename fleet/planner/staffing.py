@@ -180,7 +180,8 @@ def staff(
     # Many machines are billed alike.
     billed = cache(lambda key, seconds: places[key].billed(seconds))
     for turn, (key, load) in enumerate(loads, start=1):
-        pool_plan = pool_plans[places[key].pool]
+        place = places[key]
+        pool_plan = pool_plans[place.pool]
         worker = next(pool_plan.names)
         if key not in options:
             options[key] = next(option for option in pool_plan.options if option.key == key)
@@ -188,7 +189,7 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
-        pool_plan.create(renamed(made[alike], worker), _why(places[key], load, turn, billed))
+        pool_plan.create(renamed(made[alike], worker), _why(place, load, turn, billed))
         pool_plan.served += len(load)
     service.turns = len(loads)
     for stop in chain.from_iterable(_by_id(allocation.unserved.values()).values()):
@@ -209,11 +210,12 @@ def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) 
         for load, each in zip(loads, served, strict=False):
             load.append(each)
         return loads
-    free = [(0, worker) for worker in range(workers)]
+    # When each is free, and after that its number, in one number.
+    free = [*range(workers)]
     for each, seconds in zip(served, _lengths(served, place), strict=True) if workers else ():
-        taken, worker = free[0]
-        loads[worker].append(each)
-        heapreplace(free, (taken + max(1, seconds), worker))
+        first = free[0]
+        loads[first % workers].append(each)
+        heapreplace(free, first + workers * max(1, seconds))
     return loads
 
 
@@ -225,16 +227,22 @@ def _why(
     more = len(keys) - 1
     others = f" and {more} more wait" if more else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if more else 'it'}"
-    until_idle = billed(place.key, sum(_lengths(load, place)))
-    assumed = [request.seconds for _, request in load].count(None)
+    known = _known_lengths(load, place)
+    assumed = known.count(None)
+    until_idle = billed(place.key, sum(filter(None, known)) + assumed * USUAL)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 
 def _lengths(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int]:
     """Return how many seconds each request is expected to run at a place."""
-    kinds = place.kinds
-    known = [each.seconds_on(*kinds) if each.timing else each.seconds for _, each in requests]
+    known = _known_lengths(requests, place)
     return [USUAL if seconds is None else seconds for seconds in known]
+
+
+def _known_lengths(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int | None]:
+    """Return the same; None where nothing says so."""
+    kinds = place.kinds
+    return [each.seconds_on(*kinds) if each.timing else each.seconds for _, each in requests]
 
 
 def find_unserved(
