@@ -145,9 +145,9 @@ def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
     return [format(amount, form) for amount in amounts]
 
 
-def rate(amount: Decimal, *, sign: bool = False) -> str:
+def rate(amount: Decimal) -> str:
     """Return one amount of money with two to four places."""
-    return rates([amount], sign=sign)[0]
+    return rates([amount])[0]
 
 
 def _decimals(amount: Decimal) -> int:

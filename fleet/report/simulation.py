@@ -153,15 +153,9 @@ def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
     return Section(
         "figures",
         "Figures",
-        ("What", *_columns(sides, "")),
+        ("What", *(("figure",) if len(sides) == 1 else ("before", "after"))),
         tuple((name, *map(figure, sides)) for name, figure in rows),
     )
-
-
-def _columns(sides: Sequence[Side], name: str) -> list[str]:
-    if len(sides) == 1:
-        return [name or "figure"]
-    return [f"{name} {when}".strip() for when in ("before", "after")]
 
 
 def _waits(key: str, heading: str, noun: str, sides: Sequence[Sequence[WaitFigures]]) -> Section:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from fleet.checks.pools import LONGEST
 from fleet.errors import EngineAbsent, FleetError, PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.ports import Enrolment, Tell
 from fleet.queues.debusine import changes
@@ -166,8 +167,6 @@ class CommandChannel:
 
 INTERVAL = 15
 """Seconds between two passes of Debusine's scheduler."""
-LONGEST_NAME = 50
-"""What Debusine's table of workers holds of a name."""
 _TRIES = 3
 
 _NO_ROW: Mapping[str, Any] = {"static": {}, "enabled": False, "awaited": False, "held": ()}
@@ -207,10 +206,10 @@ class DebusineRegistry:
     def enrol(self, enrolment: Enrolment) -> str:
         """Return the token of a worker that the server waits for from now on."""
         name = enrolment.worker
-        if len(name) > LONGEST_NAME:
+        if len(name) > LONGEST:
             raise SourceUnreachable(
                 f"queue {self._queue}: {name} has {len(name)} characters; a worker's name may "
-                f"have {LONGEST_NAME} (rule name-too-long)"
+                f"have {LONGEST} (rule name-too-long)"
             )
         token = secrets.token_hex(32)
         static = _metadata(enrolment)
