@@ -211,7 +211,7 @@ def _why_expired(fleet: Fleet, world: World, inventory: PoolInventory, unit: Uni
     end = unit.machine and expired_at(fleet, world, inventory.provider, unit.machine)
     if not end:
         return ""
-    age = write_duration(int((world.time - end).total_seconds()))
+    age = write_duration(world.time - end)
     return f"expired {age} ago (not renewed by `fleet apply`)"
 
 

@@ -142,7 +142,7 @@ def check_skew(store: Store, now: datetime, fix: str = "") -> None:
     """Raise PlanRefused where the clock of the store's server differs by much."""
     theirs = store.server_time()
     if theirs is not None and abs(now - theirs) > _MOST_SKEW:
-        skew = write_duration(int(abs(now - theirs).total_seconds()))
+        skew = write_duration(abs(now - theirs))
         ahead = "ahead of" if now > theirs else "behind"
         raise refusal(
             f"this computer's clock says {write_time(now)}, {skew} "
@@ -175,7 +175,7 @@ def why_odd(store: Store, now: datetime) -> str:
     last = _last_run(store, now)
     if -_MOST_SKEW <= now - last <= _MOST_LEAP:
         return ""
-    apart = write_duration(int(abs(now - last).total_seconds()))
+    apart = write_duration(abs(now - last))
     before = "before" if now < last else "after"
     return (
         f"this computer's clock says {write_time(now)}, {apart} {before} "

@@ -257,7 +257,7 @@ def gap_of(world: World) -> str:
     gap = world.time - world.ledger.charged_until
     if gap <= _LONG:
         return ""
-    since = write_duration(int(gap.total_seconds()))
+    since = write_duration(gap)
     return (
         f"the ledger was last charged {since} ago; that time is charged now, without "
         "machines that started and ended in it"

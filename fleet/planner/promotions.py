@@ -73,7 +73,7 @@ def _judge(
             f"all of its {write_count(failed, 'boot')} failed" if failed else "no machine boots it"
         )
         return standing.waiting(f"{boots} yet")
-    age = write_duration(int((world.time - standing.since).total_seconds()))
+    age = write_duration(world.time - standing.since)
     because = f"candidate for {age}: {write_count(len(tries), 'boot')}, {failed} failed"
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain
 from types import MappingProxyType
@@ -232,10 +232,10 @@ def write_time(moment: datetime) -> str:
 _LONGEST_FIRST = sorted(_SECONDS.items(), key=lambda entry: -entry[1])
 
 
-def write_duration(seconds: int) -> str:
-    """Return a duration the way fleet.yaml writes it, to two units: 90 is `1m 30s`."""
+def write_duration(span: int | timedelta) -> str:
+    """Return a duration, in seconds where it is a number, to two units: 90 is `1m 30s`."""
     parts = []
-    left = seconds
+    left = span if isinstance(span, int) else int(span.total_seconds())
     for unit, length in _LONGEST_FIRST:
         number, left = divmod(left, length)
         if number:

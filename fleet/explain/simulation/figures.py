@@ -151,7 +151,7 @@ class Simulation(Value):
 def limits_of_past(start: datetime, end: datetime) -> Iterator[str]:
     """Yield what the past between two moments cannot tell."""
     if end - start < _DAY:
-        length = write_duration(int((end - start).total_seconds()))
+        length = write_duration(end - start)
         yield (
             f"Only {length} were replayed: demand repeats by day, and in less than one a boot or "
             "a paid hour outweighs a change; choose an earlier --from, or record for longer"

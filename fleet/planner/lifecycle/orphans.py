@@ -28,16 +28,17 @@ def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
             because = f"in no stack: deleted when ticket {unit.worker.running} ends"
             pool_plan.kept[unit.name] = (Reason.ORPHAN, because)
         elif since is None:
-            again = f"deleted if a listing in {_write(APART)} confirms it"
+            again = f"deleted if a listing in {write_duration(APART)} confirms it"
             told = replace(unit, registry=pool_plan.inventory.tokens)
             pool_plan.drain(told, Reason.ORPHAN, f"{_why_orphan(unit)}; {again}")
         elif world.time < since + APART:
-            wait = f"drained {_write(world.time - since)} ago, deleted after {_write(APART)}"
+            ago = f"drained {write_duration(world.time - since)} ago"
+            wait = f"{ago}, deleted after {write_duration(APART)}"
             pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_why_orphan(unit)}; {wait}")
         else:
             # Since a listing said so, or since its last ticket ended: it was listed when that got
             # it, and is for no other one, so it has to go in any case.
-            idle = f"drained {_write(world.time - since)} ago"
+            idle = f"drained {write_duration(world.time - since)} ago"
             pool_plan.delete(unit, Reason.ORPHAN, f"{_why_orphan(unit)}; {idle}")
 
 
@@ -70,7 +71,3 @@ def _is_named_by_us(pool_plan: PoolPlan, unit: Unit) -> bool:
     if unit.machine is None:
         return False
     return is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)
-
-
-def _write(span: timedelta) -> str:
-    return write_duration(int(span.total_seconds()))
