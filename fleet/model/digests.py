@@ -5,7 +5,7 @@ order of their own, and sorted lines need no value of the whole.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pydantic_core import to_json
@@ -86,9 +86,9 @@ def world_digest(world: World) -> str:
     plain_queues = [name for name, reading in world.queues.items() if not reading.rules]
     absent |= {"queues": {name: {"rules"} for name in plain_queues}} if plain_queues else {}
     said = hashlib.sha256(_canonical_bytes(bare, absent))
-    for header, records in _records(world):
+    for header, line, records in _records(world):
         said.update(b"\n" + to_json(header))
-        said.update(b"\n".join([b"", *sorted(map(_record, records))]))
+        said.update(b"\n".join([b"", *sorted(map(line, records))]))
     return said.hexdigest()
 
 
@@ -137,25 +137,33 @@ def _without_records(reading: QueueReading) -> QueueReading:
     return reading.altered(demand=demand, workers=workers)
 
 
-def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]]:
-    """Yield the long lists of a world, each with its source."""
+_Records = tuple[tuple[str, str], Callable[[Any], bytes], tuple[Value, ...]]
+"""A source, how each of its records is written, and these."""
+
+
+def _records(world: World) -> Iterator[_Records]:
+    """Yield the long lists of a world."""
     for name, reading in sorted(world.queues.items()):
         if isinstance(reading.demand, Demand):
-            yield ("requests", name), reading.demand.requests
+            yield ("requests", name), _request, reading.demand.requests
         if isinstance(reading.workers, tuple):
-            yield ("workers", name), reading.workers
+            yield ("workers", name), _json, reading.workers
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Listing):
-            yield ("machines", name), listing.machines
-            yield ("registered", name), listing.workers or ()
+            yield ("machines", name), _machine, listing.machines
+            yield ("registered", name), _json, listing.workers or ()
 
 
-def _record(record: Value) -> bytes:
-    if isinstance(record, Machine) and record.misses is None:
-        # A machine without a look at its port has the digest of earlier versions.
-        return _json(record, exclude={"misses", "was_ready", "looked_since"})
-    loose = isinstance(record, Request) and (record.asked or record.task_data or record.groups)
-    return _canonical_bytes(record) if loose else _json(record)
+def _request(request: Request) -> bytes:
+    if request.asked or request.task_data or request.groups:
+        return _canonical_bytes(request)
+    return _json(request)
+
+
+def _machine(machine: Machine) -> bytes:
+    # A machine without a look at its port has the digest of earlier versions.
+    unseen = {"misses", "was_ready", "looked_since"} if machine.misses is None else None
+    return _json(machine, exclude=unseen)
 
 
 def _json(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None) -> bytes:
