@@ -200,13 +200,13 @@ def _panels(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> It
     if any(day is not None for day in report.days):
         span = Span(report.start, _DAY, len(report.days), _DAY)
         days = [None if day is None else float(day) for day in report.days]
-        plot = stepped("Cost per day", report.currency, span, days)
+        plot = stepped("Cost per day", span, days)
         told = f"{plot.low} to {plot.high} {report.currency} a day"
         yield Panel("cost", "Cost per day", (Key("", f"{report.currency} a day"),), plot, told)
     if any(slot.busy is not None for slot in slots):
         span = Span(report.start, length, len(slots), length)
         kinds = [(state, [getattr(slot, state) for slot in slots]) for state in STATES]
-        plot = stacked("Machines", "machines", span, kinds)
+        plot = stacked("Machines", span, kinds)
         keys = tuple(Key(area.kind, area.kind) for area in plot.areas)
         told = f"{plot.low} to {plot.high} machines"
         yield Panel("machines", "Machines by state", keys, plot, told)

@@ -43,7 +43,6 @@ class Plot(NamedTuple):
     """One plot; `areas` are filled and stand on each other, `line` is drawn."""
 
     name: str
-    unit: str
     width: int
     areas: tuple[Shape, ...]
     line: str
@@ -61,7 +60,6 @@ class Plot(NamedTuple):
 
 def stacked(
     name: str,
-    unit: str,
     span: Span,
     rows: Sequence[tuple[str, Sequence[float | None]]],
     limit: float | None = None,
@@ -79,15 +77,15 @@ def stacked(
             upper = [None if each is None else each[nth + 1] for each in sums]
             lower = [None if each is None else each[nth] for each in sums]
             areas.append(Shape(kind, _area(upper, lower, top)))
-    plot = _plot(name, unit, span, totals, top)
+    plot = _plot(name, span, totals, top)
     mark = None if limit is None or limit > top else round(100 - 100 * limit / top, 2)
     return plot._replace(areas=tuple(areas), mark=mark)
 
 
-def stepped(name: str, unit: str, span: Span, values: Sequence[float | None]) -> Plot:
+def stepped(name: str, span: Span, values: Sequence[float | None]) -> Plot:
     """Return a plot of one figure, filled below its line."""
     top = nice_top(max((value for value in values if value is not None), default=0))
-    plot = _plot(name, unit, span, values, top)
+    plot = _plot(name, span, values, top)
     floor = [None if value is None else 0.0 for value in values]
     area = Shape("one", _area(values, floor, top))
     return plot._replace(areas=(area,), line=_line(values, top))
@@ -115,12 +113,11 @@ def _running(values: Sequence[float]) -> Iterator[float]:
         yield total
 
 
-def _plot(name: str, unit: str, span: Span, values: Sequence[float | None], top: float) -> Plot:
+def _plot(name: str, span: Span, values: Sequence[float | None], top: float) -> Plot:
     known = [value for value in values if value is not None]
     levels = [0, top / 2, top] if top > 1 or top != int(top) else [0, top]
     return Plot(
         name=name,
-        unit=unit,
         width=span.slots,
         areas=(),
         line="",

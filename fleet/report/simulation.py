@@ -104,7 +104,7 @@ def _panels(simulation: Simulation) -> Iterator[Panel]:
                 continue
             name = heading if simulation.before is None else f"{heading}, {when}"
             span = _span(simulation, side)
-            plot = stepped(name, unit, span, [figure(point) for point in side.points])
+            plot = stepped(name, span, [figure(point) for point in side.points])
             told = f"{plot.low} to {plot.high} {unit}"
             yield Panel(f"{key}-{when}", name, (Key("", unit),), plot, told)
     for when, side in shown:
@@ -124,7 +124,7 @@ def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
     minutes = [seconds / 60 for seconds in shares]
     span = Span(ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
     ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
-    plot = stepped(name, "minutes", span, minutes)._replace(days=ticks)
+    plot = stepped(name, span, minutes)._replace(days=ticks)
     told = ", ".join(
         f"{share} % wait at most {format_wait(shares[share - 1])}" for share in _QUANTILES
     )

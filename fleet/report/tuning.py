@@ -165,7 +165,7 @@ def _panels(tuning: Tuning) -> Iterator[Panel]:
     )
     name = f"Wait, p{tuning.goal.share}, for {tuning.currency} per day"
     hour = timedelta(hours=1)
-    plot = stepped(name, "minutes", Span(ANY_TIME, hour, _SLOTS, hour), values)
+    plot = stepped(name, Span(ANY_TIME, hour, _SLOTS, hour), values)
     plot = plot._replace(days=ticks, mark=_mark(tuning.goal, max(values)))
     keys = [Key("", f"minutes; to the right {tuning.currency} per day")]
     if plot.mark is not None:

@@ -23,7 +23,7 @@ def levels(plot: Plot) -> list[str]:
 
 
 def test_kinds_stand_on_each_other_and_equal_steps_are_one() -> None:
-    plot = stacked("m", "machines", a_span(4), [("busy", [1, 1, 2, 0]), ("idle", [1, 1, 0, 2])])
+    plot = stacked("m", a_span(4), [("busy", [1, 1, 2, 0]), ("idle", [1, 1, 0, 2])])
 
     assert plot.areas == (
         Shape("busy", "M0 50H2V0H3V100H4V100H0Z"),
@@ -33,13 +33,13 @@ def test_kinds_stand_on_each_other_and_equal_steps_are_one() -> None:
 
 
 def test_a_kind_of_which_there_was_none_has_no_area() -> None:
-    plot = stacked("m", "machines", a_span(2), [("busy", [1, 1]), ("other", [0, 0])])
+    plot = stacked("m", a_span(2), [("busy", [1, 1]), ("other", [0, 0])])
 
     assert [area.kind for area in plot.areas] == ["busy"]
 
 
 def test_what_is_unknown_is_a_gap_and_no_zero() -> None:
-    plot = stepped("w", "requests", a_span(8), [2, 2, None, None, None, 2, 2, None])
+    plot = stepped("w", a_span(8), [2, 2, None, None, None, 2, 2, None])
 
     assert plot.line == "M0 0H2M5 0H7"
     assert plot.areas == (Shape("one", "M0 0H2V100H0ZM5 0H7V100H5Z"),)
@@ -48,13 +48,13 @@ def test_what_is_unknown_is_a_gap_and_no_zero() -> None:
 
 
 def test_one_kind_that_is_unknown_makes_the_sum_unknown() -> None:
-    plot = stacked("m", "machines", a_span(2), [("busy", [1, 1]), ("other", [None, 0])])
+    plot = stacked("m", a_span(2), [("busy", [1, 1]), ("other", [None, 0])])
 
     assert [(gap.start, gap.width) for gap in plot.gaps] == [(0, 1)]
 
 
 def test_a_plot_of_nothing_that_is_known_is_one_gap() -> None:
-    plot = stepped("w", "requests", a_span(3), [None] * 3)
+    plot = stepped("w", a_span(3), [None] * 3)
 
     assert (plot.low, plot.high, plot.line) == (None, None, "")
     assert [(gap.start, gap.width) for gap in plot.gaps] == [(0, 3)]
@@ -82,22 +82,22 @@ def test_the_axis_ends_at_a_round_number(most: float, limit: float | None, top: 
 
 
 def test_a_limit_is_drawn_where_it_is_near() -> None:
-    near = stacked("m", "machines", a_span(1), [("busy", [3])], limit=4)
-    far = stacked("m", "machines", a_span(1), [("busy", [3])], limit=400)
-    passed = stacked("m", "machines", a_span(1), [("busy", [8])], limit=4)
+    near = stacked("m", a_span(1), [("busy", [3])], limit=4)
+    far = stacked("m", a_span(1), [("busy", [3])], limit=400)
+    passed = stacked("m", a_span(1), [("busy", [8])], limit=4)
 
     assert (near.mark, far.mark, passed.mark) == (0, None, 50)
 
 
 def test_days_begin_at_midnight_in_utc_and_the_first_names_its_month() -> None:
-    assert stepped("w", "requests", a_span(64), [0] * 64).days == (
+    assert stepped("w", a_span(64), [0] * 64).days == (
         Tick(25.0, "22 Nov"),
         Tick(62.5, "23"),
     )
 
 
 def test_the_first_of_a_month_names_it_too() -> None:
-    days = stepped("w", "requests", a_span(24 * 11), [0] * 24 * 11).days
+    days = stepped("w", a_span(24 * 11), [0] * 24 * 11).days
 
     assert [day.text for day in days if " " in day.text] == ["22 Nov", "1 Dec"]
 
@@ -107,7 +107,7 @@ values = st.lists(st.none() | st.floats(0, 1e6), min_size=1, max_size=40)
 
 @given(values)
 def test_no_step_lies_outside_of_the_picture(found: list[float | None]) -> None:
-    plot = stepped("w", "requests", a_span(len(found)), found)
+    plot = stepped("w", a_span(len(found)), found)
 
     for shape in (plot.line, *(area.path for area in plot.areas)):
         assert re.fullmatch(r"(M\d+ [\d.]+([HV][\d.]+)*Z?)*", shape)
@@ -119,7 +119,7 @@ def test_no_step_lies_outside_of_the_picture(found: list[float | None]) -> None:
 
 @given(values)
 def test_gaps_and_steps_cover_every_slot_once(found: list[float | None]) -> None:
-    plot = stepped("w", "requests", a_span(len(found)), found)
+    plot = stepped("w", a_span(len(found)), found)
 
     gone = sum(gap.width for gap in plot.gaps)
     assert gone == plot.unknown == found.count(None)

@@ -58,7 +58,7 @@ def past_of(trend: Trend, currency: str, limit: int | None = None) -> Past:
 
 def _machines(trend: Trend, limit: int | None) -> Panel:
     by_state = [(state, [getattr(slot, state) for slot in trend.fine]) for state in STATES]
-    plot = stacked("Machines", "machines", trend.span, by_state, limit)
+    plot = stacked("Machines", trend.span, by_state, limit)
     drawn = {area.kind for area in plot.areas} | {"busy", "idle"}
     keys = [Key("", "now")]
     keys += [
@@ -72,12 +72,12 @@ def _machines(trend: Trend, limit: int | None) -> Panel:
 
 
 def _waiting(trend: Trend) -> Panel:
-    plot = stepped("Waiting requests", "requests", trend.span, [s.waiting for s in trend.fine])
+    plot = stepped("Waiting requests", trend.span, [s.waiting for s in trend.fine])
     return _panel("waiting", plot, [Key("", f"now {words.figure(trend.now.waiting)}")], trend)
 
 
 def _money(trend: Trend, currency: str) -> Panel:
-    plot = stepped(f"{currency} per hour", currency, trend.span, [s.rate for s in trend.fine])
+    plot = stepped(f"{currency} per hour", trend.span, [s.rate for s in trend.fine])
     nanos = trend.now.nanos
     now = words.UNKNOWN if nanos is None else words.rate(Decimal(nanos) / NANO)
     return _panel("money", plot, [Key("", f"now {now}")], trend)
