@@ -248,8 +248,6 @@ class Baked(BaseModel):
 
     packages: tuple[Package, ...]
     seconds: dict[str, float]
-    base: str
-    """Digest of the base's archive."""
     differences: Differences | None = None
     """Of a second build from nothing, where one was asked for."""
 
@@ -302,12 +300,7 @@ class _Bake:
         self._clean(root, archive)
         differences = self._check(base, root) if order.check else None
         self._disk(root, archive)
-        return Baked(
-            packages=packages,
-            seconds=self._seconds,
-            base=base.key,
-            differences=differences,
-        )
+        return Baked(packages=packages, seconds=self._seconds, differences=differences)
 
     def _root(self, base: Base, root: Path) -> None:
         """Have the role's root: as it was kept, else made on the base; run the role either way."""
