@@ -138,7 +138,7 @@ def _pass(
 
     def once() -> None:
         read = world.model_copy(update={"queues": {"tickets": desk.read(NOW)}})
-        hand_out_all(fleet, read, sources, lambda _: None)
+        hand_out_all(fleet, read, sources, lambda _: None, lambda _: None)
 
     took = _timed(once)
     given = sum(1 for ticket in book.tickets() if ticket.machine)

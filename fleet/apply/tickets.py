@@ -22,13 +22,7 @@ from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets.handout import HandOut, find_held
 
 
-def _unnoted(_: str) -> None:
-    """Write into no journal."""
-
-
-def hand_out_all(
-    fleet: Fleet, world: World, sources: Sources, tell: Tell, note: Tell = _unnoted
-) -> World:
+def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell, note: Tell) -> World:
     """Assign free machines and return the new world; `note` writes the journal."""
     if not sources.desks:
         return world

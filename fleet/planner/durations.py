@@ -249,13 +249,11 @@ class _Known(NamedTuple):
 class Durations:
     """What history, `durations` and deadlines say of work that waits or runs."""
 
-    def __init__(
-        self, fleet: Fleet, world: World | None = None, *, assumed: int | None = None
-    ) -> None:
+    def __init__(self, fleet: Fleet, world: World, *, assumed: int | None = None) -> None:
         self._fleet = fleet
         self._assumed = assumed
         """Seconds that a busy worker works in all where nothing says so; None: unknown."""
-        self._fits = _fits_of(fleet, world) if world else {}
+        self._fits = _fits_of(fleet, world)
         self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
         """What is stated depends on the package."""

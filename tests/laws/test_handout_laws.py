@@ -15,6 +15,7 @@ from fleet.schema.model import Fleet
 from tests.builders.ticketing import a_ticket_fleet
 from tests.laws.machine import Farm
 from tests.laws.ticket_farm import TicketFarm
+from tests.ports.engines import quiet
 
 TAGS = st.sampled_from([("arch_x86_64", "extra_powerful"), ("extra_powerful",), ("arch_x86_64",)])
 NAMES = st.sampled_from(["ada", "ben"])
@@ -113,7 +114,7 @@ class BudgetFarm(TicketFarm):
     def observe(self) -> World:
         """Return the world once machines are given out, which may have passed no budget."""
         seen = Farm.observe(self)
-        world = hand_out_all(self.fleet, seen, self.sources(), lambda _: None)
+        world = hand_out_all(self.fleet, seen, self.sources(), quiet, quiet)
         before, after = judged(self.fleet, seen), judged(self.fleet, world)
         for key, used in after.used.items():
             assert used <= max(before.used[key], after.allowed[key]), (key, before, after)

@@ -18,6 +18,7 @@ from tests.fakes.asking import FakeAsking
 from tests.fakes.machine_cleaner import FakeMachineCleaner
 from tests.fakes.ticket_desk import FakeTicketDesk
 from tests.laws.machine import CLOUDS, Cloud, Farm, Made
+from tests.ports.engines import quiet
 
 
 class FarmDesk(FakeTicketDesk):
@@ -151,7 +152,7 @@ class TicketFarm(Farm):
 
     def observe(self) -> World:
         """Return the world as a run sees it: once what is free was given out."""
-        return hand_out_all(self.fleet, super().observe(), self.sources(), lambda _: None)
+        return hand_out_all(self.fleet, super().observe(), self.sources(), quiet, quiet)
 
     def told(self, plan: Plan) -> dict[str, str]:
         """Return what a plan says of each ticket that waited: who serves it, or why nobody."""

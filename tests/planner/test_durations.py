@@ -12,7 +12,7 @@ from fleet.model.plan import Create, Plan
 from fleet.planner.durations import Durations, Kind, Timing, kind_at
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, a_world, ago
 from tests.builders.deciding import with_machines
 from tests.builders.durations import DAY, HOUR, two_sizes
 from tests.builders.sentences import tells
@@ -37,7 +37,7 @@ def made(plan: Plan) -> list[tuple[str, Decimal | None]]:
 def takes(fleet: Fleet, kind: Kind, **request: object) -> int | None:
     """Return how long a build of chromium is expected to run on a machine."""
     waiting = a_request(**{"task": "sbuild", "package": "chromium"} | request)
-    seconds, timing = Durations(fleet).of("debian", waiting)
+    seconds, timing = Durations(fleet, a_world()).of("debian", waiting)
     return timing.on(kind, seconds) if timing else seconds
 
 
@@ -163,8 +163,8 @@ def test_work_that_runs_ends_as_soon_as_its_machine_lets_it() -> None:
     work = {"task": "sbuild", "package": "chromium", "started_at": ago(hours=1)}
     worker = a_worker(busy=True, work=work)
 
-    assert Durations(fleet).remaining(worker, NOW, SMALL) == 23 * HOUR
-    assert Durations(fleet).remaining(worker, NOW, BIG) == 2 * HOUR
+    assert Durations(fleet, a_world()).remaining(worker, NOW, SMALL) == 23 * HOUR
+    assert Durations(fleet, a_world()).remaining(worker, NOW, BIG) == 2 * HOUR
 
 
 def test_work_that_runs_lasts_as_long_as_its_whole_name_says() -> None:
@@ -172,7 +172,7 @@ def test_work_that_runs_lasts_as_long_as_its_whole_name_says() -> None:
     work = {"task": "sbuild", "package": "chromium", "names": ["debian/base/any/chromium"]}
     worker = a_worker(busy=True, work=work | {"started_at": ago(hours=1)})
 
-    assert Durations(fleet).remaining(worker, NOW) == 19 * HOUR
+    assert Durations(fleet, a_world()).remaining(worker, NOW) == 19 * HOUR
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 100), st.integers(0, 10 * DAY))
@@ -256,7 +256,7 @@ def test_a_build_at_copr_has_48_hours_where_nothing_else_is_said() -> None:
     copr = {"kind": "copr", "url": "https://copr.example"}
     fleet = a_sim_fleet(queues={"copr": copr, "own": copr | {"deadline": "72h"}})
 
-    found = [Durations(fleet).of(queue, a_request())[1] for queue in ("copr", "own")]
+    found = [Durations(fleet, a_world()).of(queue, a_request())[1] for queue in ("copr", "own")]
 
     assert [each.deadline for each in found if each] == [2 * DAY, 3 * DAY]
 
