@@ -9,9 +9,10 @@ from fleet.explain.changes import Comparison
 from fleet.model.plan import Plan
 from fleet.ports import Console
 from fleet.report import words
-from fleet.report.json import plan_to_json, plan_to_lines, plan_to_terraform_report
+from fleet.report.json import plan_to_lines, plan_to_terraform_report
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
+from fleet.report.terminal import visible
 from fleet.state.files import LocalFiles
 
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.base:
         change = compare_with(load_base(args, plan.fleet), decision, console)
     if args.out:
-        LocalFiles().write_text(args.out, plan_to_json(plan))
+        LocalFiles().write_lines(args.out, map(visible, plan_to_lines(plan)))
     if args.gitlab_terraform_report:
         LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
     cadence = decision.config.fleet.cadence if args.world and not decision.unread else None

@@ -5,7 +5,7 @@ import fcntl
 import glob
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -77,8 +77,12 @@ class LocalFiles:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file: all of it or, when that fails, nothing."""
+        self.write_lines(name, (text,))
+
+    def write_lines(self, name: str, lines: Iterable[str]) -> None:
+        """Write the same some lines at a time: a plan may be long."""
         try:
-            _write(Path(name), text.encode())
+            _write(Path(name), map(str.encode, lines))
         except (OSError, ValueError) as error:
             raise _unreadable(name, error, "cannot be written") from error
 
@@ -146,7 +150,7 @@ def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None
     """
     try:
         if not _holds(path, content):
-            _replace(path, content, mode)
+            _replace(path, (content,), mode)
         elif mode is not None and stat.S_IMODE(path.stat().st_mode) != mode:
             path.chmod(mode)
     except OSError as error:
@@ -155,14 +159,14 @@ def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None
         raise
 
 
-def _replace(path: Path, content: bytes, mode: int | None) -> None:
+def _replace(path: Path, content: Iterable[bytes], mode: int | None) -> None:
     # In the same directory, so that the rename is atomic. Process ids repeat in containers.
     name = os.fsencode(path.name)[:200].decode(errors="ignore")
     draft = path.with_name(f".{name}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(draft, flags, mode or 0o666), "wb") as new:
         try:
-            new.write(content)
+            new.writelines(content)
             new.flush()
             if mode is not None:
                 os.fchmod(new.fileno(), mode)
@@ -182,12 +186,12 @@ def _holds(path: Path, content: bytes) -> bool:
         return False
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: Iterable[bytes]) -> None:
     if str(path.parent) in _STREAMS:
         number = {"stdout": "1", "stderr": "2"}.get(path.name, path.name)
         # With a file opened twice, one would write over what the other wrote.
         with open(os.dup(int(number)) if number.isdecimal() else path, "wb") as stream:  # noqa: PTH123 - by its number
-            stream.write(content)
+            stream.writelines(content)
         return
     target = Path(os.path.realpath(path))
     if target.is_symlink():
@@ -197,9 +201,10 @@ def _write(path: Path, content: bytes) -> None:
         raise ValueError(f"this link leads out of {path.parent}; name the file itself")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
         # A device or a pipe: there is nothing to replace.
-        target.write_bytes(content)
+        with target.open("wb") as device:
+            device.writelines(content)
     else:
-        replace_file(target, content)
+        _replace(target, content, None)
 
 
 def _unreadable(name: str, error: OSError | ValueError, what: str) -> FileUnreadable:

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -147,6 +147,21 @@ def test_a_link_stays_a_link_when_its_file_is_written(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_leaves_nothing() -> None:
     with pytest.raises(FileUnreadable, match="/dev/full"):
         LocalFiles().write_text("/dev/full", "new")
+
+
+def test_a_file_whose_lines_end_early_stays_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    target.write_text("old", encoding="utf-8")
+
+    def lines() -> Iterator[str]:
+        yield "new"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        LocalFiles().write_lines(str(target), lines())
+
+    assert target.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_draft_that_a_killed_run_left_is_in_nobody_s_way(tmp_path: Path) -> None:
