@@ -20,6 +20,8 @@ def main() -> None:
     _leave_no_core()
     # A plugin of pydantic, of whatever else is installed, would be shown every token that is read.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    # numpy would start a thread for each core to multiply matrices, of which there are none here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = run()
     gc.freeze()  # the process ends: what it holds need not be searched for cycles first
     sys.exit(code)

@@ -69,6 +69,22 @@ def test_planning_a_recording_loads_no_database() -> None:
     assert loaded & HEAVY <= {"highspy"}
 
 
+def test_planning_starts_no_thread(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from fleet.__main__ import main
+try:
+    main()
+except SystemExit:
+    print("threads:", *os.listdir("/proc/self/task"))
+"""
+    command = (sys.executable, "-c", program, "plan", "--world", "world.json")
+
+    planned = run_process(*command, cwd=ROOT, env=clean_environment(tmp_path))
+
+    assert len(planned.stdout.partition("threads:")[2].split()) == 1
+
+
 @pytest.mark.slow
 def test_the_simulated_providers_plugin_loads_nothing_that_decides(tmp_path: Path) -> None:
     module = "fleet.clouds.sim.plugin"
