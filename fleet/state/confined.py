@@ -149,7 +149,10 @@ def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
     global _bounds  # noqa: PLW0603 - an audit hook is the process's
     _add_hook()
     before, _bounds = _bounds, _Bounds(folders, named)
+    # What is loaded meanwhile is compiled, but not saved so: that is a file to be written.
+    saves, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
     finally:
         _bounds = before
+        sys.dont_write_bytecode = saves

@@ -239,3 +239,25 @@ def test_only_packages_that_no_change_could_bring_may_be_links(
 
     assert read.returncode == code, read.stderr
     assert ("Confined" in read.stderr) is bool(code)
+
+
+LOADING = """\
+import sys
+from fleet.state.confined import confined
+sys.path.append(sys.argv[1])
+with confined([sys.argv[1]], []):
+    import fresh
+"""
+
+
+def test_what_is_confined_loads_what_was_not_compiled_yet(tmp_path: Path) -> None:
+    (tmp_path / "fresh.py").write_text("", encoding="utf-8")
+    environment = clean_environment(tmp_path) | {
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+
+    loaded = run_process(*(sys.executable, "-c", LOADING, tmp_path), cwd=tmp_path, env=environment)
+
+    assert loaded.returncode == 0, loaded.stderr
+    assert not (tmp_path / "__pycache__").exists()
