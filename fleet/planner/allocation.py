@@ -52,16 +52,22 @@ from fleet.planner.programme import (
     Solution,
     can_solve,
 )
-from fleet.planner.reassign import Pass, reassign
+from fleet.planner.reassign import Pass, assign_anew, reassign
 
 _BETWEEN, _NEIGHBOURS = Pass(200, between=True), Pass(200)
-_SEARCHES = (_BETWEEN,), (_BETWEEN, _NEIGHBOURS), (Pass(800, ways=3),), (Pass(1_600, ways=40),)
-"""What is searched first, what then, and what where that finds hardly anything; the last, which
-takes long, among few columns only."""
-_NEAR, _GAIN = (3e-3, 3e-3, 3e-3, 1e-2), 1e-4
-"""How near its bound a cost is near enough before each, and what it has to gain, as parts of a
-cost."""
-_TIMES, _WORK, _CUT = 12, 2_600_000, 660_000
+_SEARCHES = (
+    partial(reassign, passes=[_BETWEEN]),
+    assign_anew,
+    partial(reassign, passes=[_BETWEEN, _NEIGHBOURS]),
+    partial(reassign, passes=[Pass(800, ways=3)]),
+    partial(reassign, passes=[Pass(1_600, ways=40)]),
+)
+"""What is searched first, what then, what as long as that gains, and what where it does not; the
+last, which takes long, among few columns only."""
+_AGAIN, _NEAR, _FAR, _GAIN = 2, 3e-3, 1e-2, 1e-4
+"""The search that is gone back to; how near its bound a cost is near enough, and before the last
+search; and what each has to gain: as parts of a cost."""
+_TIMES, _WORK, _CUT = 12, 2_600_000, 900_000
 """How often it is searched at most; of so many columns, those of each time counted again; and of
 how many of these rows are cut first."""
 
@@ -86,12 +92,13 @@ def improve(model: Model, answer: Answer) -> Answer:
     for nth in range(min(_TIMES, _WORK // count)):
         relaxed = programme.relax(answer.sums(), cut=nth * count <= _CUT, reached=answer.values())
         (lacked, cost), money = answer.badness(), answer.cost()
-        if relaxed is None or cost - model.money(relaxed.bound) <= _NEAR[turn] * money:
+        near = _FAR if searches[turn] is _SEARCHES[-1] else _NEAR
+        if relaxed is None or cost - model.money(relaxed.bound) <= near * money:
             break
-        found = move(model, reassign(model, answer, relaxed, searches[turn]))
+        found = move(model, searches[turn](model, answer, relaxed))
         badness = found.badness()
-        gains = not turn or badness < (lacked, cost - _GAIN * money)
-        turn = 1 if gains else turn + 1
+        gains = turn >= _AGAIN and badness < (lacked, cost - _GAIN * money)
+        turn = _AGAIN if gains else turn + 1
         if badness < (lacked, cost):
             answer = found
         if turn == len(searches):

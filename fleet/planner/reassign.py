@@ -6,9 +6,14 @@ places. A programme of some hundred loose columns is solved in whole numbers whi
 one such neighbourhood after the other. Which columns are loose: RINS (E. Danna, E. Rothberg,
 C. Le Pape, Mathematical Programming 102, 2005); one after the other: large neighbourhood search
 (P. Shaw, CP 1998).
+
+Where thousands of requests have to move together, no neighbourhood is large enough. So what is
+whole of the answer in parts is kept, and neighbourhoods of those whom it divides are searched, in
+which whoever is not served costs much: the more, the larger the request and the earlier its rank.
+Who is not served in the end takes the place of a later rank, as far as that serves all ranks well.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,14 +32,82 @@ class Pass(NamedTuple):
     """How many of its least dear columns each block has loose besides."""
 
 
+_SIZE, _TRIES = 400, 3
+"""About how many columns are loose at once where it is begun anew, and twice as many where a rank
+is short of the answer before; and how often it is searched."""
+_DEAR, _NEXT, _LATER, _TINY = 5.0, 1.15, 0.2, 0.02
+"""To leave somebody out who needs a machine costs so many times the dearest way to serve anybody;
+so much less of each next rank; so much of that where a rank before is short. A request seems this
+much larger than it is."""
+
+
 def reassign(model: Model, answer: Answer, relaxed: Relaxed, passes: Iterable[Pass]) -> Answer:
     """Return who is served where after these passes, and who fits then."""
     programme, sums = model.programme, answer.sums()
     values = programme.dense(answer.values())
     for each in passes:
         parts = _neighbourhoods(model, abs(values - relaxed.values), relaxed.dearness, each)
-        values = programme.search(parts, values, sums, relaxed.values if each.between else None)
+        toward = relaxed.values if each.between else None
+        values = programme.search(parts, values, sums, toward=toward)
     return Answer(model, model.in_whole_requests(values.tolist()))
+
+
+def assign_anew(model: Model, answer: Answer, relaxed: Relaxed) -> Answer:
+    """Return who is served where, begun from what is whole of the answer in parts."""
+    import numpy as np
+
+    programme, (blocks, places) = model.programme, model.origins
+    given, values, own = programme.dense(answer.values()), _whole(model, relaxed), blocks >= 0
+    wanted = np.bincount(blocks[own], given[own])
+    ranks = np.array([model.every_rank.index(block.rank) for block in model.blocks])
+    sizes = np.array([min(share for share, _ in block.fits.values()) for block in model.blocks])
+    price = _DEAR * model.dearest() * np.sqrt(sizes + _TINY) * _NEXT**-ranks
+    rows, prices = [block.row for block in model.blocks], np.zeros(len(programme.ends))
+    found, due, size = answer, ranks >= 0, _SIZE
+    for _ in range(_TRIES):
+        served = np.bincount(blocks[own], values[own])
+        lacking = np.where(due, np.maximum(0, wanted - served), 0)
+        prices[rows] = price
+        loose = np.flatnonzero(own & ((values > 0) | (given > 0) | (relaxed.values > EPSILON)))
+        first = np.argsort(-lacking * price, kind="stable")[: np.count_nonzero(lacking)]
+        starts = [places[loose[blocks[loose] == block]].tolist() for block in first]
+        sums = zip(rows, (served + lacking).astype(int).tolist(), strict=True)
+        values = programme.search(
+            _near(model, loose, starts, size), values, [*sums], prices=prices
+        )
+        found = Answer(model, model.in_whole_requests(values.tolist()))
+        both = zip(found.lacking(), answer.lacking(), strict=True)
+        rank, more = next(
+            ((n, one - other) for n, (one, other) in enumerate(both) if one != other), (0, 0)
+        )
+        if more <= 0:
+            break
+        values, due, size = programme.dense(found.values()), ranks == rank, 2 * _SIZE
+        price = np.where(ranks > rank, _LATER * price, np.where(due, price, 0.0))
+    return found
+
+
+def _whole(model: Model, relaxed: Relaxed) -> Any:  # noqa: ANN401 - an array of numpy
+    """Return what is whole of an answer in parts, as far as there are machines for it."""
+    import numpy as np
+
+    programme, entries = model.programme, model.programme.sifted.entries
+    values = np.floor(relaxed.values + EPSILON)
+    room = programme.room_beside(values) + EPSILON
+    for machine, hold in model.holds.items():
+        if room[hold] >= 0:
+            continue
+        rows, factors = entries(machine)
+        if ((room[rows] >= factors) | (factors < 0)).all():
+            values[machine] += 1
+            room[rows] -= factors
+        takes = programme.takes_of(hold)
+        for column in np.argsort(-takes, kind="stable")[: np.count_nonzero(takes > 0)]:
+            rows, factors = entries(column)
+            while room[hold] < 0 and values[column] > 0:
+                values[column] -= 1
+                room[rows] += factors
+    return values
 
 
 def _neighbourhoods(
@@ -47,29 +120,41 @@ def _neighbourhoods(
     import numpy as np
 
     blocks, places = model.origins
-    machine = [model.makes.get(key) for key in model.places]
     loose = np.flatnonzero(
         ((apart > EPSILON) | _cheap(blocks, dearness, each.ways)) & (blocks >= 0)
     )
     loose = loose[np.argsort(-apart[loose], kind="stable")]
-    at: dict[int, list[int]] = {}
-    places_of: dict[int, list[int]] = {}
     gains: Counter[int] = Counter()
     for column in loose.tolist():
+        gains[int(places[column])] += apart[column] * max(0.0, dearness[column])
+    return _near(model, loose, [[place] for place, _ in gains.most_common()], each.size)
+
+
+def _near(
+    model: Model,
+    loose: Any,  # noqa: ANN401 - an array of numpy
+    starts: Iterable[Sequence[int]],
+    size: int,
+) -> Iterator[Sequence[int]]:
+    """Yield about so many loose columns of places near these, except near those that were near."""
+    blocks, places = model.origins
+    machine = [model.makes.get(key) for key in model.places]
+    at: defaultdict[int, list[int]] = defaultdict(list)
+    places_of: defaultdict[int, list[int]] = defaultdict(list)
+    for column in loose.tolist():
         block, place = int(blocks[column]), int(places[column])
-        at.setdefault(place, []).append(column)
-        places_of.setdefault(block, []).append(place)
-        gains[place] += apart[column] * max(0.0, dearness[column])
+        at[place].append(column)
+        places_of[block].append(place)
     seen: set[int] = set()
-    for first, _ in gains.most_common():
-        if first in seen:
+    for start in starts:
+        if not seen.isdisjoint(start):
             continue
         found: list[int] = []
-        known, near = {first}, deque([first])
-        while near and len(found) < each.size:
+        known, near = {*start}, deque(start)
+        while near and len(found) < size:
             place = near.popleft()
             seen.add(place)
-            found += at[place][: each.size]
+            found += at[place][:size]
             if (makes := machine[place]) is not None:
                 found.append(makes)
             beside = Counter(
