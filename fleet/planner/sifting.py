@@ -69,10 +69,12 @@ class Sifted:
         # Alike columns take turns, so that not all blocks are given the same place first.
         self._turns = np.arange(count) * _GOLDEN % 1
         self._uppers = np.array(uppers, dtype=float)
-        self._lay_out(*entries)
-        self._entries = entries
+        rows, columns, factors = self._entries = entries
+        order = np.argsort(columns, kind="stable")
+        self._rows, self._factors = rows[order], factors[order]
+        self._starts = np.searchsorted(columns[order], np.arange(count + 1))
         self._by_block, self._by_column = self._parted(*entries)
-        self._uncut = self._rows, self._columns, self._factors, self._starts, self._by_column
+        self._uncut = self._rows, self._factors, self._starts, self._by_column
         self.rows: list[Entries] = []
         """Each row's columns and factors, those that were cut last; empty until any is cut."""
 
@@ -96,13 +98,6 @@ class Sifted:
         alone = self._begins[np.bincount(self._block) == 1]
         self._add(np.arange(count) if count <= _FEW else np.union1d(alone, [*known]).astype(int))
 
-    def _lay_out(self, rows: Any, columns: Any, factors: Any) -> None:  # noqa: ANN401 - arrays
-        """Keep entries in the order of columns."""
-        order = self._np.argsort(columns, kind="stable")
-        self._rows, self._columns = rows[order], columns[order].astype(int)
-        self._factors = factors[order]
-        self._starts = self._np.searchsorted(self._columns, self._np.arange(len(self._uppers) + 1))
-
     def _parted(self, rows: Any, columns: Any, factors: Any) -> tuple[Any, Any]:  # noqa: ANN401
         """Return entries of rows that take the same of all columns of a block, and all others."""
         np, blocks = self._np, self._block[columns]
@@ -111,7 +106,9 @@ class Sifted:
         lengths = np.diff(first, append=len(rows))
         alike = np.maximum.reduceat(factors, first) == np.minimum.reduceat(factors, first)
         alike &= lengths == self._sizes[blocks[first]]
-        some, other = first[alike], ~np.repeat(alike, lengths)
+        some, other = first[alike], np.flatnonzero(~np.repeat(alike, lengths))
+        # In the order of columns, they are added up in half the time.
+        other = other[np.argsort(columns[other], kind="stable")]
         by_column = rows[other], columns[other].astype(int), factors[other]
         return (rows[some], blocks[some], factors[some]), by_column
 
@@ -212,19 +209,22 @@ class Sifted:
             self.solver.addRow(-inf, most, len(own[0]), *own)
             self.rows.append((columns, factors))
         lengths = [len(columns) for columns, _, _ in more]
-        added = (
-            np.repeat(np.arange(first, first + len(more)), lengths),
-            np.concatenate([[], *[columns for columns, _, _ in more]]).astype(int),
-            np.concatenate([[], *[factors for _, factors, _ in more]]),
-        )
-        known = self._rows, self._columns, self._factors
-        self._lay_out(*map(np.append, known, added))
-        self._by_column = tuple(map(np.append, self._by_column, added))
+        rows = np.repeat(np.arange(first, first + len(more)), lengths)
+        columns = np.concatenate([[], *[columns for columns, _, _ in more]]).astype(int)
+        factors = np.concatenate([[], *[factors for _, factors, _ in more]])
+        self._by_column = tuple(map(np.append, self._by_column, (rows, columns, factors)))
+        # Behind those that each column has.
+        order = np.argsort(columns, kind="stable")
+        rows, columns, factors = rows[order], columns[order], factors[order]
+        at = self._starts[columns + 1]
+        self._rows = np.insert(self._rows, at, rows)
+        self._factors = np.insert(self._factors, at, factors)
+        self._starts = self._starts + np.searchsorted(columns, np.arange(len(self._starts)))
         return bool(more)
 
     def uncut(self) -> None:
         """Forget the rows that were added; it is to begin anew then."""
-        self._rows, self._columns, self._factors, self._starts, self._by_column = self._uncut
+        self._rows, self._factors, self._starts, self._by_column = self._uncut
         self.rows = []
 
     def entries(self, column: int) -> tuple[Any, Any]:
