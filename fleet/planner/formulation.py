@@ -627,30 +627,36 @@ class Answer:
 
     def _fill(self, due: Sequence[int]) -> None:
         """Serve who is left of these blocks although nothing stops it."""
-        for nth in self._able([nth for nth in due if self.left[nth]]):
+        for nth, places in self._able([nth for nth in due if self.left[nth]]):
             while self.left[nth]:
-                place = self._open_place(self._model.blocks[nth])
+                place = self._open_place(self._model.blocks[nth], places)
                 if place is None:
                     break
                 self._serve(nth, place, 1)
 
-    def _able(self, blocks: Sequence[int]) -> Sequence[int]:
-        """Return these blocks; where they are many, without those who fit nowhere for sure."""
-        if self._model.is_exact or len(blocks) < _MANY or not can_solve():
-            return blocks
-        model, values = self._model, self._model.programme.dense(self.values())
-        columns = [column for nth in blocks for column in model.blocks[nth].columns]
-        able = {*model.able(columns, values, model.programme.room_beside(values)).tolist()}
-        return [nth for nth in blocks if not able.isdisjoint(model.blocks[nth].columns)]
+    def _able(self, some: Sequence[int]) -> Iterable[tuple[int, Iterable[str]]]:
+        """Return these blocks with their places; of many, only places that have room by now."""
+        model, programme = self._model, self._model.programme
+        if model.is_exact or len(some) < _MANY or not can_solve():
+            return [(nth, model.blocks[nth].fits) for nth in some]
+        values = programme.dense(self.values())
+        columns = [column for nth in some for column in model.blocks[nth].columns]
+        able = model.able(columns, values, programme.room_beside(values))
+        (blocks, places), keys = model.origins, [*model.places]
+        found: defaultdict[int, list[str]] = defaultdict(list)
+        for nth, place in zip(blocks[able].tolist(), places[able].tolist(), strict=True):
+            found[nth].append(keys[place])
+        return found.items()
 
     def counts(self) -> list[dict[str, int]]:
         """Return how many requests of each block are served at each place."""
         return [{place: len(own) for place, own in at.items()} for at in self.served]
 
-    def _open_place(self, block: Block) -> str | None:
-        """Return the place that can serve one request more of a block at the least cost."""
+    def _open_place(self, block: Block, some: Iterable[str]) -> str | None:
+        """Return which of some places can serve one request more of a block at the least cost."""
         places, ways = self._model.places, []
-        for key, (share, money) in block.fits.items():
+        for key in some:
+            share, money = block.fits[key]
             place, more = places[key], self._needs_machine(block, key)
             if place.makes or self._shares[key] + share <= place.room + EPSILON:
                 setup = float(place.setup) if more else 0.0
