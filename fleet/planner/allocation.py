@@ -22,8 +22,8 @@ a cheapest answer in parts costs is proven: nothing in whole numbers costs less.
 all it is rounded. How many of a rank an answer in parts can serve, those before it having theirs,
 is a bound. Where not all can be served, an answer in parts that serves so many is rounded rank by
 rank (`fleet.planner.dive`). Either is improved where it differs from the cheapest one in parts
-that serves the same (`fleet.planner.reassign`), and who fits then is served too, until hardly
-anything is gained. Nobody waits who would fit anywhere if nobody of a later rank were served. The
+that serves the same, once begun anew from that one (`fleet.planner.reassign`), and who fits then
+is served too, until hardly anything is gained. Nobody waits who would fit anywhere if nobody of a later rank were served. The
 bound of the cost is that of an answer in parts to which rows were added that hold of whole
 numbers.
 """

@@ -15,6 +15,7 @@ Who is not served in the end takes the place of a later rank, as far as that ser
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from fleet.planner.formulation import EPSILON, Answer, Model
@@ -32,9 +33,10 @@ class Pass(NamedTuple):
     """How many of its least dear columns each block has loose besides."""
 
 
-_SIZE, _TRIES = 400, 3
-"""About how many columns are loose at once where it is begun anew, and twice as many where a rank
-is short of the answer before; and how often it is searched."""
+_SIZE, _LARGE = 400, 800
+"""About how many columns are loose at once where it is begun anew, and where a rank is short."""
+_TRIES = 5
+"""How often it is searched then; each time among twice as many neighbourhoods, from two on."""
 _DEAR, _NEXT, _LATER, _TINY = 5.0, 1.15, 0.2, 0.02
 """To leave somebody out who needs a machine costs so many times the dearest way to serve anybody;
 so much less of each next rank; so much of that where a rank before is short. A request seems this
@@ -60,30 +62,33 @@ def assign_anew(model: Model, answer: Answer, relaxed: Relaxed) -> Answer:
     given, values, own = programme.dense(answer.values()), _whole(model, relaxed), blocks >= 0
     wanted = np.bincount(blocks[own], given[own])
     ranks = np.array([model.every_rank.index(block.rank) for block in model.blocks])
-    sizes = np.array([min(share for share, _ in block.fits.values()) for block in model.blocks])
-    price = _DEAR * model.dearest() * np.sqrt(sizes + _TINY) * _NEXT**-ranks
+    counts = np.array([block.size for block in model.blocks])
+    shares = np.array([min(share for share, _ in block.fits.values()) for block in model.blocks])
+    dear = _DEAR * model.dearest()
+    price = small = dear * np.sqrt(shares + _TINY) * _NEXT**-ranks
     rows, prices = [block.row for block in model.blocks], np.zeros(len(programme.ends))
-    found, due, size = answer, ranks >= 0, _SIZE
-    for _ in range(_TRIES):
+    found, due, most = answer, ranks >= 0, wanted
+    for nth in range(_TRIES):
         served = np.bincount(blocks[own], values[own])
-        lacking = np.where(due, np.maximum(0, wanted - served), 0)
-        prices[rows] = price
+        lacking = np.where(due, np.maximum(0, most - served), 0)
+        short = np.where(due, np.maximum(0, wanted - served), 0) * price
         loose = np.flatnonzero(own & ((values > 0) | (given > 0) | (relaxed.values > EPSILON)))
-        first = np.argsort(-lacking * price, kind="stable")[: np.count_nonzero(lacking)]
+        first = np.argsort(-short, kind="stable")[: np.count_nonzero(short)]
         starts = [places[loose[blocks[loose] == block]].tolist() for block in first]
-        sums = zip(rows, (served + lacking).astype(int).tolist(), strict=True)
+        parts = _near(model, loose, starts, _LARGE if nth else _SIZE)
+        sums = [*zip(rows, (served + lacking).astype(int).tolist(), strict=True)]
+        prices[rows] = price
         values = programme.search(
-            _near(model, loose, starts, size), values, [*sums], prices=prices
+            islice(parts, 2**nth if nth else None), values, sums, prices=prices
         )
         found = Answer(model, model.in_whole_requests(values.tolist()))
-        both = zip(found.lacking(), answer.lacking(), strict=True)
-        rank, more = next(
-            ((n, one - other) for n, (one, other) in enumerate(both) if one != other), (0, 0)
-        )
-        if more <= 0:
+        more = np.subtract(found.lacking(), answer.lacking())
+        rank = int(np.argmax(more != 0))
+        if more[rank] <= 0:
             break
-        values, due, size = programme.dense(found.values()), ranks == rank, 2 * _SIZE
-        price = np.where(ranks > rank, _LATER * price, np.where(due, price, 0.0))
+        # This rank counts, whoever of it is served; of later ones what was served may be lacking.
+        values, due, most = programme.dense(found.values()), ranks == rank, counts
+        price = np.where(due, dear, np.where(ranks > rank, _LATER * small, 0.0))
     return found
 
 
@@ -102,7 +107,8 @@ def _whole(model: Model, relaxed: Relaxed) -> Any:  # noqa: ANN401 - an array of
             values[machine] += 1
             room[rows] -= factors
         takes = programme.takes_of(hold)
-        for column in np.argsort(-takes, kind="stable")[: np.count_nonzero(takes > 0)]:
+        columns = np.flatnonzero(takes > 0)
+        for column in columns[np.argsort(-takes[columns], kind="stable")]:
             rows, factors = entries(column)
             while room[hold] < 0 and values[column] > 0:
                 values[column] -= 1
