@@ -23,9 +23,9 @@ all it is rounded. How many of a rank an answer in parts can serve, those before
 is a bound. Where not all can be served, an answer in parts that serves so many is rounded rank by
 rank (`fleet.planner.dive`). Either is improved where it differs from the cheapest one in parts
 that serves the same, once begun anew from that one (`fleet.planner.reassign`), and who fits then
-is served too, until hardly anything is gained. Nobody waits who would fit anywhere if nobody of a later rank were served. The
-bound of the cost is that of an answer in parts to which rows were added that hold of whole
-numbers.
+is served too, until hardly anything is gained. Nobody waits who would fit anywhere if nobody of a
+later rank were served. The bound of the cost is that of an answer in parts to which rows were
+added that hold of whole numbers.
 """
 
 from collections import Counter, defaultdict
