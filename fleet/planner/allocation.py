@@ -53,21 +53,23 @@ from fleet.planner.programme import (
     can_solve,
 )
 from fleet.planner.reassign import Pass, assign_anew, reassign
+from fleet.planner.sifting import Relaxed
 
+_Search = tuple[Callable[[Model, Answer, Relaxed], Answer], float]
+"""A search, and how near its bound a cost is near enough before it, as a part of the cost."""
 _BETWEEN, _NEIGHBOURS = Pass(200, between=True), Pass(200)
-_SEARCHES = (
-    partial(reassign, passes=[_BETWEEN]),
-    assign_anew,
-    partial(reassign, passes=[_BETWEEN, _NEIGHBOURS]),
-    partial(reassign, passes=[Pass(800, ways=3)]),
-    partial(reassign, passes=[Pass(1_600, ways=40)]),
-)
-"""What is searched first, what then, what as long as that gains, and what where it does not; the
-last, which takes long, among few columns only."""
-_AGAIN, _NEAR, _FAR, _GAIN = 2, 3e-3, 1e-2, 1e-4
-"""The search that is gone back to; how near its bound a cost is near enough, and before the last
-search; and what each has to gain: as parts of a cost."""
-_TIMES, _WORK, _CUT = 12, 2_600_000, 900_000
+_FIRST: _Search = partial(reassign, passes=[_BETWEEN]), 3e-3
+_NEXT: _Search = partial(reassign, passes=[_BETWEEN, _NEIGHBOURS]), 3e-3
+_WIDER: _Search = partial(reassign, passes=[Pass(800, ways=3)]), 3e-3
+_WIDEST: _Search = partial(reassign, passes=[Pass(1_600, ways=40)]), 1e-2
+_OF_FEW: Sequence[_Search] = (_FIRST, (assign_anew, 3e-3), _NEXT, _WIDER, _WIDEST)
+_OF_MANY: Sequence[_Search] = (_FIRST, _NEXT, (assign_anew, 1.9e-2))
+"""What is searched one after the other: among few columns the third again as long as it gains,
+and the last, which takes long, among the fewest only; and among many."""
+_AGAIN, _MANY, _GAIN = 2, 500_000, 1e-4
+"""The search that is gone back to, up to how many columns are few, and what has to be gained, as a
+part of the cost."""
+_TIMES, _WORK, _CUT = 12, 2_700_000, 660_000
 """How often it is searched at most; of so many columns, those of each time counted again; and of
 how many of these rows are cut first."""
 
@@ -88,14 +90,15 @@ def improve(model: Model, answer: Answer) -> Answer:
     """Return an answer that serves the same at no higher cost, or more of an earlier rank."""
     programme, answer, turn = model.programme, move(model, answer), 0
     count = len(programme.costs)
-    searches = _SEARCHES if count <= SMALL else _SEARCHES[:-1]
+    searches = _OF_MANY if count > _MANY else _OF_FEW if count <= SMALL else _OF_FEW[:-1]
     for nth in range(min(_TIMES, _WORK // count)):
-        relaxed = programme.relax(answer.sums(), cut=nth * count <= _CUT, reached=answer.values())
+        search, near = searches[turn]
+        cut = nth * count <= _CUT or search is assign_anew
+        relaxed = programme.relax(answer.sums(), cut=cut, reached=answer.values())
         (lacked, cost), money = answer.badness(), answer.cost()
-        near = _FAR if searches[turn] is _SEARCHES[-1] else _NEAR
         if relaxed is None or cost - model.money(relaxed.bound) <= near * money:
             break
-        found = move(model, searches[turn](model, answer, relaxed))
+        found = move(model, search(model, answer, relaxed))
         badness = found.badness()
         gains = turn >= _AGAIN and badness < (lacked, cost - _GAIN * money)
         turn = _AGAIN if gains else turn + 1
