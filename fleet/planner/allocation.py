@@ -69,9 +69,9 @@ and the last, which takes long, among the fewest only; and among many."""
 _AGAIN, _MANY, _GAIN = 2, 500_000, 1e-4
 """The search that is gone back to, up to how many columns are few, and what has to be gained, as a
 part of the cost."""
-_TIMES, _WORK, _CUT = 12, 2_700_000, 660_000
-"""How often it is searched at most; of so many columns, those of each time counted again; and of
-how many of these rows are cut first."""
+_TIMES, _WORK, _CUT = 12, 2_600_000, 660_000
+"""How often it is searched at most; of so many columns, those of each time counted again, or all
+that is searched among many; and of how many of these rows are cut first."""
 
 
 def serve_all(model: Model) -> Answer | None:
@@ -91,7 +91,8 @@ def improve(model: Model, answer: Answer) -> Answer:
     programme, answer, turn = model.programme, move(model, answer), 0
     count = len(programme.costs)
     searches = _OF_MANY if count > _MANY else _OF_FEW if count <= SMALL else _OF_FEW[:-1]
-    for nth in range(min(_TIMES, _WORK // count)):
+    times = min(_TIMES, max(len(_OF_MANY), _WORK // count)) if count <= _WORK else 0
+    for nth in range(times):
         search, near = searches[turn]
         cut = nth * count <= _CUT or search is assign_anew
         relaxed = programme.relax(answer.sums(), cut=cut, reached=answer.values())

@@ -37,10 +37,10 @@ _SIZE, _LARGE = 400, 800
 """About how many columns are loose at once where it is begun anew, and where a rank is short."""
 _TRIES = 5
 """How often it is searched then; each time among twice as many neighbourhoods, from two on."""
-_DEAR, _NEXT, _LATER, _TINY = 5.0, 1.15, 0.2, 0.02
+_DEAR, _NEXT, _LATER, _TINY = 5.0, 0.15, 0.2, 0.02
 """To leave somebody out who needs a machine costs so many times the dearest way to serve anybody;
-so much less of each next rank; so much of that where a rank before is short. A request seems this
-much larger than it is."""
+of each next rank it is divided by so much more; so much of that where a rank before is short. A
+request seems this much larger than it is."""
 
 
 def reassign(model: Model, answer: Answer, relaxed: Relaxed, passes: Iterable[Pass]) -> Answer:
@@ -65,7 +65,7 @@ def assign_anew(model: Model, answer: Answer, relaxed: Relaxed) -> Answer:
     counts = np.array([block.size for block in model.blocks])
     shares = np.array([min(share for share, _ in block.fits.values()) for block in model.blocks])
     dear = _DEAR * model.dearest()
-    price = small = dear * np.sqrt(shares + _TINY) * _NEXT**-ranks
+    price = small = dear * np.sqrt(shares + _TINY) / (1 + _NEXT * ranks)
     rows, prices = [block.row for block in model.blocks], np.zeros(len(programme.ends))
     found, due, most = answer, ranks >= 0, wanted
     for nth in range(_TRIES):

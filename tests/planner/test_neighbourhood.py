@@ -6,6 +6,7 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fleet.planner.allocation import allocate, improve
@@ -13,6 +14,7 @@ from fleet.planner.demand import Fit, Group, Ordered, Place
 from fleet.planner.dive import dive
 from fleet.planner.formulation import Answer, Component, Model, components
 from fleet.planner.programme import Programme
+from fleet.planner.reassign import assign_anew
 from tests.builders.choosing import a_middling_problem
 
 FREE = {f"free{n:02}": Place(f"free{n:02}", "free", makes=False, room=1.0) for n in range(20)}
@@ -109,6 +111,40 @@ def test_with_limits_who_is_reassigned_costs_no_earlier_rank_anything() -> None:
         assert all(taken <= row.room for taken, row in limits)
         cheaper += improved.badness() < rounded.badness()
     assert cheaper > 0
+
+
+def test_begun_anew_an_answer_keeps_all_limits_and_may_serve_ranks_better() -> None:
+    better = 0
+    for seed in range(20):
+        problem = a_middling_problem(seed)
+        component = Component(problem.groups, problem.places, problem.rows)
+        model = Model(component, by_rank=True, exact=0)
+        most = model.programme.most_in_parts([row for row, _ in model.ranks])
+        rounded = Answer(model, model.in_whole_requests(dive(model, most, small=0)))
+        relaxed = model.programme.relax(rounded.sums(), reached=rounded.values())
+        assert relaxed is not None
+
+        anew = assign_anew(model, rounded, relaxed)
+
+        limits = zip(anew.taken, model.rows, strict=True)
+        assert all(taken <= row.room for taken, row in limits)
+        better += anew.badness() < rounded.badness()
+    assert better > 0
+
+
+def test_where_not_all_have_room_the_dearest_to_leave_out_is_placed() -> None:
+    programme = Programme()
+    columns = [
+        *programme.columns([1.0], 1, whole=False),
+        *programme.columns([2.0], 1, whole=False),
+    ]
+    rows = [programme.row([each], [1.0], least=None, most=1) for each in columns]
+    programme.row(columns, [1.0, 1.0], least=None, most=1)
+    sums, prices = [(row, 1) for row in rows], np.array([5.0, 9.0, 0.0])
+
+    values = programme.search([columns], np.zeros(2), sums, prices=prices)
+
+    assert values.tolist() == [0, 1]
 
 
 def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> None:
