@@ -12,7 +12,7 @@ Result = dict[str, Any]
 Row = Mapping[str, Any]
 LEAST_PAIRS = 1_500
 _ENDED = "did not end within {:.0f} s"
-_FOR_ALL = "requests", "signatures", "pools", "workers"
+_FOR_ALL = "requests", "signatures", "pools", "workers", "seed"
 
 
 class Point(NamedTuple):

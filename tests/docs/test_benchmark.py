@@ -29,6 +29,7 @@ def a_result(**changed: object) -> Result:
         "signatures": 30,
         "pools": 40,
         "workers": 9,
+        "seed": 7,
         "limited": False,
         "seconds": 0.1,
         "worked_s": 0.1,
