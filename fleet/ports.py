@@ -207,6 +207,8 @@ class Step(Value):
 
     worker: str
     operation: Literal["create", "delete", "update", "replace", "same"]
+    detail: str = ""
+    """What of it changes; an update of nothing is how Pulumi forgets that a creation failed."""
 
 
 class StackRef(Value):

@@ -498,7 +498,7 @@ def _step(move: _Move) -> Step | None:
         case "keep" | "forget":
             return None
         case operation:
-            return Step(worker=move.name, operation=operation)
+            return Step(worker=move.name, operation=operation, detail=", ".join(move.changed))
 
 
 def _refuse_changes(ref: StackRef, moves: Sequence[_Move]) -> None:

@@ -172,7 +172,9 @@ def _step(metadata: "StepEventMetadata") -> Step | None:
     kind, _, name = metadata.urn.rpartition("::")
     if operation is None or kind.rpartition("::")[2].startswith("pulumi:"):
         return None
-    return Step(worker=name, operation=operation)
+    in_place = operation in {"update", "replace"}
+    detail = ", ".join(sorted(metadata.diffs or ())) if in_place else ""
+    return Step(worker=name, operation=operation, detail=detail)
 
 
 Program = Callable[[], None]

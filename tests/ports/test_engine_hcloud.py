@@ -275,6 +275,7 @@ def test_a_change_of_a_server_that_did_not_start_is_no_less_seen(rig: HcloudRig)
 
     assert unchanged == steps == ()
     assert (step.worker, step.operation) == (ONE.name, "update")
+    assert "serverType" in step.detail
 
 
 def with_errors(rig: HcloudRig) -> None:
