@@ -95,14 +95,18 @@ def test_what_is_cheaper_on_average_is_left_where_it_is_dearer_for_who_is_served
     assert allocation.proof.cost == pytest.approx(5)
 
 
+def rounded_by_rank(seed: int) -> tuple[Model, Answer]:
+    problem = a_middling_problem(seed)
+    component = Component(problem.groups, problem.places, problem.rows)
+    model = Model(component, by_rank=True, exact=0)
+    most = model.programme.most_in_parts([row for row, _ in model.ranks])
+    return model, Answer(model, model.in_whole_requests(dive(model, most, small=0)))
+
+
 def test_with_limits_who_is_reassigned_costs_no_earlier_rank_anything() -> None:
     cheaper = 0
     for seed in range(20):
-        problem = a_middling_problem(seed)
-        component = Component(problem.groups, problem.places, problem.rows)
-        model = Model(component, by_rank=True, exact=0)
-        most = model.programme.most_in_parts([row for row, _ in model.ranks])
-        rounded = Answer(model, model.in_whole_requests(dive(model, most, small=0)))
+        model, rounded = rounded_by_rank(seed)
 
         improved = improve(model, rounded)
 
@@ -116,11 +120,7 @@ def test_with_limits_who_is_reassigned_costs_no_earlier_rank_anything() -> None:
 def test_begun_anew_an_answer_keeps_all_limits_and_may_serve_ranks_better() -> None:
     better = 0
     for seed in range(20):
-        problem = a_middling_problem(seed)
-        component = Component(problem.groups, problem.places, problem.rows)
-        model = Model(component, by_rank=True, exact=0)
-        most = model.programme.most_in_parts([row for row, _ in model.ranks])
-        rounded = Answer(model, model.in_whole_requests(dive(model, most, small=0)))
+        model, rounded = rounded_by_rank(seed)
         relaxed = model.programme.relax(rounded.sums(), reached=rounded.values())
         assert relaxed is not None
 
