@@ -9,7 +9,7 @@ runs reserves what it is expected still to cost, and each machine or request tak
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -64,6 +64,12 @@ class SpendingLimit:
     def counts_group(self, group: Group) -> bool:
         """Say whether waiting requests count here, where only work does."""
         return self.only is not None and _is_of(self.only, group.payer, group.tags)
+
+    def counts_at(self, group: Group, place: str) -> bool:
+        """Say whether requests that count here do so at a place: not without its tags."""
+        if self.only is None or not group.payer.without:
+            return True
+        return _is_of(self.only, group.payer, group.tags - group.payer.lacks(place))
 
 
 def _is_of(only: Budget, who: object, tags: frozenset[str]) -> bool:
@@ -611,7 +617,7 @@ class _Books:
         name = "" if limit.only is None else limit.budget
         if name not in self._lengths:
             counted = filter(limit.counts_group, self._groups)
-            self._lengths[name] = _by_length(counted, self._places)
+            self._lengths[name] = _by_length(counted, self._places, limit.counts_at)
         return self._lengths[name]
 
 
@@ -619,11 +625,15 @@ _ByLength = dict[str, defaultdict[tuple[bool, int | None], list[tuple[str, str]]
 """Place to the groups that fit there, each with the place, by how long they keep a machine."""
 
 
-def _by_length(groups: Iterable[Group], places: Iterable[str]) -> _ByLength:
+def _by_length(
+    groups: Iterable[Group],
+    places: Iterable[str],
+    counts_at: Callable[[Group, str], bool] = lambda _, __: True,
+) -> _ByLength:
     found: _ByLength = {key: defaultdict(list) for key in places}
     for group in groups:
         for key, fit in group.fits.items():
-            if key in found:
+            if key in found and counts_at(group, key):
                 found[key][fit.share < 1, fit.longest].append((group.id, key))
     return found
 

@@ -70,11 +70,19 @@ class Payer(NamedTuple):
     sandbox: str | None = None
     desk: str | None = None
     """The queue of tickets it waits in, where that has limits of its own."""
+    without: tuple[tuple[str, str], ...] = ()
+    """Supplies, each with a tag that it does without there (`otherwise`)."""
 
     @property
     def said(self) -> tuple[str | None, ...]:
         """Return what identifies it, as it was written before there were tickets."""
-        return tuple(self) if self.sandbox or self.desk else tuple(self)[:4]
+        said = (self.submitter, self.owner, self.scope, self.team)
+        return (*said, self.sandbox, self.desk) if self.sandbox or self.desk else said
+
+    def lacks(self, place: str) -> frozenset[str]:
+        """Return the tags that it does without at a place."""
+        supply = place.partition("/")[0]
+        return frozenset(tag for key, tag in self.without if key == supply)
 
 
 class Ruled(NamedTuple):
@@ -365,7 +373,12 @@ class _Able:
             pools = (key for key in sorted(called) if key == self._supplies[key].pool)
             able = tuple(key for key in pools if key not in last)
             self._known[each] = _Choices(tuple(sorted(called)), able, last)
-        return self._known[each]
+        choices = self._known[each]
+        if not kind.dropped:
+            return choices
+        offers = {key: self._supplies[key].offer.provides for key in choices.workers_of}
+        without = ((key, tag) for key in offers for tag in sorted(kind.dropped - offers[key]))
+        return choices._replace(without=tuple(without))
 
     def _is_last(self, key: str, asked: frozenset[str]) -> bool:
         """Say whether machines are on demand, and made for who asks for other tags than these."""
@@ -374,11 +387,15 @@ class _Able:
 
 
 class _Choices(NamedTuple):
-    """Supplies that fit, the pools among them that may make a machine, and what is for others."""
+    """Supplies that fit, the pools among them that may make a machine, and what is for others.
+
+    `without` names the supplies that lack a tag without which a request may run.
+    """
 
     workers_of: tuple[str, ...]
     machines_of: tuple[str, ...]
     last_of: frozenset[str]
+    without: tuple[tuple[str, str], ...] = ()
 
 
 def _asks(kind: _Kind) -> tuple[Ask, ...]:
@@ -408,7 +425,7 @@ def _sign(
         queue=queue,
         ask=ask,
         priority=priority,
-        payer=payer,
+        payer=payer._replace(without=choices.without),
         requests=tuple(chain.from_iterable(in_order)),
         refused=shape.refused,
         differences=shape.differences,

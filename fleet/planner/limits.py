@@ -4,7 +4,7 @@ Requests of unknown people are counted together: unknown is not zero.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -81,6 +81,8 @@ class Use(NamedTuple):
     who: str | None
     taken: int
     groups: tuple[Group, ...]
+    counted: Mapping[tuple[str, str], Decimal]
+    """The groups, each with a place where it counts: not where it does without the tag."""
 
 
 def find_uses(
@@ -105,18 +107,20 @@ def _uses(
         # What may be anybody's counts for each.
         anybody = taken.pop(None, 0)
         for who in sorted(waiting.keys() | taken.keys(), key=lambda who: who or ""):
-            yield Use(limit, who, taken[who] + anybody, tuple(waiting[who]))
+            own = tuple(waiting[who])
+            counted = {(g.id, at): _ONE for g in own for at in _counts_at(vocabulary, limit, g)}
+            yield Use(limit, who, taken[who] + anybody, own, counted)
 
 
 def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
     """Yield the limits of tags, one for each of whom requests wait that count to them."""
     for use in uses:
-        if use.groups:
+        if use.counted:
             yield Row(
                 path=use.limit.path,
                 because=_sentence(use.limit, use.who, use.taken),
                 room=Decimal(max(0, use.limit.most - use.taken)),
-                requests={(group.id, place): _ONE for group in use.groups for place in group.fits},
+                requests=use.counted,
             )
 
 
@@ -125,14 +129,14 @@ def judge_limits(
 ) -> Iterator[LimitVerdict]:
     """Yield how far limits are used up once so many requests are served at each place."""
     for use in uses:
-        given = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
+        served = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
         yield LimitVerdict(
             path=use.limit.path,
             who=(use.who or "").strip() or None,
             limit=use.limit.most,
             in_use=use.taken,
-            given=given,
-            waiting=sum(len(group.requests) for group in use.groups) - given,
+            given=sum(counts.get(pair, 0) for pair in use.counted),
+            waiting=sum(len(group.requests) for group in use.groups) - served,
         )
 
 
@@ -216,6 +220,14 @@ def _is_limited(vocabulary: Vocabulary, limit: _Limit, group: Group) -> bool:
     if limit.desk:
         return group.payer.desk == limit.desk
     return _is_under(vocabulary, limit.tag, group.tags)
+
+
+def _counts_at(vocabulary: Vocabulary, limit: _Limit, group: Group) -> Collection[str]:
+    """Return the places where a group counts: not where it does without the limit's tags."""
+    if limit.desk or not group.payer.without:
+        return group.fits
+    tags = {tag for tag in group.tags if _is_under(vocabulary, limit.tag, (tag,))}
+    return [place for place in group.fits if not tags <= group.payer.lacks(place)]
 
 
 def _is_under(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -> bool:

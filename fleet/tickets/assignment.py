@@ -126,6 +126,8 @@ class Suitable:
     """Kinds that come after those that are preferred as much: others may call them up."""
     after: frozenset[str] = frozenset()
     """Those of them that others who wait have called up: these get them first."""
+    limits_at: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
+    """Kinds on which they do without a tag (`otherwise`), to what counts these machines."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ def assign(
     held = [ticket for ticket in each if ticket.machine]
     counted: Counter[tuple[Limit, str]] = Counter()
     for ticket in held:
-        counted.update(_keys(ticket, suits(ticket)))
+        counted.update(_keys(ticket, suits(ticket).limits))
     machines = [*ready]
     free = _FreeMachines(machines, terms.prefer_reuse)
     assignment = Assignment()
@@ -224,16 +226,18 @@ def assign(
             suitable = suits(ticket)
             kept = frozenset[str]() if is_left else suitable.after
             machine = None
-            is_stopped = _is_stopped(ticket, suitable, terms, counted)
+            stopped = _stopped(ticket, suitable, terms, counted)
+            is_stopped = len(stopped) == len(suitable.kinds)
             if not is_stopped and len(assignment.leases) < len(machines):
-                machine = free.take(ticket, suitable, spending, kept)
+                machine = free.take(ticket, suitable, spending, kept.union(stopped))
             if machine is None:
                 if kept:
                     again.append(ticket)
                 continue
             assignment.leases.append(Lease(ticket.id, machine.name))
             spending.take(ticket, machine.kind)
-            counted.update(_keys(ticket, suitable))
+            counting = suitable.limits_at.get(machine.kind, suitable.limits)
+            counted.update(_keys(ticket, counting))
         turns = again
     return assignment
 
@@ -256,16 +260,21 @@ def in_order(
     return sorted(oldest_first, key=lambda t: (-standing[t.id], t.opened_at, t.id))
 
 
-def _keys(ticket: Ticket, suitable: Suitable) -> list[tuple[Limit, str]]:
-    return [(limit, limit.whose(ticket)) for limit in suitable.limits]
+def _keys(ticket: Ticket, limits: Iterable[Limit]) -> list[tuple[Limit, str]]:
+    return [(limit, limit.whose(ticket)) for limit in limits]
 
 
-def _is_stopped(
+def _stopped(
     ticket: Ticket, suitable: Suitable, terms: Terms, counted: Mapping[tuple[Limit, str], int]
-) -> bool:
-    """Say whether its owner is blocked, or a limit is reached."""
-    full = (counted.get(key, 0) >= key[0].most for key in _keys(ticket, suitable))
-    return ticket.owner in terms.blocked or any(full)
+) -> Collection[str]:
+    """Return the kinds that a ticket may not have: its owner is blocked, or a limit is reached."""
+    if ticket.owner in terms.blocked:
+        return suitable.kinds.keys()
+    keys = _keys(ticket, suitable.limits)
+    full = {key[0] for key in keys if counted.get(key, 0) >= key[0].most}
+    if not full:
+        return ()
+    return [k for k in suitable.kinds if not full.isdisjoint(suitable.limits_at.get(k, full))]
 
 
 class _FreeMachines:

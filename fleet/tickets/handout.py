@@ -411,6 +411,7 @@ def _suits(
         if key not in known:
             required = each.ask.required if each else frozenset(ticket.tags)
             last = each.last_of if each else frozenset[str]()
+            dropped = each.dropped if each else frozenset[str]()
             calling = {
                 kind: {at for low, at in callers[kind] if is_low(required) or not low}
                 for kind in last
@@ -422,6 +423,11 @@ def _suits(
                     if calling.get(kind, set()) <= {queue}
                 },
                 limits=limits_on(fleet, queue, required),
+                limits_at={
+                    kind: limits_on(fleet, queue, required - lacking)
+                    for kind in (each.workers_of if each and dropped else ())
+                    if (lacking := dropped - supplies[kind].offer.provides)
+                },
                 last=last,
                 after=frozenset(kind for kind in last if calling[kind]),
             )

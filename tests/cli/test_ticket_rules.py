@@ -1,8 +1,10 @@
 """What the rules make of a ticket at the command line: a tag is refused, given or dropped."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import time_machine
 
 from tests.builders.sentences import tells
 from tests.cli.test_ticket import TAGS, counter, open_ticket, ticket_yaml, tickets_of
@@ -104,6 +106,29 @@ def test_a_ticket_that_lost_its_only_tag_counts_to_no_limit_of_it(counter: Trial
     ]
     work = {each["name"]: each["work"]["required"] for each in shown["queues"]["work"]["workers"]}
     assert work == {"trial-normal-0001": [], "trial-powerful-0001": ["extra_powerful"]}
+
+
+@pytest.mark.slow
+def test_a_ticket_runs_without_its_tag_once_it_waited_for_a_limit_of_it(counter: Trial) -> None:
+    may = "exclusive: true, otherwise: {after: 30m, drop: true}"
+    more = TAGS.replace("total: 2", "total: 1").replace("exclusive: true", may)
+    counter.write(ticket_yaml(more=more))
+    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+        for user in ("ada", "ben"):
+            open_ticket(counter, user=user)
+        for minutes in (1, 5, 25, 5):
+            counter.apply()
+            clock.shift(timedelta(minutes=minutes))
+        counter.apply()
+
+        found = tickets_of(counter)
+        (total, *_) = json.loads(counter.do("plan", "--json")[1])["limits"]
+
+    assert [(t["machine"], t["granted"]) for t in found.values()] == [
+        ("trial-powerful-0001", ["extra_powerful"]),
+        ("trial-normal-0001", []),
+    ]
+    assert (total["in_use"], total["waiting"]) == (1, 0)
 
 
 def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial) -> None:

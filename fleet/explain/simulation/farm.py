@@ -5,7 +5,7 @@ are the same objects, so that observing costs what changed.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from hashlib import sha256
@@ -85,6 +85,8 @@ class Box:
     uses: int | None = 0
     running: str | None = None
     job: Job | None = None
+    without: Collection[str] = ()
+    """Tags of the job that it does without here (`otherwise`)."""
     began: datetime | None = None
     alike: int = -1
     """Which of `Farm.classes` it is; -1: none, it gets no work."""
@@ -341,7 +343,8 @@ class Farm:
             for key, worker in signature.by_worker.items():
                 job, box = self._waiting[signature.queue].get(key), self.boxes.get(worker)
                 if job is not None and box is not None and box.is_free:
-                    self._begin(box, job)
+                    provides = self._classes[box.alike].offer.provides
+                    self._begin(box, job, without={*signature.dropped} - provides)
 
     def _create(self, action: Create) -> None:
         inputs, market = action.inputs, market_of(action.inputs)
@@ -478,11 +481,12 @@ class Farm:
         if box.is_free:
             self._free[box.alike][box.name] = box
 
-    def _begin(self, box: Box, job: Job) -> None:
+    def _begin(self, box: Box, job: Job, without: Collection[str] = ()) -> None:
         self._busy(box)
         del self._waiting[job.queue][job.key]
         self._orders.pop(job.key, None)
         box.job, box.running, box.began, box.since = job, job.request.id, self.now, self.now
+        box.without = without
         self._see(box)
         self._at(self.now + timedelta(seconds=self._seconds_on(job, box)), "end", box, job)
         if job.key not in self._again:
@@ -664,11 +668,10 @@ class Farm:
         if box.job is None:
             return box.worker.work if box.worker and box.running is not None else None
         request = box.job.request
-        return Work.model_construct(
-            started_at=box.began,
-            names=tuple(names_of(request)) if self.fleet.durations else (),
-            **{key: getattr(request, key) for key in ALIKE},
-        )
+        said = {key: getattr(request, key) for key in ALIKE}
+        said["required"] = tuple(t for t in request.required if t not in box.without)
+        names = tuple(names_of(request)) if self.fleet.durations else ()
+        return Work.model_construct(started_at=box.began, names=names, **said)
 
     def _reading(self, name: str, workers: tuple[Worker, ...]) -> QueueReading:
         known = self._facts.queues.get(name)
