@@ -284,7 +284,7 @@ class Model:
             rows = [self.rows[number] for number in self.rows_of[place.key]]
             room = [row.room // n for row in rows if (n := row.machines[place.key]) > 0]
             upper = max(0, min([ceil(most[place.key] - EPSILON), *map(int, room)]))
-            column = self.programme.column(cost, upper, whole=True)
+            column = self.programme.column(cost, upper)
             found[place.key] = column
             if by_name_later:
                 self.programme.after[column] = by_name
@@ -316,7 +316,6 @@ class Model:
             key: self.programme.column(
                 float(self.places[key].step) * self._scale,
                 ceil(money / float(self.places[key].step) + 1),
-                whole=True,
             )
             for key, money in sorted(shared.items())
             if self.makes.get(key) is not None
@@ -338,15 +337,13 @@ class Model:
                 at[key].append(column)
                 shares[key].append(share)
             ones = [1.0] * len(block.columns)
-            block.row = self.programme.row(block.columns, ones, least=None, most=block.size)
+            block.row = self.programme.row(block.columns, ones, block.size)
         for key, place in self.places.items():
             if place.makes:
                 columns, factors = [*at[key], self.makes[key]], [*shares[key], -1.0]
-                self.holds[self.makes[key]] = self.programme.row(
-                    columns, factors, least=None, most=0.0
-                )
+                self.holds[self.makes[key]] = self.programme.row(columns, factors, 0.0)
             else:
-                self.programme.row(at[key], shares[key], least=None, most=place.room)
+                self.programme.row(at[key], shares[key], place.room)
                 if not self.is_exact:
                     self._add_whole(at[key], shares[key], place.room)
 
@@ -365,7 +362,7 @@ class Model:
                 share, money = block.fits[at]
                 if at == key:
                     takes[own] = money if share < 1 else float(place.unused)
-        self.programme.row([*takes], [*takes.values()], least=None, most=0.0)
+        self.programme.row([*takes], [*takes.values()], 0.0)
 
     def _add_whole(self, columns: Sequence[int], shares: Sequence[float], room: float) -> None:
         """Add what holds of whole requests in a room with a part of a machine (Gomory's cut).
@@ -381,9 +378,7 @@ class Model:
             for c, share in zip(columns, shares, strict=True)
             if share > part
         ]
-        self.programme.row(
-            [c for c, _ in larger], [f for _, f in larger], least=None, most=float(machines)
-        )
+        self.programme.row([c for c, _ in larger], [f for _, f in larger], float(machines))
 
     def _add_rows(self) -> None:
         entries: list[dict[int, float]] = [
@@ -399,7 +394,7 @@ class Model:
             # an answer in parts misses is seen to by who rounds it, and its limits prove a bound.
             whole = row.room == row.room.to_integral_value()
             most = float(row.room) - (MISSES if self.is_exact and not whole else 0)
-            self.programme.row([*own], [*own.values()], least=None, most=most)
+            self.programme.row([*own], [*own.values()], most)
 
     def _add_ranks(self) -> list[Sum]:
         columns: defaultdict[Rank, list[int]] = defaultdict(list)
@@ -409,7 +404,7 @@ class Model:
             sizes[block.rank] += block.size
         row = self.programme.row
         return [
-            (row(columns[rank], [1.0] * len(columns[rank]), least=None, most=None), sizes[rank])
+            (row(columns[rank], [1.0] * len(columns[rank])), sizes[rank])
             for rank in self.every_rank
         ]
 

@@ -63,7 +63,6 @@ class Solution:
     """An answer, and a bound that is proven."""
 
     values: tuple[float, ...]
-    cost: float
     bound: float
     sums: Sequence[Sum]
     """What it had to reach."""
@@ -79,7 +78,6 @@ class Programme:
     whole: list[bool] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     """The first of those columns that sum to no more than what each may be."""
-    lowers_of_rows: list[float] = field(default_factory=list)
     uppers_of_rows: list[float] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     """Where each row ends, in `index` and `factors`."""
@@ -94,9 +92,9 @@ class Programme:
     _relaxed: tuple[tuple[list[Sum], bool, bool], Relaxed | None] | None = None
     """What was relaxed last, and what came of it."""
 
-    def column(self, cost: float, upper: float, *, whole: bool) -> int:
-        """Add a column, of whole numbers or not, and return its number."""
-        return self.columns([cost], upper, whole=whole)[0]
+    def column(self, cost: float, upper: float) -> int:
+        """Add a column of whole numbers, and return its number."""
+        return self.columns([cost], upper, whole=True)[0]
 
     def columns(self, costs: Sequence[float], upper: float, *, whole: bool) -> range:
         """Add a column for each of these costs, and return their numbers.
@@ -110,20 +108,12 @@ class Programme:
         self.whole += [whole] * len(costs)
         return range(first, len(self.costs))
 
-    def row(
-        self,
-        columns: Sequence[int],
-        factors: Sequence[float],
-        *,
-        least: float | None,
-        most: float | None,
-    ) -> int:
-        """Add `least <= sum(factor * column) <= most` and return its number; None is open."""
+    def row(self, columns: Sequence[int], factors: Sequence[float], most: float = inf) -> int:
+        """Add `sum(factor * column) <= most`, and return its number."""
         self.index += columns
         self.factors += factors
         self.ends.append(len(self.index))
-        self.lowers_of_rows.append(-inf if least is None else least)
-        self.uppers_of_rows.append(inf if most is None else most)
+        self.uppers_of_rows.append(most)
         return len(self.ends) - 1
 
     def solve(self, sums: Sequence[Sum] = ()) -> Solution | None:
@@ -371,7 +361,7 @@ class Programme:
 
     def _bounds(self, sums: Sequence[Sum]) -> tuple[Any, Any]:
         """Return the least and the most of each row, where these rows are held to their sums."""
-        least = self._numpy.array(self.lowers_of_rows, dtype=float)
+        least = self._numpy.full(len(self.ends), -inf)
         most = self._numpy.array(self.uppers_of_rows, dtype=float)
         held = [row for row, _ in sums]
         least[held] = most[held] = [number for _, number in sums]
@@ -428,4 +418,4 @@ def _solution(solver: "highspy.Highs", cost: float, sums: Sequence[Sum]) -> Solu
     """Return what a solver found in whole numbers, and proved."""
     info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
     bound = min(cost, float(info.mip_dual_bound))
-    return Solution(values, cost, bound, sums, int(info.mip_node_count))
+    return Solution(values, bound, sums, int(info.mip_node_count))

@@ -106,9 +106,9 @@ def test_no_rank_gets_less_than_if_all_was_searched(seed: int) -> None:
 def test_an_answer_in_parts_bounds_how_many_more_may_be_served() -> None:
     programme = Programme()
     columns = programme.columns([1.0, 1.0], 5, whole=False)
-    programme.row(columns, [1.0, 1.0], least=None, most=6)
+    programme.row(columns, [1.0, 1.0], 6)
 
-    rows = [programme.row([each], [1.0], least=None, most=None) for each in columns]
+    rows = [programme.row([each], [1.0]) for each in columns]
 
     assert programme.most_in_parts(rows) == [5, 1]
     assert programme.most_in_parts(rows, [4, 0]) == [5, 2]

@@ -18,11 +18,11 @@ def a_programme(seed: int) -> Programme:
     chance, programme = Random(seed), Programme()  # noqa: S311 - the same in every run
     for _ in range(KINDS):
         both = programme.columns([1.0, float(chance.randint(3, 9))], EACH, whole=False)
-        programme.row(both, [1.0, 1.0], least=None, most=EACH)
+        programme.row(both, [1.0, 1.0], EACH)
     here = range(0, 2 * KINDS, 2)
     for _ in range(2):
         takes = [chance.choice((0.35, 0.6, 1.0, 2.5)) for _ in here]
-        programme.row(here, takes, least=None, most=chance.choice((3.0, 3.7, 5.2)))
+        programme.row(here, takes, chance.choice((3.0, 3.7, 5.2)))
     return programme
 
 

@@ -138,8 +138,8 @@ def test_where_not_all_have_room_the_dearest_to_leave_out_is_placed() -> None:
         *programme.columns([1.0], 1, whole=False),
         *programme.columns([2.0], 1, whole=False),
     ]
-    rows = [programme.row([each], [1.0], least=None, most=1) for each in columns]
-    programme.row(columns, [1.0, 1.0], least=None, most=1)
+    rows = [programme.row([each], [1.0], 1) for each in columns]
+    programme.row(columns, [1.0, 1.0], 1)
     sums, prices = [(row, 1) for row in rows], np.array([5.0, 9.0, 0.0])
 
     values = programme.search([columns], np.zeros(2), sums, prices=prices)
@@ -150,9 +150,9 @@ def test_where_not_all_have_room_the_dearest_to_leave_out_is_placed() -> None:
 def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> None:
     programme = Programme()
     columns = programme.columns([1.0, 1.0], 5, whole=False)
-    programme.row([columns[0]], [1.0], least=None, most=2)
-    programme.row(columns, [1.0, 1.0], least=None, most=2.99995)
-    rows = [programme.row([each], [1.0], least=None, most=None) for each in columns]
+    programme.row([columns[0]], [1.0], 2)
+    programme.row(columns, [1.0, 1.0], 2.99995)
+    rows = [programme.row([each], [1.0]) for each in columns]
 
     most = programme.most_in_parts(rows)
 
