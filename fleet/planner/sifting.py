@@ -168,7 +168,7 @@ class Sifted:
         """
         np, self._costs = self._np, costs
         self.solver.changeColsCost(len(self._kept), self._every, costs[self._kept])
-        while (cost := run(self.solver)) is not None:
+        while (cost := run(self.solver, whole=False)) is not None:
             worth = np.array(self.solver.getSolution().row_dual)
             self.dearness = costs - self._taken(worth)
             gains = np.where(self._known | (self._most == 0), 0.0, -self.dearness)
@@ -265,14 +265,16 @@ class Sifted:
         self._known[columns] = True
 
 
-def run(solver: "highspy.Highs") -> float | None:
-    """Run and return the objective; None where no answer was found."""
+def run(solver: "highspy.Highs", *, whole: bool = True) -> float | None:
+    """Run and return the objective; None where no answer was found.
+
+    Of an answer in parts only the cheapest proves anything, so that only it is an answer.
+    """
     import highspy
 
     solver.run()
-    status = solver.getModelStatus()
     info = solver.getInfo()
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    if status == highspy.HighsModelStatus.kOptimal or found:
+    if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal or (whole and found):
         return float(info.objective_function_value)
     return None

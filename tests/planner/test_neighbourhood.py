@@ -160,6 +160,17 @@ def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> 
     assert programme.relax([*zip(rows, most, strict=True)]) is not None
 
 
+def test_an_answer_in_parts_that_is_not_cheapest_proves_nothing() -> None:
+    programme = Programme()
+    columns = programme.columns([1.0], 5, whole=False)
+    programme.row(columns, [1.0], 5)
+    sifted = programme.sifted
+    sifted.begin()
+    sifted.solver.setOptionValue("simplex_iteration_limit", 0)
+
+    assert not [*sifted.run(np.array([-1.0]))]
+
+
 def test_a_request_left_out_by_rounding_goes_where_it_costs_least() -> None:
     near, far = "a/m/on-demand", "b/m/on-demand"
     places = {
