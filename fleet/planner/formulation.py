@@ -84,10 +84,10 @@ class _Part:
 
 
 def _members(row: Row, most: Mapping[str, int]) -> Iterator[_Name]:
-    open_pairs = [pair for pair in row.requests if pair[1] in most]
-    yield from (("group", group) for group in dict.fromkeys(group for group, _ in open_pairs))
-    places = dict.fromkeys((*row.machines, *(place for _, place in open_pairs)))
-    yield from (("place", place) for place in places if place in most)
+    """Yield whom a row joins; the places of its requests are joined with their groups already."""
+    groups = dict.fromkeys(group for group, place in row.requests if place in most)
+    yield from (("group", group) for group in groups)
+    yield from (("place", place) for place in row.machines if place in most)
 
 
 def _can_bind(row: Row, sizes: Mapping[str, int], most: Mapping[str, int]) -> bool:
