@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleet.planner.allocation import allocate, improve
+from fleet.planner.allocation import Allocation, allocate, improve
 from fleet.planner.demand import Fit, Group, Ordered, Place
 from fleet.planner.dive import dive
 from fleet.planner.formulation import Answer, Component, Model, components
@@ -44,8 +44,8 @@ GROUPS = [a_group(nth) for nth in range(40)]
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    (component,) = components(GROUPS, PLACES, ())
-    return Model(component, by_rank=False)
+    (component,) = components(GROUPS[:25], PLACES, ())
+    return Model(component, by_rank=False, exact=0)
 
 
 def test_whole_requests_near_the_answer_in_parts_cost_less_than_rounded_ones(model: Model) -> None:
@@ -60,8 +60,15 @@ def test_whole_requests_near_the_answer_in_parts_cost_less_than_rounded_ones(mod
     assert not any(improved.left)
 
 
-def test_a_large_component_costs_no_more_than_in_parts_and_one_part_of_a_machine() -> None:
-    proof = allocate(GROUPS, PLACES, ()).proof
+@pytest.fixture(scope="module")
+def allocation() -> Allocation:
+    return allocate(GROUPS, PLACES, ())
+
+
+def test_a_large_component_costs_no_more_than_in_parts_and_one_part_of_a_machine(
+    allocation: Allocation,
+) -> None:
+    proof = allocation.proof
 
     assert proof.cost == pytest.approx(460)
     assert 454 < proof.relaxed <= proof.bound <= proof.cost
@@ -105,7 +112,7 @@ def rounded_by_rank(seed: int) -> tuple[Model, Answer]:
 
 def test_with_limits_who_is_reassigned_costs_no_earlier_rank_anything() -> None:
     cheaper = 0
-    for seed in range(20):
+    for seed in range(10):
         model, rounded = rounded_by_rank(seed)
 
         improved = improve(model, rounded)
@@ -119,7 +126,7 @@ def test_with_limits_who_is_reassigned_costs_no_earlier_rank_anything() -> None:
 
 def test_begun_anew_an_answer_keeps_all_limits_and_may_serve_ranks_better() -> None:
     better = 0
-    for seed in range(20):
+    for seed in range(10):
         model, rounded = rounded_by_rank(seed)
         relaxed = model.programme.relax(rounded.sums(), reached=rounded.values())
         assert relaxed is not None
@@ -189,24 +196,23 @@ def test_a_request_left_out_by_rounding_goes_where_it_costs_least() -> None:
     assert answer.machines == {near: 1, far: 1}
 
 
-def test_an_answer_does_not_depend_on_the_processor() -> None:
+def test_an_answer_does_not_depend_on_the_processor(allocation: Allocation) -> None:
     here = Path(__file__).parents[2]
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", f"from {__name__} import tell; tell()"],
-            cwd=here,
-            env=os.environ | {"OPENBLAS_CORETYPE": kind, "PYTHONPATH": str(here)},
-            check=True,
-            capture_output=True,
-        ).stdout
-        for kind in ("Haswell", "Prescott")
-    }
 
-    assert len(told) == 1
-    assert b"p00/m/on-demand" in told.pop()
+    told = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import tell; tell()"],
+        cwd=here,
+        env=os.environ | {"OPENBLAS_CORETYPE": "Prescott", "PYTHONPATH": str(here)},
+        check=True,
+        capture_output=True,
+    ).stdout
+
+    assert told.decode() == say(allocation)
 
 
 def tell() -> None:
-    allocation = allocate(GROUPS, PLACES, ())
-    told = allocation.machines, allocation.proof, sorted(allocation.counts.items())
-    sys.stdout.write(repr(told))
+    sys.stdout.write(say(allocate(GROUPS, PLACES, ())))
+
+
+def say(allocation: Allocation) -> str:
+    return repr((allocation.machines, allocation.proof, sorted(allocation.counts.items())))
