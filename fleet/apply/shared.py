@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from fleet.apply.observe import Sources, base_ref
 from fleet.apply.selection import Selection, find_changes, selected_part
-from fleet.errors import FleetError, PlanRefused
+from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Base, Part, Unknown, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
@@ -46,10 +46,10 @@ def apply_shared_stacks(
         except FleetError as trouble:
             result = "refused" if isinstance(trouble, PlanRefused) else "failed"
             what = f"(base of {name})"
+            left = ", ".join(sorted(trouble.failed)) if isinstance(trouble, StackFailed) else ""
+            error = f"{trouble}; not done: {left}" if left else str(trouble)
             troubles.append(
-                StackOutcome.model_validate(
-                    {"pool": what, "result": result, "error": str(trouble)}
-                )
+                StackOutcome.model_validate({"pool": what, "result": result, "error": error})
             )
         # Also where it failed: a part may be gone, and no machine can be given it.
         world = _with(world, name, engine.read(ref))

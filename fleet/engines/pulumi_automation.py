@@ -67,11 +67,15 @@ _OPERATIONS: dict[str, Operation] = {
 }
 _CLOSING = frozenset({"", "update failed", "preview failed"})
 _LINE_LIMIT = 300
-# A line of its source, its own name and release, and how many errors it counts.
+# A line of its source, its own name and release, how many errors it counts, and that it asked.
 _OF_PLUGIN = (
     r"\b[\w./@-]+\.go:\d+: |\bsdk\.\w+: |: provider=[\w-]+@\w[\w.+-]*"
     r"|\d+ errors? occurred:\s*(\* ?)?"
+    r"|(\[ERROR\] )?((API request failed|Invalid field in API request): )?An (unexpected error|"
+    r"invalid field) was encountered during an API request\.( The field [^.\n]*\.)?\s*"
+    r"|(?s:\s*\nField: .*)|\n: API request failed\s*$"
 )
+_CODE = r"\s*\nError code: (\w+)\n(Status code: \d+)?"
 
 
 class Events:
@@ -152,7 +156,7 @@ def whole(text: str, secrets: Collection[str] = ()) -> str:
 
 def _plain(text: str, secrets: Collection[str]) -> str:
     """Return an error without secrets, and without what only a plugin's makers need."""
-    return re.sub(_OF_PLUGIN, "", mask(text, secrets))
+    return re.sub(_CODE, r" (\1)", re.sub(_OF_PLUGIN, "", mask(text, secrets)))
 
 
 def shorten(text: str, secrets: Collection[str] = ()) -> str:

@@ -132,6 +132,33 @@ def test_what_only_the_makers_of_a_plugin_need_is_left_out() -> None:
     assert events.errors == (refused,)
 
 
+def test_the_cause_of_a_request_that_failed_is_told_with_its_code() -> None:
+    events = Events(secrets=())
+    asked = "An unexpected error was encountered during an API request.\n\n"
+    refused = f"{asked}SSH key not unique\n\nError code: uniqueness_error\nStatus code: 409\n"
+
+    events(event(f"[ERROR] {refused}: API request failed\n", URN))
+    events(event(f"API request failed: {refused}\n", URN))
+
+    assert events.errors == ("SSH key not unique (uniqueness_error)",)
+    assert events.failed == {"debian-builders-0001": "SSH key not unique (uniqueness_error)"}
+
+
+def test_the_field_that_a_request_failed_for_is_told() -> None:
+    events = Events(secrets=())
+    asked = "An invalid field was encountered during an API request. "
+    cause = "invalid input in field 'public_key' (invalid_input): [public_key => [is no key]]"
+    refused = (
+        f"{asked}The field might not map 1:1 to your terraform resource.\n\n{cause}\n\n"
+        "Field: public_key\nMessages:\n - is no key\nError code: invalid_input\nStatus code: 422\n"
+    )
+
+    events(event(f"[ERROR] {refused}: Invalid field in API request\n", URN))
+    events(event(f"Invalid field in API request: {refused}", URN))
+
+    assert events.errors == (cause,)
+
+
 def test_a_failure_of_no_resource_is_no_workers() -> None:
     events = Events(secrets=())
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from simulators.hetzner.server import SimulatedHetzner
+from simulators.hetzner.shared import create_ssh_key
 from simulators.hetzner.wire import Request
 from tests.builders.sentences import tells
 from tests.docs.test_documents import steady
@@ -104,6 +105,21 @@ def test_a_ticket_at_hetzner(play: Play, api: SimulatedHetzner) -> None:
     assert (keys, keyed) == ({"hz-hetzner-key-copr-backend"}, [1])
     assert yaml.safe_load(user_data) == {"swap": swap}
     assert not servers(api)
+
+
+def test_a_key_that_the_project_has_by_another_name_is_named(
+    walk: Walk, api: SimulatedHetzner
+) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/BIfX6nkoAT3JjR0LUwA+Ln1ToOvtjnIfQEyk3ixzW"
+    create_ssh_key(api.state, {"name": "laptop", "public_key": key})
+    given = PLAIN.replace("hcloud,", f'hcloud, ssh_keys: {{ana: "{key}"}},')
+    (walk.project / "fleet.yaml").write_text(given, encoding="utf-8")
+    walk.run("fleet state init")
+
+    outcome = walk.json("fleet apply --json")
+
+    (base,) = [each for each in outcome["stacks"] if each["result"] == "failed"]
+    assert tells(base["error"], "SSH key not unique", "uniqueness_error", "hz-hetzner-key-ana")
 
 
 @pytest.mark.long
