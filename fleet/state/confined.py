@@ -79,6 +79,8 @@ class _Bounds:
             raise Confined(f"refused: a connection would be opened ({event})")
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             path, flags = os.fsdecode(arguments[0]), arguments[2]
+            if path == os.devnull:
+                return  # where what nobody reads any more goes
             writes = isinstance(flags, int) and bool(flags & _WRITES)
             real = os.path.realpath(path)
             allowed = self._writable if writes else self._readable
@@ -93,8 +95,7 @@ def confine(folders: Iterable[str], refused: Callable[[str], None]) -> None:
 
     `refused` is told of each attempt too, in case the code that tried swallows the error.
     """
-    # What reads no configuration file is given this one.
-    bounds = _Bounds((*folders, os.devnull), [])
+    bounds = _Bounds(folders, [])
 
     def check(event: str, arguments: tuple[object, ...]) -> None:
         try:

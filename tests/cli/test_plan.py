@@ -428,9 +428,9 @@ def test_an_output_that_cannot_be_written_is_said_with_its_reason(
     assert trial.files() == before
 
 
-def plan_into(out: int, trial: Trial, warm: Warm) -> Completed:
+def plan_into(out: int, trial: Trial, warm: Warm, *options: str) -> Completed:
     return subprocess.run(
-        [*warm.command(), "plan"],
+        [*warm.command(), "plan", *options],
         cwd=trial.folder,
         env=clean_environment(trial.folder),
         stdout=out,
@@ -440,19 +440,25 @@ def plan_into(out: int, trial: Trial, warm: Warm) -> Completed:
     )
 
 
-def test_a_reader_that_has_left_is_no_traceback(trial: Trial, warm: Warm) -> None:
+@pytest.mark.parametrize("options", [(), ("--world", "world.json")])
+def test_a_reader_that_has_left_is_no_traceback(
+    options: tuple[str, ...], trial: Trial, warm: Warm
+) -> None:
     read, write = os.pipe()
     os.close(read)
 
-    failed = plan_into(write, trial, warm)
+    failed = plan_into(write, trial, warm, *options)
     os.close(write)
 
     assert (failed.returncode, failed.stderr) == (1, "")
 
 
-def test_a_full_standard_output_is_said(trial: Trial, warm: Warm) -> None:
+@pytest.mark.parametrize("options", [(), ("--world", "world.json")])
+def test_a_full_standard_output_is_said(
+    options: tuple[str, ...], trial: Trial, warm: Warm
+) -> None:
     with Path("/dev/full").open("w") as full:
-        failed = plan_into(full.fileno(), trial, warm)
+        failed = plan_into(full.fileno(), trial, warm, *options)
 
     assert failed.returncode == 1
     assert tells(failed.stderr, "error", "standard output")
