@@ -148,6 +148,12 @@ class _Tally:
     defect: str = ""
     """What was last said of one."""
 
+    def fails(self, code: int, because: str, tell: Tell) -> None:
+        """Count a run that failed for what lies outside of the program, and say so."""
+        self.code = code
+        self.failed += 1
+        tell(f"run failed, the next one retries: {because}")
+
     def back_off(self, every: int) -> int:
         """Return how much later the next run begins where a defect ended the last ones."""
         return every * min((1 << self.defects) - 1, _MOST_BACK_OFF)
@@ -170,11 +176,13 @@ def _attempt(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
         # A store that was there may come back; one that was never made no later run finds.
         if isinstance(error, StoreMissing) and tally.runs == 1:
             raise
-        tally.code = error.exit_code
-        tally.failed += 1
-        tell(f"run failed, the next one retries: {error}")
+        tally.fails(error.exit_code, str(error), tell)
         return None
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            # A file, or standard output, that a person can see to.
+            tally.fails(1, f"{error.filename}: {error.strerror}", tell)
+            return None
         # This run is over; the service goes on for those who wait for a machine.
         tally.defects += 1
         tally.failed += 1

@@ -9,6 +9,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,24 @@ def kept(
 
 def nothing() -> None:
     """Nothing happens."""
+
+
+def test_a_loop_goes_on_when_its_output_is_on_a_full_disk(trial: Trial) -> None:
+    trial.wait_for("1")
+    args = build_parser().parse_args(["apply", "--every", "60s"])
+    said = io.StringIO()
+
+    with (
+        Path("/dev/full").open("w") as full,
+        chdir(trial.folder),
+        redirect_stdout(full),
+        redirect_stderr(said),
+    ):
+        code = apply.run(args, TerminalConsole(), Between(nothing))
+
+    assert tells(said.getvalue(), "run failed, the next one retries", "standard output")
+    assert "Traceback" not in said.getvalue()
+    assert (code, trial.machines()) == (0, ["trial-builders-0001"])
 
 
 def test_until_quiet_goes_from_zero_to_what_is_needed_and_back(trial: Trial) -> None:
