@@ -50,6 +50,18 @@ _TAGS = (
 )
 _COPR_TAGS = ("copr_builder", "arch_x86_64", "arch_noarch")
 _EXISTING = {"hcloud": '"12345678"', "aws": "ami-0123456789abcdef0"}
+_PLAIN = {"aws": "ami-0123456789abcdef0"}  # elsewhere: the provider's own Debian, by its name
+_BACKPORTS = """\
+    worker_version: "0.16.2~bpo13+1"  # that of trixie is too old for Debusine 0.16
+    source: |  # where that version is
+      Types: deb
+      URIs: http://deb.debian.org/debian
+      Suites: trixie-backports
+      Components: main
+      Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+    publish: [cloud]  # where `fleet image publish` uploads it
+"""
+_LOGIN = {"hcloud": "ssh_keys", "aws": "key_pair and ssh_from"}
 _MOMENT = "2026-11-21T08:00:00Z"
 
 
@@ -159,11 +171,17 @@ def _image(choice: Choice) -> tuple[str, str]:
             f"    existing: {{cloud: {own}}}  # an image of Copr's builders, by the cloud's id\n"
         )
         return "builder", made + _provides(_COPR_TAGS)
+    if choice.queue == "tickets":
+        made = f"""\
+    existing: {{cloud: {_PLAIN.get(choice.cloud, "debian-13")}}}  # the cloud's own, by id or name
+    architecture: amd64  # what it builds for; tickets ask for worker:build-arch:amd64
+"""
+        return "debian", made
     made = """\
     suite: trixie  # the Debian release in it
     architecture: amd64  # what it builds for
 """
-    return "trixie", made + (_provides(_TAGS) if choice.queue != "tickets" else "")
+    return "trixie", made + _BACKPORTS * (choice.cloud in PAID) + _provides(_TAGS)
 
 
 def _provides(tags: Iterable[str]) -> str:
@@ -233,11 +251,24 @@ def steps(choice: Choice) -> Iterator[str]:
     if choice.cloud == "aws":
         yield "export AWS_PROFILE=…  (docs/how-to/run-on-aws.md)"
     if choice.cloud in PAID:
-        yield "export FLEET_PASSPHRASE=…"
-    if choice.cloud in PAID and choice.queue == "copr":
-        yield "edit images.builder.existing in fleet.yaml: the id of an image of your builders"
-    elif choice.cloud in PAID:
-        yield "fleet image build trixie  (docs/how-to/bake-an-image.md)"
+        yield "export FLEET_PASSPHRASE=…  (a new one, and keep it: the state needs it)"
+        yield from _image_steps(choice)
+    if choice.queue == "tickets":
+        yield "fleet ticket open --tag worker:build-arch:amd64  (docs/how-to/give-out-machines.md)"
     yield "fleet plan"
     if choice.queue == "copr":
         yield "fleet serve, for Copr's backend  (docs/how-to/serve-tickets.md)"
+    else:
+        yield "fleet apply"
+
+
+def _image_steps(choice: Choice) -> Iterator[str]:
+    match choice.queue:
+        case "copr":
+            yield "edit images.builder.existing in fleet.yaml: the id of an image of your builders"
+        case "tickets":
+            if choice.cloud in _PLAIN:
+                yield "edit images.debian.existing in fleet.yaml: the id of an image"
+            yield f"edit providers.cloud in fleet.yaml: add {_LOGIN[choice.cloud]}, who may log in"
+        case _:
+            yield "fleet image build trixie  (docs/how-to/bake-an-image.md)"

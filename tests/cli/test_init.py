@@ -89,6 +89,38 @@ def test_builds_of_a_copr_get_machines_and_those_with_a_ticket_count_once(
         assert [each["action"] for each in actions] == ["create", "create"]
 
 
+def test_a_ticket_gets_a_machine_by_what_it_says_to_do_next(run_fleet: RunFleet) -> None:
+    begun = run_fleet("init", "--queue", "tickets")
+    steps = re.findall(r"^  \d+\. fleet (.+?)(?:  \(.*)?$", begun.stdout, re.MULTILINE)
+    done = [run_fleet(*step.split()) for step in steps]
+
+    assert [each.returncode for each in done] == [0, 0, 0], [each.stderr for each in done]
+    assert tells(done[-1].stdout, "1 created")
+
+
+@pytest.mark.parametrize("cloud", sorted(PAID))
+def test_an_image_for_debusine_has_a_worker_that_reports_tags_and_a_place(
+    run_fleet: RunFleet, project: Path, cloud: str
+) -> None:
+    run_fleet("init", "--queue", "debusine", "--cloud", cloud)
+
+    image = yaml.safe_load((project / "fleet.yaml").read_text())["images"]["trixie"]
+    assert "trixie-backports" in image["source"]
+    assert image["worker_version"] > "0.16"
+    assert image["publish"] == ["cloud"]
+
+
+@pytest.mark.parametrize("cloud", sorted(PAID))
+def test_machines_for_tickets_boot_what_the_cloud_has_and_need_no_bake(
+    run_fleet: RunFleet, project: Path, cloud: str
+) -> None:
+    begun = run_fleet("init", "--queue", "tickets", "--cloud", cloud)
+
+    image = yaml.safe_load((project / "fleet.yaml").read_text())["images"]["debian"]
+    assert list(image["existing"]) == ["cloud"]
+    assert "image build" not in begun.stdout
+
+
 def test_every_key_that_is_written_is_said_to_do_something(project: Path) -> None:
     trial = Trial.__new__(Trial)
     trial.folder = project
