@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,6 +18,13 @@ class Parser(argparse.ArgumentParser):
             hint = f"; did you mean {meant}?" if meant else ""
             self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
         return known, left
+
+    def error(self, message: str) -> NoReturn:
+        """Name the actions there are where none was given."""
+        for action in self._actions:
+            if isinstance(action.choices, dict) and message.endswith(f": {action.metavar}"):
+                message = f"{message}, one of {', '.join(action.choices)}"
+        super().error(message)
 
     def _meant(self, argument: str) -> str:
         """Return the option that was probably meant, or nothing."""

@@ -18,7 +18,7 @@ from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.cli.output import show
 from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
-from fleet.errors import SecretMissing, add_extra
+from fleet.errors import EngineAbsent, SecretMissing, add_extra
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
 from fleet.explain.request import Case
 from fleet.model.doctor import Finding, wrong
@@ -153,9 +153,13 @@ def _tools(fleet: Fleet) -> Iterator[_Look]:
 
 
 def _pulumi() -> Sequence[Finding]:
-    from fleet.engines.pulumi_backends import find_cli
+    from fleet.engines.pulumi_backends import GET_CLI, find_cli
 
-    return (Finding(about="Pulumi, version", result="ok", said=f"{find_cli()} fits"),)
+    about = "Pulumi, version"
+    try:
+        return (Finding(about=about, result="ok", said=f"{find_cli()} fits"),)
+    except EngineAbsent as error:
+        return (Finding(about=about, result="wrong", said=str(error), fix=GET_CLI),)
 
 
 def _gitlab(fleet: Fleet, folder: Path) -> Sequence[Finding]:

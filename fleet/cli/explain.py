@@ -42,7 +42,8 @@ _SHOWN = 8
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print one explanation, or that of all that waits; exit 1 if the name is unknown."""
     if args.all != (args.name is None) or (args.all and args.kind != "request"):
-        raise WrongUsage("name what to explain, or use `request --all`")
+        shown = "" if args.kind == "request" else ", as `fleet status` shows it"
+        raise WrongUsage(f"name the {args.kind}{shown}, or use `request --all`")
     decision = observe_and_plan(args, console)
     if args.all:
         return _explain_all(args, decision, console)

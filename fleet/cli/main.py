@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from posixpath import dirname
 from types import ModuleType
+from typing import NoReturn
 
 from fleet.cli.arguments import Parser
 from fleet.cli.console import TerminalConsole, prepare_streams
@@ -154,6 +155,11 @@ class _Program(Parser):
     def format_usage(self) -> str:
         """Return the line that wrong usage is answered with; help itself does without."""
         return f"{super().format_usage().rstrip()}; see fleet --help\n"
+
+    def error(self, message: str) -> NoReturn:
+        """Say where to begin where no command was given; there are too many to name."""
+        first = "; begin a fleet with `fleet init`" if message.endswith(": COMMAND") else ""
+        super().error(message + first)
 
 
 class _Version(argparse.Action):

@@ -127,7 +127,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if first(config.fleet).per_day is None:
         raise WrongUsage(
             "the price of a machine is unknown, so no settings can be compared: state "
-            "machine.price (`fleet prices` names what has none)"
+            "machine.price (`fleet prices check` names what has none)"
         )
     found = Search(config.fleet, ladders, goal, first, args.most, is_over).run()
     tuning = conclude(found, history, last, editor.diff(ladders, found.best))

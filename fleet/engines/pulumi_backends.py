@@ -37,6 +37,7 @@ VERSION = "3.255.0"
 """The release of the SDK in pyproject.toml; the CLI may be newer, within the same major one."""
 
 _SECONDS = 20
+GET_CLI = "install it from pulumi.com, or name it in FLEET_PULUMI"
 _DAY = 24 * 60 * 60
 _TO_START = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
 """All that a program gets of our environment to say its version: secrets are in it."""
@@ -53,9 +54,9 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
         problems.append(problem)
     found = f" ({'; '.join(problems)})" if problems else ""
     raise EngineAbsent(
-        f"the Pulumi CLI {VERSION} or newer is not installed{found}; install it from pulumi.com, "
-        "or run `python tools/pulumi_cli.py`, or name it in FLEET_PULUMI, or say "
-        "`engine: embedded` for providers of kind sim"
+        f"the Pulumi CLI {VERSION} or newer is not installed{found}; {GET_CLI} (in a clone of "
+        "fleet, `python tools/pulumi_cli.py` gets it); simulated machines need none with "
+        "`engine: embedded`"
     )
 
 

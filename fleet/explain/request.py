@@ -388,6 +388,8 @@ def _nothing_found(
         yield FIRST_READ
     elif "does not provide worker:build-arch:" in unserved.because:
         yield "add a pool with machines and an image of that architecture"
+    elif " has no published version at " in unserved.because:
+        yield "build, test and publish its image: `fleet image list` shows which step is next"
     elif replans.is_spent:
         yield ENDED
     elif never:

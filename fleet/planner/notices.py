@@ -90,7 +90,7 @@ def _prices(fleet: Fleet, world: World) -> Iterator[Notice]:
             path=("providers", source.provider),
             until=until,
             said=f"prices of {source.provider} are of {since} ({which}) and count as old after "
-            f"{until}: {how} `fleet prices`",
+            f"{until}: {how} `fleet prices check`",
         )
 
 

@@ -152,7 +152,7 @@ def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
 def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
     """Yield every tag with its claims and their lines of fleet.yaml."""
     if not listed.tags:
-        yield line(f"Fleet {listed.fleet}: no tags")
+        yield line(f"Fleet {listed.fleet}: no tags in `tags`, `powerful` or `provides` of pools")
     for tag in listed.tags:
         yield line(Span(tag.tag, Style.BOLD), f"  {_described(tag)}")
         for each in tag.enforcement:

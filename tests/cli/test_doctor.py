@@ -196,3 +196,16 @@ def test_where_nothing_is_wrong_the_next_step_is_to_apply_until_that_was_done(
     assert new.returncode == 0
     assert [do for do, _ in steps][-2:] == ["fleet plan", "fleet apply"]
     assert "fleet apply" not in [do for do, _ in steps_of(run_fleet)]
+
+
+def test_without_pulumi_the_next_step_is_one_that_its_cloud_allows(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    run_fleet("init", "--queue", "tickets", "--cloud", "hcloud")
+    nowhere = {"PATH": "/nowhere", "FLEET_PULUMI": "", "XDG_CACHE_HOME": str(project / "cache")}
+
+    diagnosis = json.loads(run_fleet("doctor", "--json", env=nowhere).stdout)
+
+    (found,) = (each for each in diagnosis["findings"] if each["about"] == "Pulumi, version")
+    assert found["result"] == "wrong"
+    assert tells(found["fix"], "pulumi.com", "FLEET_PULUMI")

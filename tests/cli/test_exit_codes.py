@@ -98,7 +98,7 @@ def test_every_exit_code_has_its_cause(
 @pytest.mark.parametrize(
     ("args", "because"),
     [
-        ([], "the following arguments are required: COMMAND"),
+        ([], "the following arguments are required: COMMAND; begin a fleet with `fleet init`"),
         (["plam"], "argument COMMAND: invalid choice: 'plam'; did you mean 'plan'? (choose from"),
         (["state", "unlok"], "argument ACTION: invalid choice: 'unlok'; did you mean 'unlock'?"),
         (["xyzzy"], "argument COMMAND: invalid choice: 'xyzzy' (choose from"),
@@ -106,7 +106,7 @@ def test_every_exit_code_has_its_cause(
         (["validate", "my.yaml"], "arguments: my.yaml; did you mean --file my.yaml?"),
         (["plan", "--wrld=x.json"], "arguments: --wrld=x.json; did you mean --world?"),
         (["explain", "machine", "x"], "argument {request,pool,worker}: invalid choice: 'machine'"),
-        (["state"], "the following arguments are required: ACTION"),
+        (["prices"], "the following arguments are required: ACTION, one of check"),
     ],
 )
 def test_wrong_usage_says_what_is_wrong_and_how_it_goes(

@@ -2,11 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet
+from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
 TEN = tuple(str(number) for number in range(1, 11))
@@ -41,6 +42,18 @@ def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
     assert lines[lacks + 1].startswith("    see fleet.yaml:")
     assert ": pools.big.provides\n" in explained.stdout
     assert tells(explained.stdout, "  - add gpu", "pools.big.provides")
+
+
+def test_a_request_for_an_image_that_is_not_published_is_told_what_comes_next(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    case = ROOT / "tests/plans/the-starter-without-a-baked-image-makes-no-machine"
+    for name in ("fleet.yaml", "world.json"):
+        (project / name).write_bytes((case / name).read_bytes())
+
+    explained = run_fleet("explain", "request", "3", "--world", "world.json")
+
+    assert tells(explained.stdout.splitlines()[-1], "build", "publish", "`fleet image list`")
 
 
 def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
