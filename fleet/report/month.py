@@ -61,7 +61,7 @@ def month_to_csv(report: MonthReport) -> str:
 def _headline(report: MonthReport) -> Iterator[str]:
     """Yield what the month has cost and how far it is known, the shortest first."""
     cost = report.money.quantize(_CENT, ROUND_HALF_EVEN)
-    figure = f"{cost:,.2f} {report.currency}"
+    figure = f"{cost:,.2f} {report.currency}" if report.charged_until else "cost unknown"
     yield f"{report.fleet}, {report.month}: {'no data' if report.is_empty else figure}"
     if report.charged_until is None:
         yield "The ledger has no charge of this month: its cost is unknown."

@@ -387,7 +387,9 @@ def _start(call: Call) -> subprocess.Popen[bytes]:
         )
     except (OSError, ValueError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else "not a command"
-        reason += "; is it installed and on PATH?" * isinstance(error, FileNotFoundError)
+        # A folder of PATH that may not be read answers for a program that is nowhere.
+        lacks = isinstance(error, FileNotFoundError | PermissionError)
+        reason += "; is it installed, executable and on PATH?" * lacks
         raise CommandFailed(
             f"{call.what}: {call.command[0]} cannot be started: {reason}", started=False
         ) from error

@@ -221,6 +221,17 @@ def test_a_month_without_data_is_unknown_and_not_zero(recorded: Trial) -> None:
     assert "no data" in recorded.told("report", "--month", "2026-08")
 
 
+def test_the_cost_of_a_month_with_runs_and_no_charge_is_unknown_and_not_zero(
+    trial: Trial,
+) -> None:
+    trial.wait_for("1")
+    trial.told("apply")
+
+    headline = trial.told("report", "--month", f"{datetime.now(UTC):%Y-%m}").splitlines()[0]
+
+    assert headline.endswith(": cost unknown")
+
+
 def test_a_month_to_come_is_refused(trial: Trial) -> None:
     trial.told("report", "--month", "2199-01", code=2)
 
