@@ -56,6 +56,10 @@ VERBS = {
 }
 """Every command, with the line that `fleet --help` has for it."""
 
+FIRST = """\
+begin with `fleet init`; pages that messages name, as docs/how-to/begin.md, are in
+share/doc/fleet-reconciler of the environment that fleet is installed in
+"""
 EXIT_CODES = """\
 exit codes:
   0  nothing wrong
@@ -128,7 +132,7 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
     parser = _Program(
         prog="fleet",
         description="A declarative reconciler for the build machines of a distribution.",
-        epilog=EXIT_CODES,
+        epilog=f"{FIRST}\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")

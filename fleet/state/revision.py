@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from posixpath import dirname, join, relpath
+from posixpath import dirname, join, realpath, relpath
 from typing import NamedTuple
 
 from fleet.errors import FileUnreadable
@@ -77,7 +77,7 @@ class Revision:
                 env=os.environ | _QUIET,
                 timeout=_LONGEST,
             )
-        except FileNotFoundError as error:
+        except (FileNotFoundError, PermissionError) as error:
             raise FileUnreadable(
                 f"{asked} git, which knows revisions, is not installed; name a file"
             ) from error
@@ -90,7 +90,7 @@ class Revision:
 
     def _why(self, said: str) -> str:
         if "not a git repository" in said:
-            return f"{self._folder} is in no checkout of git that would know it as a revision"
+            return f"{realpath(self._folder)} is not in a git repository"
         if "Needed a single revision" in said:
             return "git knows no such revision; `git fetch` gets those of the server"
         return f"git cannot read it as a revision: {said.removeprefix('fatal: ')}"
