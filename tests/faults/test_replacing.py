@@ -25,6 +25,25 @@ def test_another_machine_type_replaces_a_machine_the_new_one_first(trial: Trial)
     assert trial.plan()["actions"] == []
 
 
+def test_replacing_all_at_once_leaves_what_min_promises(trial: Trial) -> None:
+    pool = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 3}}"
+    at_once = pool.replace("ccx33", "ccx43").replace("}}", "}, replace: {at_a_time: 100%}}")
+    trial.write(fleet_yaml(pools={"builders": pool}))
+    trial.apply()
+    trial.write(fleet_yaml(pools={"builders": at_once}))
+    drained: set[str] = set()
+    staying = []
+
+    for _ in range(12):
+        trial.age(minutes=5)
+        done = trial.outcome()
+        drained.update(done["builders"]["drained"])
+        staying.append(len({*trial.machines()} - drained - {*done["builders"]["created"]}))
+
+    assert min(staying) == 3
+    assert {each.inputs.type for each in trial.made()} == {"ccx43"}
+
+
 def test_a_machine_for_a_withdrawn_request_is_deleted_and_not_made_again(
     trial: Trial,
 ) -> None:

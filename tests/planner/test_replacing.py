@@ -234,6 +234,20 @@ def test_where_max_leaves_no_room_the_old_worker_goes_first() -> None:
     assert tells(sentence_of(plan, FIRST), "workers.max")
 
 
+def test_where_one_that_goes_makes_room_the_others_wait_for_it() -> None:
+    plan = of_three(min=2, max=3, replace={"at_a_time": "100%"})
+
+    assert actions_of(plan) == [("drain", FIRST)]
+    assert {reason_of(plan, each) for each in (SECOND, THIRD)} == {Reason.WAITS_FOR_WINDOW}
+    assert tells(sentence_of(plan, SECOND), "room")
+
+
+def test_where_one_more_is_made_than_is_there_none_goes_before_it_is_ready() -> None:
+    plan = of_three(min=3, max=4, replace={"at_a_time": "100%"})
+
+    assert [action.action for action in plan.actions] == ["create"]
+
+
 def test_at_max_nothing_more_goes_while_a_machine_boots() -> None:
     world = outdated(a_sim_world(*idle(FIRST), starting=(SECOND,)), FIRST)
 

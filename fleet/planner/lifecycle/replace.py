@@ -22,7 +22,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from fleet.model.facts import World
-from fleet.model.plan import Create, Delete, Reason
+from fleet.model.plan import Create, Delete, Drain, Reason
 from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why, cause_of, is_going
 from fleet.planner.units import State, Unit
@@ -228,11 +228,26 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit, *, turn: int) -> st
         stock.coming += 1
         stock.coming_free += 1
         return "its replacement is created first"
-    makes_room = any(isinstance(action, Delete) for action in pool_plan.actions)
-    if pool_plan.is_full and not stock.started and not makes_room:
+    if pool_plan.is_full and not stock.started and not _is_room_coming(pool_plan):
         pool_plan.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
         return ""
     return "no room yet for its replacement"
+
+
+def _is_room_coming(pool_plan: PoolPlan) -> bool:
+    """Say whether a machine boots, or one that runs nothing goes, so that this one need not yet.
+
+    Where workers.max is all that the pool needs there is never room for a replacement, but that of
+    what is deleted now: its whole share goes at once.
+    """
+    workers = pool_plan.pool.workers if pool_plan.pool else None
+    if any(isinstance(action, Delete) for action in pool_plan.actions):
+        return True
+    if workers is None or workers.max <= max(workers.min, workers.spare):
+        return False
+    return any(isinstance(action, Create | Drain) for action in pool_plan.actions) or any(
+        unit.held is None for unit in pool_plan.inventory.having(State.DRAINING)
+    )
 
 
 def mark_outdated(pool_plan: PoolPlan) -> None:
