@@ -268,13 +268,13 @@ class Sifted:
 def run(solver: "highspy.Highs", *, whole: bool = True) -> float | None:
     """Run and return the objective; None where no answer was found.
 
-    Of an answer in parts only the cheapest proves anything, so that only it is an answer.
+    Of an answer in parts only the cheapest proves anything, so that only it is an answer. The
+    solver may call one unknown whose rows have a worth that proves it the cheapest.
     """
     import highspy
 
     solver.run()
-    info = solver.getInfo()
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal or (whole and found):
-        return float(info.objective_function_value)
-    return None
+    info, feasible = solver.getInfo(), highspy.SolutionStatus.kSolutionStatusFeasible
+    proven = whole or info.dual_solution_status == feasible
+    found = proven and info.primal_solution_status == feasible
+    return float(info.objective_function_value) if found else None
