@@ -72,7 +72,7 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
                 severity="warning",
                 hint=f"did you mean '{alike}'?"
                 if alike
-                else "record it with `fleet observe --out` on a computer that can read the queue",
+                else f"where the queue is read, `fleet observe --out {declared.path}` records it",
             )
 
 

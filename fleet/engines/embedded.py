@@ -39,7 +39,7 @@ from fleet.state.storage import sqlite_url
 _DAMAGE = ("file is not a database", "database disk image is malformed")
 _WAY_OUT = (
     "; restore a backup, or move the file away and give up its stacks, one by one, with "
-    "`fleet state init --forget-stack` (docs/how-to/restore-lost-state.md)"
+    "`fleet state init --forget-stack STACK` (docs/how-to/restore-lost-state.md)"
 )
 _METADATA = sa.MetaData()
 _STACKS = sa.Table(

@@ -449,7 +449,8 @@ def _clear(api: Hetzner, order: Order) -> None:
     for server in api.labelled("servers", _selector(theirs)):
         raise SourceUnreachable(
             f"another run works on this version, or died: server {server.name} was created at "
-            f"{server.created}; try again later, or run `fleet image publish --clean`"
+            f"{server.created}; try again later, or run "
+            f"`fleet image publish {theirs['image']} --clean`"
         )
 
 
