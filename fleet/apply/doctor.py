@@ -11,7 +11,14 @@ from fleet.explain.request import Case
 from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.ports import Secrets, Server
-from fleet.schema.model import CoprQueue, DebusineQueue, Secret, TicketQueue, secrets_in
+from fleet.schema.model import (
+    CoprQueue,
+    DebusineQueue,
+    HooksProvider,
+    Secret,
+    TicketQueue,
+    secrets_in,
+)
 from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 
@@ -193,7 +200,10 @@ def _providers(case: Case) -> Iterator[Finding]:
             said = f"{len(listing.machines):,} of this fleet"
             yield Finding(about=about, result="ok", said=said)
         else:
-            yield wrong(about, listing.unknown, f"see providers.{name} in fleet.yaml")
+            provider = case.fleet.providers.get(name)
+            own = isinstance(provider, HooksProvider)  # of `providers`, or of a pool
+            where = f"the commands of {name}" if own else f"providers.{name}"
+            yield wrong(about, listing.unknown, f"see {where} in fleet.yaml")
 
 
 def _engines(case: Case, asked: Asked) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from fleet.cli.arguments import Parser, option
 from fleet.cli.import_ import check_text, import_from
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
 from fleet.migrate import starting
+from fleet.migrate.writing import Imported
 from fleet.ports import Console
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import DRAFTS, alone_in, create_files
@@ -20,6 +21,8 @@ from fleet.state.store import store_of
 
 _SYSTEMS = ("resalloc", "copr", "debusine")
 _TRIES = 5
+_PROGRAM: int | None = 0o755
+_LOOK = ("fleet doctor", "fleet plan")
 _CONFIG, _STORE = "fleet.yaml", ".fleet/store.db"
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
     "queue": ("Where does work wait?", starting.QUEUES, "recorded"),
@@ -60,10 +63,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     _refuse_together(args)
     if args.source:
-        made = _imported(args, console)
-        if made is None:
+        imported = _imported(args, console)
+        if imported is None or imported.text is None:
             return 1
-        next_steps = ["fleet plan"]
+        scripts = {name: (text.encode(), _PROGRAM) for name, text in imported.scripts}
+        made = scripts | _files(imported.text, args.fleet, recorded=False)
+        unfinished = any(each.kind == "to-do" for each in imported.changes)
+        next_steps = [*["edit fleet.yaml: see each `to-do` above"] * unfinished, *_LOOK]
     else:
         _refuse_early(args.fleet)
         choice = _choose(args, console)
@@ -152,9 +158,7 @@ def _ask(console: Console, question: str, choices: Mapping[str, str], default: s
     raise WrongUsage(f"expected one of {', '.join(names)}; nothing was written")
 
 
-def _imported(
-    args: argparse.Namespace, console: Console
-) -> dict[str, tuple[bytes, int | None]] | None:
+def _imported(args: argparse.Namespace, console: Console) -> Imported | None:
     system, path = args.source
     asked = argparse.Namespace(
         source=system,
@@ -166,13 +170,7 @@ def _imported(
         admin=None,
     )
     _refuse_early(args.fleet)
-    imported = import_from(asked, console)
-    if imported is None or imported.text is None:
-        return None
-    scripts: dict[str, tuple[bytes, int | None]] = {
-        name: (text.encode(), 0o755) for name, text in imported.scripts
-    }
-    return scripts | _files(imported.text, args.fleet, recorded=False)
+    return import_from(asked, console)
 
 
 def _files(text: str, fleet: str, *, recorded: bool) -> dict[str, tuple[bytes, int | None]]:

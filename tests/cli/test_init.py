@@ -280,6 +280,18 @@ def test_it_begins_from_another_system(
     assert {"fleet.yaml", "README.md", ".gitlab-ci.yml", ".gitignore"} <= set(names(project))
     assert yaml.safe_load((project / "fleet.yaml").read_text())["fleet"] == "copr"
     assert run_fleet("validate").returncode == 0
+    assert ("`to-do` above" in done.stdout) is (": to-do: " in done.stderr)
+
+
+def test_the_doctor_names_the_commands_of_a_pool_that_has_its_own(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "theirs").write_text(RESALLOC)
+    run_fleet("init", "--from", "resalloc", "theirs")
+
+    steps = json.loads(run_fleet("doctor", "--json").stdout)["next_steps"]
+
+    assert steps[0]["do"] == "see the commands of basic in fleet.yaml"
 
 
 def test_what_cannot_be_imported_leaves_nothing(run_fleet: RunFleet, project: Path) -> None:
