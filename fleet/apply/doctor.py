@@ -10,6 +10,7 @@ from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
 from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
+from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.ports import Secrets, Server
 from fleet.schema.model import (
     CoprQueue,
@@ -254,6 +255,11 @@ def _images(case: Case) -> Iterator[Finding]:
     for each in case.plan.waiting_versions:
         about = f"image {each.image}, promotion"
         yield Finding(about=about, result="notice", said=each.said, fix=each.command)
+    for pool in case.plan.pools:
+        if UNPUBLISHED in pool.because:
+            about = f"pool {pool.pool}, image"
+            fix = "build, test and publish the image (docs/how-to/bake-an-image.md)"
+            yield Finding(about=about, result="notice", said=pool.because, fix=fix)
 
 
 def _further(asked: Asked) -> Iterator[Finding]:

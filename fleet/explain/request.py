@@ -30,6 +30,7 @@ from fleet.planner.durations import USUAL, Durations, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import tail_seconds
+from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.schema.findings import Path
 from fleet.schema.model import (
     AnyPool,
@@ -388,7 +389,7 @@ def _nothing_found(
         yield FIRST_READ
     elif "does not provide worker:build-arch:" in unserved.because:
         yield "add a pool with machines and an image of that architecture"
-    elif " has no published version at " in unserved.because:
+    elif UNPUBLISHED in unserved.because:
         yield "build, test and publish its image: `fleet image list` shows which step is next"
     elif replans.is_spent:
         yield ENDED

@@ -35,6 +35,8 @@ from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
 
+UNPUBLISHED = " has no published version at provider "
+"""Between the names of an image and a provider: why a pool creates no machines."""
 _DIGITS = 4
 _MOST = 10**_DIGITS - 1
 _MADE = ("registered", "failed", "gone")
@@ -244,7 +246,7 @@ def _obstacles(
     if not find_types(fleet, pool):
         yield "its machine type is not in the catalogue"
     if not choice.id:
-        none = f"image {pool.image} has no published version at provider {pool.provider}"
+        none = f"image {pool.image}{UNPUBLISHED}{pool.provider}"
         yield choice.closed or none
     if isinstance(shared, Unknown):
         yield shared.unknown

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells
 from tests.rigs.debusine import LIST, NO_ROWS
 from tests.rigs.loopback import Answer
@@ -209,3 +210,13 @@ def test_without_pulumi_the_next_step_is_one_that_its_cloud_allows(
     (found,) = (each for each in diagnosis["findings"] if each["about"] == "Pulumi, version")
     assert found["result"] == "wrong"
     assert tells(found["fix"], "pulumi.com", "FLEET_PULUMI")
+
+
+def test_an_image_that_is_not_published_is_a_step(run_fleet: RunFleet) -> None:
+    run_fleet("init", "--queue", "debusine", "--cloud", "hcloud")
+    with SimulatedHetzner() as api:
+        cloud = {"HCLOUD_ENDPOINT": api.endpoint, "HCLOUD_TOKEN": api.token}
+        steps = json.loads(run_fleet("doctor", "--json", env=cloud).stdout)["next_steps"]
+
+    (step,) = (each for each in steps if each["about"] == ["pool builders, image"])
+    assert tells(step["do"], "build", "publish", "docs/how-to/bake-an-image.md")
