@@ -179,15 +179,16 @@ def test_a_drain_loses_no_exclusivity(at_work: DebusinePlace) -> None:
     assert at_work.static(WORKER)[changes.BEFORE_DRAIN] == {"tasks_allowlist": ["sbuild"]}
 
 
-def test_what_was_there_before_a_drain_is_restored(at_work: DebusinePlace) -> None:
+def test_a_row_that_is_used_again_takes_what_it_took_before_a_drain(at_work: DebusinePlace) -> None:
     write(at_work, tasks_allowlist=["sbuild"])
-    before = at_work.static(WORKER)
-
     at_work.registry.drain(WORKER)
     at_work.registry.drain(WORKER)
-    at_work.registry.undrain(WORKER)
+    at_work.registry.disable(WORKER)
 
-    assert at_work.static(WORKER) == before
+    at_work.registry.enrol(an_enrolment())
+
+    assert at_work.static(WORKER)["tasks_allowlist"] == ["sbuild"]
+    assert changes.BEFORE_DRAIN not in at_work.static(WORKER)
 
 
 @pytest.mark.parametrize("allowed", [["sbuild"], [], None])
@@ -279,29 +280,13 @@ def test_a_row_that_another_fleet_waits_for_is_not_taken(place: DebusinePlace) -
         place.registry.enrol(an_enrolment())
 
 
-def test_a_disabled_worker_is_enabled_again(at_work: DebusinePlace) -> None:
-    at_work.registry.disable(WORKER)
-
-    at_work.registry.enable(WORKER)
-    at_work.registry.confirm(print)
-
-    assert at_work.may_talk(WORKER)
-
-
-def test_a_worker_that_never_registered_has_nothing_to_enable(place: DebusinePlace) -> None:
-    place.registry.enrol(an_enrolment())
-
-    with pytest.raises(PlanRefused, match="never registered"):
-        place.registry.enable(WORKER)
-
-
 def test_a_ghost_s_row_is_used_again(at_work: DebusinePlace) -> None:
     at_work.ask("UPDATE db_token SET enabled = false")
 
     assert at_work.register(WORKER, at_work.registry.enrol(an_enrolment()))
 
 
-@pytest.mark.parametrize("act", ["drain", "undrain", "disable", "enable", "release"])
+@pytest.mark.parametrize("act", ["drain", "disable", "release"])
 def test_a_worker_that_has_no_row_is_named(place: DebusinePlace, act: str) -> None:
     with pytest.raises(PlanRefused, match=f"{WORKER}"):
         getattr(place.registry, act)(WORKER)

@@ -125,7 +125,7 @@ def test_a_refusal_to_switch_off_forgets_no_drain(at_work: DebusinePlace) -> Non
     assert not at_work.takes_work(WORKER)
 
 
-@pytest.mark.parametrize("act", ["drain", "undrain", "disable", "enable", "release", "revoke"])
+@pytest.mark.parametrize("act", ["drain", "disable", "release", "revoke"])
 @pytest.mark.parametrize("mark", [{"fleet:fleet": "debian-ci"}, {"fleet:fleet": None}])
 def test_a_worker_of_that_name_that_is_not_ours_is_left_as_it_is(
     at_work: DebusinePlace, act: str, mark: dict[str, object]

@@ -70,7 +70,6 @@ UPDATE db_worker
        dynamic_metadata_updated_at = NULL, connected_at = NULL
  WHERE id = %(id)s"""
 _OFF = "UPDATE db_token SET enabled = false WHERE id IN (%(token)s, %(activation)s) AND enabled"
-_ON = "UPDATE db_token SET enabled = true WHERE id = %(token)s"
 _TELL = "UPDATE db_worker SET static_metadata = %(static)s::jsonb WHERE id = %(id)s"
 _GIVE_BACK = """\
 UPDATE db_workrequest SET status = 'pending', worker_id = NULL, started_at = NULL
@@ -141,20 +140,6 @@ def drain(execute: Execute, name: str, fleet: str) -> None:
     """Have a worker be given nothing new."""
     seen = _own(execute, name, fleet)
     execute(_TELL, {"id": seen["id"], "static": json.dumps(drained(seen["static"]))})
-
-
-def undrain(execute: Execute, name: str, fleet: str) -> None:
-    """Have a worker be given work again, as it was before it was drained."""
-    seen = _own(execute, name, fleet)
-    execute(_TELL, {"id": seen["id"], "static": json.dumps(undrained(seen["static"]))})
-
-
-def enable(execute: Execute, name: str, fleet: str) -> None:
-    """Switch a worker's token on."""
-    seen = _own(execute, name, fleet)
-    if seen["token"] is None:
-        raise Refusal("strange", f"worker {name} never registered: it has no token to enable")
-    execute(_ON, seen)
 
 
 def disable(execute: Execute, name: str, fleet: str) -> None:

@@ -114,7 +114,7 @@ except changes.Refusal as refusal:
     refused = [refusal.kind, str(refusal)]
 print({mark!r} + json.dumps([done, refused]))
 """
-SENT = "df3923a4c836939178d613bf66cb9d8a22c60c8f9ac3efd04354ce8ef3ca2dad"
+SENT = "20dfd852d35a3a6f3eba45ce8e6342f28c547e068ea49e05a15a357e93ffdebe"
 """The SHA-256 of `changes.py` in this version of fleet: nothing else is sent to a server."""
 
 
@@ -170,10 +170,9 @@ INTERVAL = 15
 _TRIES = 3
 
 _NO_ROW: Mapping[str, Any] = {"static": {}, "enabled": False, "awaited": False, "held": ()}
-_Written = Literal["drained", "given work", "off", "perhaps off"]
+_Written = Literal["drained", "off", "perhaps off"]
 _AGAIN: Mapping[_Written, Callable[..., Any]] = {
     "drained": changes.drain,
-    "given work": changes.undrain,
     # Nothing given to it since could be fetched: it goes back to the queue.
     "off": changes.release,
     "perhaps off": changes.release,
@@ -229,17 +228,6 @@ class DebusineRegistry:
     def drain(self, worker: str) -> None:
         """Have the server give a worker nothing new: empty the list of tasks that it takes."""
         self._write(worker, "drained", changes.drain)
-
-    def undrain(self, worker: str) -> None:
-        """Have the server give a worker work again, what the drain overwrote restored."""
-        self._write(worker, "given work", changes.undrain)
-
-    def enable(self, worker: str) -> None:
-        """Switch on the token of a worker that registered."""
-        seen = self._run(changes.enable, worker, fleet=self._fleet)
-        self._written.pop(worker, None)
-        if not seen["enabled"]:
-            raise self._undone(worker, "enabled")
 
     def disable(self, worker: str) -> None:
         """Switch off a worker that has nothing to do."""
@@ -321,8 +309,6 @@ def _stands(seen: Mapping[str, Any], what: _Written) -> bool:
     match what:
         case "drained":
             return bool(seen["static"].get(changes.TASKS_ALLOWLIST) == [])
-        case "given work":
-            return changes.BEFORE_DRAIN not in seen["static"]
         case "perhaps off" if seen["enabled"] or seen["awaited"]:
             return True  # it never came to be
         case "off" | "perhaps off":
