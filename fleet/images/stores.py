@@ -343,7 +343,7 @@ _NEXT = "; the next `fleet image publish` continues from here"
 class Bucket:
     """A Shelf below a prefix of a bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
 
-    def __init__(self, url: str, *, part_bytes: int = _PART, tries: int = _TRIES) -> None:
+    def __init__(self, url: str, *, part_bytes: int = _PART) -> None:
         self._part = part_bytes
         self._s3 = S3Prefix(
             url,
@@ -351,7 +351,7 @@ class Bucket:
             next_step=_NEXT,
             connect_timeout=_SECONDS,
             read_timeout=_SECONDS,
-            retries={"total_max_attempts": tries, "mode": "standard"},
+            retries={"total_max_attempts": _TRIES, "mode": "standard"},
             # Many servers that speak S3 know no other checksums than those they are asked for.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

@@ -73,7 +73,7 @@ Item = TypeVar("Item", bound=BaseModel)
 class Gitlab:
     """One project of one GitLab, as one user sees it; every call raises SourceUnreachable."""
 
-    def __init__(self, url: str, project: str, token: str, *, seconds: float = 120) -> None:
+    def __init__(self, url: str, project: str, token: str) -> None:
         """`url` is that of the API, as in CI_API_V4_URL; raises WrongUsage for plain HTTP."""
         parts = urlsplit(url)
         if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
@@ -81,7 +81,7 @@ class Gitlab:
         self._project = f"/projects/{quote(project, safe='')}"
         self._url = url
         self._headers = {"PRIVATE-TOKEN": token}
-        self._limits = Limits(total=seconds)
+        self._limits = Limits(total=120)
 
     def user(self) -> int:
         """Return the id of the user whose token this is."""

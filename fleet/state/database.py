@@ -505,10 +505,9 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _PROCESSES = Path("/proc/self/ns/pid")
 
 
-def name_process(pid: int | None = None) -> str:
-    """Return how a process of this system is named in a lock; this one where none is given."""
-    number = os.getpid() if pid is None else pid
-    return f"{name_user()}@{socket.gethostname()}{_system()}:{number}"
+def name_process() -> str:
+    """Return how this process is named in a lock."""
+    return f"{name_user()}@{socket.gethostname()}{_system()}:{os.getpid()}"
 
 
 def name_user() -> str:
