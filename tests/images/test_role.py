@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,8 +57,11 @@ def variables(folder: Path, *, fails: bool) -> dict[str, object]:
 
 
 def commands_naming(path: Path) -> list[bytes]:
-    commands = [each.read_bytes() for each in Path("/proc").glob("[0-9]*/cmdline")]
-    return [command for command in commands if str(path).encode() in command]
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ended meanwhile
+            found.append(each.read_bytes())
+    return [command for command in found if str(path).encode() in command]
 
 
 @pytest.fixture(scope="module")

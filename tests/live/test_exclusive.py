@@ -10,13 +10,14 @@ POWERFUL = "worker:class:powerful"
 TAGS = {POWERFUL: {"on_demand": True, "exclusive": True, "limits": {"total": 1}}}
 RULES = [{"match": "debian/heavy/.*/.*", "ask": [POWERFUL], "contact": "@heavy", "reason": "big"}]
 POOLS = {
-    "builders": {"workers": {"max": 1}, "retire": {"idle_after": "5s"}},
+    "builders": {"mode": "pause", "workers": {"max": 1}, "retire": {"idle_after": "5s"}},
     "powerful": {
         "provides": [POWERFUL],
         "requires": ["task:fleet:powerful", "task:scope:debian"],
         "workers": {"max": 1},
     },
 }
+UNTIL_QUIET = ("apply", "--every", "5s", "--until-quiet", "--for", "5m")
 
 
 def test_the_scheduler_keeps_other_work_away_from_the_powerful_worker(
@@ -30,9 +31,13 @@ def test_the_scheduler_keeps_other_work_away_from_the_powerful_worker(
     plain = [workspace.post(priority=100) for _ in range(12)]
     powerful = heavy.post()
 
-    project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "5m")
+    # All of it waits as long as there is the powerful worker.
+    project.fleet(*UNTIL_QUIET)
+    config = project.folder / "fleet.yaml"
+    config.write_text(config.read_text().replace("mode: pause", "mode: apply"))
+    project.fleet(*UNTIL_QUIET)
 
     assert journal.retried([*plain, powerful]) == {}
     assert journal.given_to([powerful]) == {"exclusive-powerful-0001"}
     assert journal.given_to(plain) == {"exclusive-builders-0001"}
-    assert journal.order([*plain, powerful])[-1] != powerful
+    assert journal.order([*plain, powerful])[0] == powerful

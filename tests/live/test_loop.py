@@ -51,7 +51,7 @@ def test_the_fleet_comes_with_the_work_and_goes_with_it(
     project.fleet(*UNTIL_QUIET)
 
     assert_all_is_done(project, journal, requests)
-    assert len(journal.given_to(requests)) == 2
+    assert len(journal.given_to(requests)) <= 2
 
 
 @pytest.mark.long

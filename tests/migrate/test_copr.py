@@ -203,12 +203,12 @@ def test_the_file_is_never_executed(tmp_path: object) -> None:
     ],
 )
 def test_what_is_no_literal_is_refused_with_its_place(text: str, finding: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
 
     (found, *_) = wrong(imported(text))
 
     assert found.startswith(finding)
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 BACKEND = """\
