@@ -45,11 +45,11 @@ def plan_and_apply(run_fleet: RunFleet) -> tuple[Completed, Completed]:
     return run_fleet("plan", env=env), run_fleet("apply", env=env)
 
 
-def assert_unknown(trial: Trial, because: str, planned: Completed, applied: Completed) -> None:
+def assert_unknown(trial: Trial, planned: Completed, applied: Completed, *because: str) -> None:
     assert (planned.returncode, applied.returncode) == (1, 1)
     assert tells(planned.stdout, "Plan", "nothing")
-    assert tells(unwrapped(planned.stdout), "queue work", "unknown", because)
-    assert tells(unwrapped(applied.stdout), "queue work", "unknown", because)
+    assert tells(unwrapped(planned.stdout), "queue work", "unknown", *because)
+    assert tells(unwrapped(applied.stdout), "queue work", "unknown", *because)
     assert "Traceback" not in planned.stderr + applied.stderr
     assert trial.machines() == ["trial-builders-0001"]
 
@@ -66,7 +66,7 @@ def test_a_server_that_is_down_is_unknown(trial: Trial, run_fleet: RunFleet) -> 
 
     planned, applied = plan_and_apply(run_fleet)
 
-    assert_unknown(trial, f"{url}{LIST}", planned, applied)
+    assert_unknown(trial, planned, applied, f"{url}{LIST}")
 
 
 def test_a_login_page_is_unknown(trial: Trial, server: Replay, run_fleet: RunFleet) -> None:
@@ -74,7 +74,7 @@ def test_a_login_page_is_unknown(trial: Trial, server: Replay, run_fleet: RunFle
 
     planned, applied = plan_and_apply(run_fleet)
 
-    assert_unknown(trial, f"{server.url}{LIST} answered with an HTML page", planned, applied)
+    assert_unknown(trial, planned, applied, f"{server.url}{LIST}", "HTML")
 
 
 def test_an_empty_list_that_another_witness_contradicts_is_unknown(
@@ -84,7 +84,7 @@ def test_an_empty_list_that_another_witness_contradicts_is_unknown(
 
     planned, applied = plan_and_apply(run_fleet)
 
-    assert_unknown(trial, "", planned, applied)
+    assert_unknown(trial, planned, applied)
 
 
 def test_a_redirect_to_another_host_is_unknown_and_the_token_stays_here(
@@ -96,7 +96,7 @@ def test_a_redirect_to_another_host_is_unknown_and_the_token_stays_here(
         planned, applied = plan_and_apply(run_fleet)
 
     assert other.received == []
-    assert_unknown(trial, f"{server.url}{LIST} redirects to the host 127.0.0.1", planned, applied)
+    assert_unknown(trial, planned, applied, f"{server.url}{LIST}", "127.0.0.1")
     assert_secret(trial, planned, applied)
 
 
@@ -108,7 +108,7 @@ def test_a_server_that_does_not_answer_in_time_is_unknown(
 
     planned, applied = plan_and_apply(run_fleet)
 
-    assert_unknown(trial, "", planned, applied)
+    assert_unknown(trial, planned, applied)
     assert "1 s" in planned.stdout
 
 

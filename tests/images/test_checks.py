@@ -7,9 +7,7 @@ from tests.builders.image_trees import ImageTree, a_recipe
 from tests.builders.sentences import tells
 
 WANTED = "/etc/systemd/system/multi-user.target.wants/debusine-worker.service"
-AGAIN = "remove it at the end of the build and build again"
 ROOTS = "/root"
-SHARED = "that all machines would share"
 
 
 @pytest.fixture
@@ -218,8 +216,7 @@ def test_nothing_random_is_shared(image: ImageTree, path: str) -> None:
 
     (problem,) = problems(image)
 
-    assert problem.startswith(f"{path} is a ")
-    assert problem.endswith(f"{SHARED}: {AGAIN}")
+    assert tells(problem, path, "all machines")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +251,7 @@ def test_how_the_builder_reached_its_mirror_is_not_baked_in(
     image.put(f"/etc/apt/apt.conf.d/{name}", text)
 
     (problem,) = problems(image)
-    assert tells(problem, f"/etc/apt/apt.conf.d/{name}", AGAIN)
+    assert tells(problem, f"/etc/apt/apt.conf.d/{name}")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +271,7 @@ def test_nothing_of_the_build_is_left(image: ImageTree, path: str, said: str) ->
     image.put(path, "x")
 
     (problem,) = problems(image)
-    assert tells(problem, path, said, AGAIN)
+    assert tells(problem, path, said)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +296,7 @@ def test_no_secret_is_baked_in(image: ImageTree, path: str) -> None:
     image.put(path, "secret")
 
     (problem,) = problems(image)
-    assert tells(problem, path, "secret", AGAIN)
+    assert tells(problem, path, "secret")
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_drain_loses_no_exclusivity(at_work: DebusinePlace) -> None:
     assert at_work.static(WORKER)[changes.BEFORE_DRAIN] == {"tasks_allowlist": ["sbuild"]}
 
 
-def test_a_row_that_is_used_again_takes_what_it_took_before_a_drain(at_work: DebusinePlace) -> None:
+def test_a_row_used_again_takes_what_it_took_before_a_drain(at_work: DebusinePlace) -> None:
     write(at_work, tasks_allowlist=["sbuild"])
     at_work.registry.drain(WORKER)
     at_work.registry.drain(WORKER)

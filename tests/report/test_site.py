@@ -189,7 +189,7 @@ def test_a_worker_page_tells_of_its_pool(files: dict[str, str]) -> None:
 
     assert "debian/10217" in page
     assert "19 h 5 min" in page
-    assert "its limit of 1 machine is in use" in page
+    assert tells(page, "limit", "1 machine")
     assert "<dd>hetzner</dd>" in page
 
 
