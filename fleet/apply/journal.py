@@ -1,6 +1,6 @@
 """Write every step that changes something into the journal before it is done.
 
-So the next run, and a person, can be told what a run that died had begun. What an engine does in
+So the next run, and a person, can read what a run that died had begun. What an engine does in
 one operation is one step: machine by machine it is recorded in the stack's own state.
 """
 

@@ -20,7 +20,7 @@ _REMEMBERED = timedelta(days=400)
 def send_notices(
     plan: Plan, messengers: Mapping[str, Messenger], store: Store, now: datetime, tell: Tell
 ) -> None:
-    """Send what was not sent yet over each channel; a failure is told and fails nothing."""
+    """Send what was not sent yet over each channel; a failure is reported and fails nothing."""
     if not (plan.notices and messengers):
         return
     try:

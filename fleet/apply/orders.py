@@ -81,7 +81,7 @@ class Ordering:
             _check("pool", name, known, f"pools of fleet {self.fleet.fleet}")
 
     def check_machine(self, name: str) -> None:
-        """Refuse a machine that nobody knows; what fleet has made it knows without asking."""
+        """Refuse an unknown machine; what fleet has made it knows without asking."""
         if any(each.worker == name for each in self.sources.store.attempts(_MADE)):
             return
         if name in static_names(self.fleet):

@@ -251,7 +251,7 @@ class _Told:
 
     @contextmanager
     def telling(self, action: Create | Delete, verb: str) -> Iterator[None]:
-        """Note why a worker's registry did not do what it is told in here."""
+        """Note why a worker's registry did not do what is asked of it in here."""
         try:
             yield
         except WorkerBusy as busy:

@@ -108,7 +108,7 @@ def apply_once(
             applied = run.carry_out(dead, show, kill)
         if background:
             background.seen = run.seen(applied.decision.world, applied.plan)
-    # Without the lock: who is told may be slow to answer.
+    # Without the lock: a receiver may be slow to answer.
     whole, now = applied.decision.plan, utc_now()
     send_notices(whole, wired.messengers, wired.store, now, console.note)
     return applied

@@ -82,5 +82,5 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
 
 
 def find_changes(selection: Selection, part: Plan) -> tuple[str, ...]:
-    """Return how the plan of now differs from the saved one, in what is ordered."""
+    """Return how the current plan differs from the saved one, in what is ordered."""
     return find_drift(selected_part(selection, selection.saved), part) if selection.saved else ()

@@ -265,11 +265,11 @@ def sweep_machines(
     """Carry out the guarded plan of a sweep; return what became of each pool it touches."""
     settle_accounts(fleet, world, take_inventory(fleet, world), sources, tell)
     held = [action for action in plan.actions if _is_recorded(world, action)]
-    stray = [action for action in plan.actions if action not in held]
-    pools = sorted({action.pool for action in stray})
+    unrecorded = [action for action in plan.actions if action not in held]
+    pools = sorted({action.pool for action in unrecorded})
     by_provider = [
         delete_unrecorded_machines(
-            world, plan, [a for a in stray if a.pool == pool], sources, tell
+            world, plan, [a for a in unrecorded if a.pool == pool], sources, tell
         )
         for pool in pools
     ]

@@ -127,7 +127,7 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
 
 
 def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegistry]:
-    """Return queue name to its registry, where `admin` says how it is told anything."""
+    """Return queue name to its registry, where `admin` says how to write to it."""
     return {
         name: DebusineRegistry(name, fleet.fleet, _channel(queue, secrets))
         for name, queue in fleet.queues.items()

@@ -74,7 +74,7 @@ def _asked(config: Config, file: str) -> Asked:
 
 
 def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | None:
-    """Return a secret; one that is missing is told of by itself."""
+    """Return a secret; one that is missing has a finding of its own."""
     try:
         return secrets.read(reference) if reference else None
     except SecretMissing:

@@ -68,7 +68,7 @@ exit codes:
   3  changes are pending (only with --exit-code)
   4  refused: a guard, a missing store or a changed plan (wins over 3)
   5  partly applied: some pools failed, others are done
-  130  interrupted; what an apply had begun is finished by the next
+  130  interrupted; the next apply finishes what this one started
 """
 
 

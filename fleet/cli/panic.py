@@ -19,7 +19,7 @@ def arguments(parser: Parser) -> None:
     """Declare what `fleet panic` takes."""
     add_file(parser)
     parser.add_argument("--pool", required=True, metavar="NAME", help="the pool")
-    option(parser, "--confirm", "NAME", "the pool's name once more, where nobody can be asked")
+    option(parser, "--confirm", "NAME", "the pool's name again; needed without a terminal")
     add_order(parser, seconds="4h", reason="panic")
 
 

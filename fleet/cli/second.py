@@ -1,7 +1,7 @@
 """Share a replay with processes that are forked before anything is read.
 
 One reads the history. Where two sides are compared another one replays what was before, and passes
-on what it is told, with how long requests waited there: neither side gets far ahead of the other.
+on what it receives, with how long requests waited there: neither side gets far ahead of the other.
 """
 
 import os

@@ -79,7 +79,7 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
 def _most_alike(path: str, folder: Path) -> str:
     """Return the file beside a missing one whose name is most like it; "" if none is.
 
-    Only below this folder: a merge request is not told what is elsewhere.
+    Only below this folder: a merge request does not learn what is elsewhere.
     """
     beside = Path(os.path.realpath((folder / path).parent))
     if not beside.is_relative_to(os.path.realpath(folder)):

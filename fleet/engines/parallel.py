@@ -1,7 +1,7 @@
 """Run an engine in helper processes, several at once: Pulumi takes one inline program per process.
 
 This side loads nothing that takes long. A helper is a process group of its own, which the
-terminal's Ctrl-C does not reach. What it is told goes through a pipe: no secret is in its
+terminal's Ctrl-C does not reach. What it gets goes through a pipe: no secret is in its
 arguments or a file.
 
 A helper whose parent has ended must begin nothing more: others may hold the lock now.
@@ -322,7 +322,7 @@ class EngineApart(_InTurns):
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
     """Do what is asked for through a pipe until that is closed; the helper's side."""
     asked = threading.Event()
-    _leave_only_with_whoever_started_it(asked)
+    _leave_only_with_parent(asked)
     connection = Connection(descriptor)
 
     def tell(step: Step) -> None:
@@ -363,7 +363,7 @@ def _unheard(_: Step) -> None:
     """Ignore a step."""
 
 
-def _leave_only_with_whoever_started_it(asked: threading.Event) -> None:
+def _leave_only_with_parent(asked: threading.Event) -> None:
     """Leave signals to the CLI, and cancel what it does once our standard input is closed.
 
     `asked` is set while an operation is done.

@@ -207,7 +207,7 @@ class Changes(Value):
     same_config: bool = Field(description="Both fleet.yaml say the same, comments aside.")
     verdict: Verdict | None = Field(None, description="What it does in this run, in figures.")
     sensitive: tuple[SensitiveEdit, ...] = Field(
-        (), description="Edits that whoever approves the change has to see."
+        (), description="Edits that the approver of the change has to see."
     )
     allow_list: tuple[RuleReach, ...] = Field(
         (), description="What each rule of `powerful` that it adds or changes matches."

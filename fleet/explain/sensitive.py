@@ -1,4 +1,4 @@
-"""Name the edits that whoever approves a change of fleet.yaml has to see.
+"""Name the edits that the approver of a change of fleet.yaml has to see.
 
 A table says for each key in which direction it is looser. Machines are counted in the plan without
 the change, builds in what was recorded.
@@ -37,7 +37,7 @@ _ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
 class SensitiveEdit(Value):
-    """An edit that whoever approves the change has to see."""
+    """An edit that the approver of the change has to see."""
 
     kind: Kind
     path: tuple[str | int, ...]

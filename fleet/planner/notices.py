@@ -1,4 +1,4 @@
-"""What expires within 30 and 7 days, and what is overdue: notices for whoever runs the fleet.
+"""What expires within 30 and 7 days, and what is overdue: notices for the operators.
 
 A rule of the allow-list is announced twice; an approval, which is meant to be short, and prices,
 of which a provider's own list is read every day, only in their last week.

@@ -218,7 +218,7 @@ class Fleet(Section):
         {}, description="Hard limits on money or machine time across pools, by name."
     )
     notify: Notify = Field(
-        default_factory=Notify.model_construct, description="Who is told of notices."
+        default_factory=Notify.model_construct, description="Where notices are sent."
     )
     guards: Guards = Field(
         default_factory=Guards.model_construct, description="Limits on what one run may do."

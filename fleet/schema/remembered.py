@@ -20,7 +20,7 @@ _known: dict[int, dict[object, tuple[tuple[object, ...], object]]] = {}
 def remembered(
     fleet: Fleet, about: object, parts: tuple[object, ...], find: Callable[[], Answer]
 ) -> Answer:
-    """Return an answer about a fleet, found anew where it rests on other objects than before.
+    """Return an answer about a fleet, found again where it rests on other objects than before.
 
     `about` says of what it is; it and `parts`, compared by identity, are all it depends on.
     """

@@ -12,7 +12,7 @@ from fleet.state.database import ABOUT, LOG, found_in, rows_of
 
 _ENDS = "log"
 """The key under which the anchor and the head of the chain stand, as JSON."""
-# It waits for whoever else appends, until that transaction ends: the chain stays whole.
+# It waits for any other writer, until that transaction ends: the chain stays whole.
 _TAKE = sa.text("INSERT INTO fleet_about (key, value) VALUES ('log', '') ON CONFLICT DO NOTHING")
 _SAME = ABOUT.c.key == _ENDS
 
@@ -37,7 +37,7 @@ def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Ma
 
 
 def take_log(connection: sa.Connection) -> tuple[Mark, Mark]:
-    """Wait for whoever else appends; return the anchor and the head, which then stay as they are.
+    """Wait for any other writer; return the anchor and the head, which then stay as they are.
 
     What is read after it in this transaction is what they wrote.
     """

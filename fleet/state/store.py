@@ -147,7 +147,7 @@ class DatabaseStore(Database):
         try:
             with self._transaction() as connection:
                 METADATA.create_all(connection)
-                # Whoever began at the same time and is later fails here.
+                # A run that began at the same time and is later fails here.
                 add_about(connection, {**ABOUT_FORMAT, "fleet": self._fleet})
                 write_rows(connection, rows)
         except StoreFailed:

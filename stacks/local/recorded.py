@@ -1,6 +1,6 @@
 """Read machines that are processes back from what an engine recorded.
 
-It needs no pulumi: whoever only looks at a stack does not run its program.
+It needs no pulumi: reading a stack does not run its program.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
 The output of `list` is read whole, or is an error.
 
-Commands that Resalloc ran print names, keep no labels, and are told what they printed before: what
-they do not keep is remembered here.
+Commands that Resalloc ran print names, keep no labels, and are given what they printed before:
+what they do not keep is remembered here.
 """
 
 import base64
@@ -190,7 +190,7 @@ def machine_of(listed: Listed) -> Machine:
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """When a machine of unknown age was made: what was done to it was done to this one."""
 MOST_DATA = 4096
-"""Letters of what `new` printed that a ticket's client is told."""
+"""Letters of what `new` printed that a ticket's client gets."""
 
 
 class OwnInterface:
@@ -221,7 +221,7 @@ class OwnInterface:
         return {f"FLEET_COUNTER_{key}": str(number) for key, number in counters.items()}
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return what each `list` is told beside the fleet: one is enough."""
+        """Return what each `list` is given beside the fleet: one is enough."""
         return [{}]
 
     def is_empty(self, failure: CommandFailed) -> bool:  # noqa: ARG002 - Resalloc's needs it
@@ -265,7 +265,7 @@ class ResallocInterface:
         self._fleet, self._pools = whose
         self._ignores_exit = ignores_exit
         self._known: Mapping[str, Memo] | None = None
-        # Several machines are made at once: none may be told what was so before it was begun.
+        # Several machines are made at once: none may be given what was so before it began.
         self._turn = threading.Lock()
 
     def begin(self, inputs: WorkerInputs, now: datetime) -> None:
@@ -306,7 +306,7 @@ class ResallocInterface:
         }
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return what each `list` is told beside the fleet: there is one for each pool.
+        """Return what each `list` is given beside the fleet: there is one for each pool.
 
         Source: command_env and CleanUnknownWorker of Resalloc 4, with its words for "none".
         """

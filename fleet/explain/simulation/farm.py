@@ -149,7 +149,7 @@ class Farm:
         self.fleet = fleet
         self.now = self._start = world.time
         self._again: set[str] = set()
-        """What began once and waits, or runs, anew: its machine was taken back."""
+        """What began once and waits, or runs, again: its machine was taken back."""
         self._today: date | None = None
         self.noted = Noted()
         self.boxes: dict[str, Box] = {}
@@ -194,7 +194,7 @@ class Farm:
         }
         self._nothing = queue_context(Demand(read_at=facts.time))
         self._images = images_by_pool(self.fleet, facts, {})
-        self._today = None  # rules are read anew
+        self._today = None  # rules are read again
         self._numbers_of.clear()
         for box in self.boxes.values():
             self._classify(box)
@@ -456,7 +456,7 @@ class Farm:
         box.job = box.began = box.running = None
 
     def _take(self, box: Box) -> None:
-        """Take a spot machine back; what it ran waits again, and begins anew."""
+        """Take a spot machine back; what it ran waits again, and starts from the beginning."""
         job = box.job
         self._stop(box)
         self._remove(box.name, "taken")
@@ -551,7 +551,7 @@ class Farm:
         return line
 
     def _line_up(self) -> None:
-        """Have all that waits stand in line anew, after rules or images have changed."""
+        """Have all that waits stand in line again, after rules or images have changed."""
         self._lines.clear()
         self._fits.clear()
         for job in [job for jobs in self._waiting.values() for job in jobs.values()]:

@@ -2,7 +2,8 @@
 
 A policy of others answers what it wants of each pool; `scaling` carries that out with fleet's own
 plans of pools, so that names, prices, boots and deletions are the same for all. What differs is
-what a function here says, with its source. Each is told in its favour where it is told in part.
+what a function here says, with its source. Each is simplified in its favour where it is not
+modelled whole.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ def resalloc(views: Sequence[View], waiting: Sequence[Waiting]) -> Mapping[str, 
     machine which is free or starts can take starts one, in the capable pool of highest priority.
 
     In its favour: a machine that a ticket gave back serves the next one until it is idle for
-    `retire.idle_after`, whoever asks. A machine that was never taken stays, as there.
+    `retire.idle_after`, for any client. A machine that was never taken stays, as there.
     """
     by_name = {view.pool: view for view in views}
     started: Counter[str] = Counter()
@@ -117,7 +118,7 @@ def nodepool(views: Sequence[View], waiting: Sequence[Waiting]) -> Mapping[str, 
 
     Source: zuul/nodepool, documentation of `labels` (min-ready, max-ready-age) and of node
     requests: each request is fulfilled by a ready node or by one that is launched for it, in the
-    first provider that can; nodes that were taken of those ready are launched anew.
+    first provider that can; nodes that were taken of those ready are launched again.
 
     In its favour: a node serves more than one request, until it is idle for `retire.idle_after`.
     """

@@ -238,7 +238,7 @@ class Replay:
 
 
 def _waited(job: Job, start: datetime) -> int:
-    """Return how long a job waited; one that runs anew does not wait from the beginning."""
+    """Return how long a job waited; one that runs again does not wait from the beginning."""
     since = job.since or job.at
     return max(0, int((start - since).total_seconds()))
 

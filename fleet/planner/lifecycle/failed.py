@@ -1,7 +1,7 @@
 """Delete machines that failed: their workers never registered, or are deaf, stopped or away.
 
 Their tokens are revoked first, so that none registers while its machine is being deleted. Where
-no token can be revoked, they stay and a person is told. A worker that had registered did boot: if
+no token can be revoked, they stay and the plan says so. A worker that had registered did boot: if
 many are not known any more, it is their registry that lost something, and guards refuse that.
 
 A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it

@@ -19,7 +19,7 @@ HELD = 86400
 def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     """Return the orders in force, by the pools' names of today.
 
-    Where they cannot be read, everything is frozen: nobody knows what was ordered.
+    Where they cannot be read, everything is frozen: the orders are unknown.
     """
     if isinstance(world.orders, Unknown):
         because = f"what operators ordered is unknown: {world.orders.unknown}"

@@ -35,7 +35,7 @@ def _why_returned(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
-    """Empty a pool that was removed from fleet.yaml or is told to drain; what runs is finished."""
+    """Empty a pool that was removed or has `mode: drain`; what runs is finished."""
     reason = pool_plan.unwanted
     if reason is None:
         return
