@@ -20,6 +20,7 @@ from fleet.model.values import Value
 from fleet.planner.demand import Ordered, judge_of, ordered
 from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
+from fleet.planner.inventory import is_of_older, joined
 from fleet.schema.model import Boot, Fleet, Pool, serves_queue
 from fleet.schema.units import write_duration
 from fleet.tagrules.context import queue_context
@@ -305,17 +306,21 @@ def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
 def registered_workers(world: World) -> dict[str, Worker]:
     """Return every registered worker by its name, with the work that its queue gave it.
 
-    One that registers at its provider itself may have its work by a ticket.
+    One that registers at its provider itself may have its work, and its sandbox, by a ticket.
     """
     readings = [reading.workers for reading in world.queues.values()]
     known = {w.name: w for group in readings if isinstance(group, tuple) for w in group}
-    listings = [x.workers for x in world.providers.values() if isinstance(x, Listing)]
-    for worker in (worker for group in listings for worker in group or ()):
-        other = known.get(worker.name)
-        if other is None or other.work is None or worker.work is not None:
-            known[worker.name] = worker
-        else:
-            known[worker.name] = worker.altered(work=other.work)
+    for listing in world.providers.values():
+        if not isinstance(listing, Listing) or not listing.workers:
+            continue
+        created = {machine.name: machine.created_at for machine in listing.machines}
+        for worker in listing.workers:
+            own = known.get(worker.name)
+            if own is None or is_of_older(own, created.get(worker.name)):
+                known[worker.name] = worker
+                continue
+            both = joined(worker, own)
+            known[worker.name] = both if both.work else both.altered(work=own.work)
     return known
 
 

@@ -104,7 +104,8 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
         return None
     guards = [g for g in plan.guards if g.pool in (None, verdict.pool) and g.result != "passed"]
     held = any(action.worker == name for action in plan.withheld)
-    reasons = [ExplainedReason(because=verdict.because, path=_deciding(fleet, verdict))]
+    path = _deciding(fleet, world, verdict)
+    reasons = [ExplainedReason(because=verdict.because, path=path)]
     if held:
         reasons += [ExplainedReason(because=g.because, path=g.path) for g in guards]
     reasons += _changes(fleet, world, verdict)
@@ -120,10 +121,23 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
     )
 
 
-def _deciding(fleet: Fleet, verdict: WorkerVerdict) -> tuple[str | int, ...]:
-    path = ("pools", verdict.pool)
-    key = _KEYS.get(verdict.reason) if isinstance(fleet.pools.get(verdict.pool), Pool) else None
+def _deciding(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[str | int, ...]:
+    path, pool = ("pools", verdict.pool), fleet.pools.get(verdict.pool)
+    key = _KEYS.get(verdict.reason) if isinstance(pool, Pool) else None
+    if isinstance(pool, Pool) and verdict.reason is Reason.IDLE_RECENTLY:
+        _, key = _idle_until(fleet, world, pool, verdict)
     return (*path, *key) if key else path
+
+
+def _idle_until(
+    fleet: Fleet, world: World, pool: Pool, verdict: WorkerVerdict
+) -> tuple[int, tuple[str, str]]:
+    """Return how many seconds an idle worker is kept, and the key of its pool that says so."""
+    worker = registered_workers(world).get(verdict.worker)
+    is_desk = isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue)
+    if is_desk and pool.reuse and worker is not None and worker.uses:
+        return pool.reuse.opportunity, ("reuse", "opportunity")
+    return pool.retire.idle_after, ("retire", "idle_after")
 
 
 _KEYS: dict[Reason, tuple[str, ...]] = {
@@ -162,13 +176,14 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
         yield ExplainedReason(because=because, path=(*path, "ready" if pool.ready else "boot"))
     is_kept = verdict.reason is Reason.PAID_FOR
     if verdict.state == "idle" and verdict.since is not None and not is_kept:
-        over = verdict.since + timedelta(seconds=pool.retire.idle_after)
-        after = write_duration(pool.retire.idle_after)
-        because = f"retire.idle_after ({after}) is reached at {write_time(over)}"
-        if over <= world.time:
-            because = f"retire.idle_after ({after}) was reached at {write_time(over)}"
-        because += "; then deleted unless needed"
-        yield ExplainedReason(because=because, path=(*path, "retire", "idle_after"))
+        seconds, key = _idle_until(fleet, world, pool, verdict)
+        over = verdict.since + timedelta(seconds=seconds)
+        tense = "was" if over <= world.time else "is"
+        because = (
+            f"{'.'.join(key)} ({write_duration(seconds)}) {tense} reached at {write_time(over)}; "
+            "then deleted unless needed"
+        )
+        yield ExplainedReason(because=because, path=(*path, *key))
     if pool.retire.max_age is not None and machine is not None:
         old = machine.created_at + timedelta(seconds=pool.retire.max_age)
         because = f"max_age ({write_duration(pool.retire.max_age)}) reached at {write_time(old)}"

@@ -80,16 +80,16 @@ def attend(
     first = next(iter(found))
     for worker in _running(listing, is_up):
         desk, own = known.pop(worker.name, (first, None))
-        is_new = own is None or _is_of_older(own, created.get(worker.name))
-        found[desk].append(worker if own is None or is_new else _joined(worker, own))
+        is_new = own is None or is_of_older(own, created.get(worker.name))
+        found[desk].append(worker if own is None or is_new else joined(worker, own))
     for desk, own in known.values():
         # A record of a machine that is gone says nothing about a new one of the same name.
-        if not _is_of_older(own, created.get(own.name)):
+        if not is_of_older(own, created.get(own.name)):
             found[desk].append(own)
     return {desk: tuple(workers) for desk, workers in found.items()}
 
 
-def _is_of_older(own: Worker, created_at: datetime | None) -> bool:
+def is_of_older(own: Worker, created_at: datetime | None) -> bool:
     """Say whether a queue's record is of an older machine of the same name."""
     if own.state is WorkerState.BUSY or own.since is None or created_at is None:
         return False
@@ -111,7 +111,7 @@ def _running(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterator[Wor
             )
 
 
-def _joined(seen: Worker, own: Worker) -> Worker:
+def joined(seen: Worker, own: Worker) -> Worker:
     """Return a worker as its machine and its queue report it; the busier report wins."""
     if seen.state is not WorkerState.IDLE:
         return seen

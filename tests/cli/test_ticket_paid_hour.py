@@ -9,6 +9,7 @@ import pytest
 import time_machine
 
 from fleet.cli.main import main
+from tests.builders.sentences import tells
 from tests.rigs.repeats import slow_but
 
 FLEET = """\
@@ -194,3 +195,28 @@ def test_a_ticket_of_its_sandbox_gets_it_however_late(story: Story) -> None:
     story.open("ada/ping")
 
     assert story.planned() == {FIRST: ("keep", "serves-waiting")}
+
+
+def test_explain_tells_how_long_it_is_kept_for_its_sandbox(story: Story) -> None:
+    story.given_back(billed="1s")
+    story.later(1)
+
+    told = json.loads(story.run("explain", "worker", FIRST, "--json"))
+
+    said = {".".join(map(str, each["path"])): each["because"] for each in told["reasons"]}
+    assert "pools.powerful.retire.idle_after" not in said
+    key = "pools.powerful.reuse.opportunity"
+    assert tells(said[key], "reuse.opportunity (5m)", "2026-11-23 08:13 UTC")
+
+
+def test_explain_counts_it_for_no_ticket_of_another_sandbox(story: Story) -> None:
+    story.given_back()
+    story.open("ben/ping")
+    story.run("apply")
+    story.later(1)
+    story.run("apply")
+    story.open("cat/ping")
+
+    told = json.loads(story.run("explain", "request", "3", "--json"))
+
+    assert not [fact for fact in told["facts"] if tells(fact, "fit", "idle")]
