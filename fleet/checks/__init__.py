@@ -39,6 +39,7 @@ CHECKS = (
     powerful.pattern_like_a_glob,
     powerful.pattern_misses_dirs,
     powerful.pattern_too_wide,
+    powerful.pattern_with_white_space,
     tags.plain_tag_only,
     powerful.powerful_case_fails,
     pools.previously_still_there,

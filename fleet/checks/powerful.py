@@ -217,6 +217,18 @@ def _globs(rule: PowerfulRule) -> Iterator[tuple[allow.Piece, str, str]]:
             yield piece, "'!' or one of the characters after it", f"[^{piece.text[2:]}"
 
 
+def pattern_with_white_space(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of white space in a pattern, as `match: |` writes a line break: no name has any."""
+    for pattern, path in _patterns(fleet):
+        if any(piece.isspace() for piece in allow.pieces(pattern)):
+            written = "a line break" if "\n" in pattern else "white space"
+            yield unwise(
+                f"{as_written(pattern)} has {written}, and no name has any",
+                path,
+                hint=f"write it in quotes on one line: '{''.join(pattern.split())}'",
+            )
+
+
 _FEW = 10
 _SHOWN = 3
 
