@@ -440,10 +440,13 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
         return row.because
     whose = row.path[:2] != ("budgets", budget.budget)
     name = f"the budget of pool {budget.budget}" if whose else f"budget {budget.budget}"
+    left = budget.left or Decimal(0)
+    # As many places as show that the one is less than the other.
+    places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
     return (
-        f"{name} has {budget.left or 0:.2f} of {rate(budget.limit)} {budget.unit} left "
+        f"{name} has {left:.{places}f} of {rate(budget.limit)} {budget.unit} left "
         f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
-        f"{budget.planned:.2f} planned), and the next {what} needs {need:.2f}"
+        f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}"
     )
 
 

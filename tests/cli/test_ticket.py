@@ -415,3 +415,18 @@ def test_a_store_that_is_missing_is_said(project: Path) -> None:
 
     assert code == 4
     assert "fleet state init" in said
+
+
+def test_a_budget_that_just_does_not_do_shows_by_how_much(counter: Trial) -> None:
+    machine = "{cores: 2, memory: 8GiB, disk: 80GiB, price: 0.501 EUR/h}"
+    budget = "budgets: {all: {per_hour: 1 EUR}}"
+    desk = f"boot: 1m, types: {{ccx13: {machine}}}, billing: {{increment: 1h}}"
+    counter.write(ticket_yaml(desk=desk, more=f"{TAGS}{budget}\n"))
+    open_ticket(counter, tag="arch_x86_64")
+    counter.apply()
+    open_ticket(counter, tag="arch_x86_64")
+
+    plan = json.loads(counter.told("plan", "--json"))
+
+    (unserved,) = plan["unserved"]
+    assert tells(unserved["because"], "budget all has 0.499 of 1.00 EUR", "needs 0.501")
