@@ -307,12 +307,16 @@ def _note(signed: Signed, lacking: Collection[str]) -> str:
 
 
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
-    """Return why tickets wait for a budget, with its figures, or for a tag that is denied."""
+    """Return why tickets wait for a budget, with its figures, for a pool, or for a denied tag.
+
+    What a limit holds back depends on who waits when somebody asks: the tickets tell that.
+    """
     reasons: dict[int, str] = {}
     for unserved in plan.unserved:
         accounts = [each for each in plan.budgets if each.path in unserved.paths]
         tickets = [key for key in unserved.requests if key.startswith(f"{queue}/")]
-        if tickets and (accounts or "asked_by" in unserved.path):
+        is_told = "asked_by" in unserved.path or unserved.path[:1] == ("pools",)
+        if tickets and (accounts or is_told):
             because = _why_held(fleet, world, unserved, accounts)
             reasons |= {int(key.partition("/")[2]): because for key in tickets}
     return reasons

@@ -430,3 +430,24 @@ def test_a_budget_that_just_does_not_do_shows_by_how_much(counter: Trial) -> Non
 
     (unserved,) = plan["unserved"]
     assert tells(unserved["because"], "budget all has 0.499 of 1.00 EUR", "needs 0.501")
+
+
+def test_a_ticket_of_a_pool_that_creates_nothing_says_why(counter: Trial) -> None:
+    counter.told("freeze", "--creates", "--for", "1h", "--reason", "the image does not boot")
+    number = open_ticket(counter, tag="arch_x86_64")
+    counter.apply()
+
+    waits = tickets_of(counter)[number]["because"]
+    counter.told("unfreeze")
+    counter.apply()
+
+    assert tells(str(waits), "creates", "frozen by", "the image does not boot")
+    assert tickets_of(counter)[number]["because"] == ITS_TURN
+
+
+def test_a_ticket_of_a_full_pool_says_so(counter: Trial) -> None:
+    counter.write(ticket_yaml().replace("workers: {max: 4}, reuse", "workers: {max: 0}, reuse"))
+    number = open_ticket(counter, tag="arch_x86_64")
+    counter.apply()
+
+    assert tells(str(tickets_of(counter)[number]["because"]), "workers.max (0)")
