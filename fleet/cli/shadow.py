@@ -27,6 +27,7 @@ from fleet.migrate.shadow import (
     days_to_text,
     look_of,
 )
+from fleet.model.values import first_mistake
 from fleet.ports import Console
 from fleet.schema.model import Fleet, HooksPool, Provider
 from fleet.state.files import LocalFiles
@@ -166,11 +167,16 @@ def _repair(log: Path) -> None:
 def _read(name: str) -> list[Look]:
     """Return the looks of a log; lines that a killed run has cut are skipped."""
     *lines, _ = LocalFiles().read(name, _MOST_BYTES).split(b"\n")
+    return [_look(name, at, line) for at, line in enumerate(lines, 1) if not _is_torn(line)]
+
+
+def _look(name: str, number: int, line: bytes) -> Look:
     try:
-        return [Look.model_validate_json(line) for line in lines if not _is_torn(line)]
+        return Look.model_validate_json(line)
     except ValidationError as error:
         raise FileUnreadable(
-            f"{name} is not a log of `fleet shadow run`: {error.errors()[0]['msg']}"
+            f"{name}:{number}: not a line of a log of `fleet shadow run`: "
+            f"{first_mistake(error, 'it')}; delete the line, or name another file"
         ) from None
 
 

@@ -57,7 +57,7 @@ class Look(Value):
     """Both sides at a moment; `seconds` is how long it stands for."""
 
     time: Moment
-    seconds: int
+    seconds: int = Field(ge=0)
     opened: int = Field(description="Tickets that were not there at the look before.")
     currency: str
     unpriced: tuple[str, ...] = Field(description="Pools of Resalloc without a price of ours.")

@@ -93,3 +93,20 @@ def test_a_file_of_something_else_is_not_added_to(project: Path, run_fleet: RunF
     assert refused.returncode == 1
     assert tells(refused.stderr, "fleet.yaml", "fleet shadow run")
     assert (project / "fleet.yaml").read_text(encoding="utf-8") == FLEET
+
+
+def test_a_line_that_is_no_observation_is_told_with_its_number(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    side = '{"waiting":0,"machines":{},"cost":"0"}'
+    look = (
+        '{"time":"2026-11-21T10:00:00Z","seconds":20,"opened":0,"currency":"EUR","unpriced":[],'
+        f'"resalloc":{side},"fleet":{side}}}\n'
+    )
+    lines = look, look.replace('"seconds":20', '"seconds":-20'), look
+    (project / "log").write_text("".join(lines), encoding="utf-8")
+
+    reported = run_fleet("shadow", "report", "log")
+
+    assert (reported.returncode, reported.stdout) == (1, "")
+    assert tells(reported.stderr, "log:2:", "seconds", "greater than or equal to 0")
