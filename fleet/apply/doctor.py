@@ -10,6 +10,7 @@ from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
 from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
+from fleet.planner.budgets import spending_limits
 from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.ports import Secrets, Server
 from fleet.schema.model import (
@@ -234,6 +235,8 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
         began = datetime.fromisoformat(runs[0]["started"])
         ran = f"last run started at {began:%Y-%m-%d %H:%M} UTC"
     yield Finding(about=_STORE, result="ok", said=ran)
+    if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
+        yield wrong("state, spending", case.world.ledger.unknown, "see money in fleet.yaml")
     if holder is not None:
         said = f"held by {holder[0]} since {holder[1]}"
         fix = "fleet state unlock, if that run is dead"

@@ -382,7 +382,9 @@ class DatabaseStore(Database):
         with self.begin() as connection:
             rows = found_in(connection, LEDGER, query).all()
             with rows_of(LEDGER):
-                charges = [_charge(json.loads(row[0]), row[1:], currency) for row in rows]
+                payers = [json.loads(row[0]) for row in rows]
+                _refuse_others({payer.pop("currency") for payer in payers}, currency)
+                charges = [_charge(p, row[1:]) for p, row in zip(payers, rows, strict=True)]
             return Ledger(
                 charged_until=_charged_until(connection),
                 charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
@@ -748,12 +750,23 @@ def _charged_until(connection: sa.Connection) -> datetime | None:
         return in_utc(datetime.fromisoformat(found)) if found else None
 
 
-def _charge(payer: dict[str, Any], sums: tuple[Any, ...], currency: str) -> Charge:
-    if payer.pop("currency") != currency:
-        raise StoreFailed(
-            f"what was spent this month is recorded in another currency than {currency}, the "
-            "money.currency of fleet.yaml; set it back until the month is over"
-        )
+def _refuse_others(recorded: Collection[str], currency: str) -> None:
+    """Raise StoreFailed where a month was not charged in this currency alone."""
+    others = sorted({*recorded} - {currency})
+    if not others:
+        return
+    said = (
+        f"what was spent in the month is recorded in {' and '.join(sorted(recorded))}, and "
+        f"`money.currency` of fleet.yaml is {currency}: "
+    )
+    if len(recorded) > 1:
+        raise StoreFailed(f"{said}amounts of two currencies are not added up")
+    raise StoreFailed(
+        f"{said}write {others[0]} there until the month is over, and whenever you report it"
+    )
+
+
+def _charge(payer: dict[str, Any], sums: Sequence[Any]) -> Charge:
     return Charge(
         **payer,
         seconds=tuple(map(int, sums[:3])),

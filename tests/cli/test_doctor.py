@@ -220,3 +220,21 @@ def test_an_image_that_is_not_published_is_a_step(run_fleet: RunFleet) -> None:
 
     (step,) = (each for each in steps if each["about"] == ["pool builders, image"])
     assert tells(step["do"], "build", "publish", "docs/how-to/bake-an-image.md")
+
+
+def test_spending_that_is_unknown_is_wrong_where_a_budget_needs_it(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(minutes=5)
+    trial.apply()
+    more = "{currency: USD, exchange: {EUR: {rate: 1.1, as_of: 2026-10-01}}}"
+    trial.write(fleet_yaml(more=f"money: {more}\nbudgets: {{all: {{per_day: 9 USD}}}}\n"))
+
+    ran = run_fleet("doctor", "--json")
+
+    diagnosis = json.loads(ran.stdout)
+    (found,) = (each for each in diagnosis["findings"] if each["about"] == "state, spending")
+    assert (ran.returncode, found["result"]) == (1, "wrong")
+    assert tells(found["said"], "recorded in EUR", "USD")

@@ -17,6 +17,7 @@ from fleet.model.months import Counted, Tally
 from fleet.ports import Charging, Noted, StackRecord
 from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
+from tests.builders.sentences import tells
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 MONTH = "2026-10"
@@ -273,3 +274,14 @@ def test_a_renamed_pool_keeps_its_costs(recorded: Trial) -> None:
         store.record_stack(StackRecord.model_validate(record | {"pool": pool}))
 
     assert {row["name"] for row in told(recorded)["pools"]} == {"big", "builders"}
+
+
+def test_a_month_in_another_currency_is_refused_with_that_currency(recorded: Trial) -> None:
+    in_dollars = "money: {currency: USD, exchange: {EUR: {rate: 1.1, as_of: 2026-10-01}}, "
+    recorded.write(fleet_yaml(more=MORE.replace("money: {", in_dollars)))
+
+    refused = recorded.told("report", "--month", MONTH, code=1)
+    recorded.write(fleet_yaml(more=MORE))
+
+    assert tells(refused, "recorded in EUR", "is USD", "write EUR")
+    assert "EUR" in recorded.told("report", "--month", MONTH)
