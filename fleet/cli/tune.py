@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from importlib.metadata import version
@@ -35,7 +35,7 @@ from fleet.schema.edit import NotEditable, PatchedFiles, write_diff, write_keys
 from fleet.schema.findings import nearest
 from fleet.schema.load import load
 from fleet.schema.model import Fleet
-from fleet.schema.units import MONEY_PATTERN
+from fleet.schema.units import MONEY_PATTERN, write_duration
 from fleet.state.files import LocalFiles
 
 _MOST = 200
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     ladders = _chosen(args.keys, config.fleet, editor)
     records = recorded(args, config.fleet)
     console.progress(f"reading {records.name}")
-    span = _span_of(records)
+    span = _span_of(records, timedelta(seconds=config.fleet.cadence))
     history = read_history(records.worlds(), span.split)
     if isinstance(history, Unknown):
         raise FileUnreadable(f"{records.name}: {history.unknown}")
@@ -258,8 +258,8 @@ class _When(BaseModel):
     time: Moment
 
 
-def _span_of(history: Recorded) -> _Span:
-    """Return where the last quarter of a history begins."""
+def _span_of(history: Recorded, cadence: timedelta) -> _Span:
+    """Return where the last quarter of a history begins, which holds a run at least."""
     said = hashlib.sha256()
     times: list[datetime] = []
     for content in history.contents():
@@ -272,6 +272,12 @@ def _span_of(history: Recorded) -> _Span:
     if not times:
         raise FileUnreadable(f"{history.name}: nothing was recorded in this time")
     first, last = min(times), max(times)
+    if last - first < 4 * cadence:
+        raise FileUnreadable(
+            f"{history.name}: {write_duration(last - first)} were recorded, too short to try "
+            f"settings over: 4 times `cadence`, {write_duration(4 * cadence)}, is the least, some "
+            "days are better"
+        )
     return _Span(first + (last - first) * 3 / 4, said.hexdigest())
 
 

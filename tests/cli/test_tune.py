@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from tests.builders.recording import a_job, record_fixed, write
+from tests.builders.sentences import tells
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 from tests.rigs.trial import Trial, fleet_yaml
@@ -231,6 +232,17 @@ def test_wrong_usage_is_refused(recorded: Trial, args: tuple[str, ...]) -> None:
         recorded.do("tune", "--history", HISTORY, *args)
 
     assert left.value.code == 2
+
+
+def test_the_first_minutes_of_a_fleet_are_too_short_to_tune(trial: Trial) -> None:
+    trial.wait_for("1")
+    for _ in range(2):
+        trial.told("apply")
+
+    code, told = trial.do("tune", *TARGET)
+
+    assert code == 1
+    assert tells(told, "too short", "`cadence`", "40m")
 
 
 def test_settings_behind_an_alias_are_refused_before_anything_is_simulated(trial: Trial) -> None:
