@@ -65,6 +65,8 @@ def _not_a_plan(content: bytes, error: ValidationError) -> str:
         return f"{where} is not known here; apply it with the fleet that saved it, a newer one"
     if form is None or form == _FORMAT:
         return f"not a saved plan: {where}: {first['msg']}"
+    if not str(form).startswith("fleet-plan-"):
+        return f"not a saved plan: its format is {form!r}"
     return (
         f"this version of fleet reads plans of format {_FORMAT}, not {form!r}; apply it with the "
         "fleet that saved it"

@@ -41,6 +41,7 @@ def test_a_plan_that_is_read_back_is_the_plan_that_was_saved() -> None:
         (plan_to_json(sealed()).encode()[:200], "EOF while parsing"),
         (b"[]", "$: "),
         (b'{"fleet": "debian-ci"}', "$.time: Field required"),
+        (b'{"format": "fleet-world-1"}', "its format is 'fleet-world-1'; create"),
         (b"\xff\xfe", "expected value at line 1"),
         (
             plan_to_json(sealed()).replace("fleet-plan-1", "fleet-plan-2").encode(),
