@@ -10,7 +10,7 @@ from fleet.schema.limits import Budget
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import PoolBudget
 from fleet.tagrules.sources import pool_sources
-from fleet.tagrules.vocabulary import mentions, tag_name
+from fleet.tagrules.vocabulary import Vocabulary, mentions, tag_name
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
@@ -20,6 +20,7 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
     scopes = _scopes(fleet)
     provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
     known = provided | {tag_name(m.tag) for m in mentions(fleet)}
+    numeric = Vocabulary(fleet).numeric
     for name, budget in fleet.budgets.items():
         if scopes and budget.scope is not None and budget.scope not in scopes:
             yield unwise(
@@ -28,7 +29,13 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
                 hint=f"one of: {', '.join(sorted(scopes))}",
             )
         for number, tag in enumerate(budget.tags):
-            if fleet.pools and tag_name(tag) not in known:
+            if tag_name(tag) in numeric:
+                yield unwise(
+                    f"{tag_name(tag)} is a number, so this budget never counts it",
+                    ("budgets", name, "tags", number),
+                    hint="name a plain tag, which requests with such a minimum ask for too",
+                )
+            elif fleet.pools and tag_name(tag) not in known:
                 yield unwise(
                     f"nothing provides or asks for {tag}, so this budget never counts it",
                     ("budgets", name, "tags", number),

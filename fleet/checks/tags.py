@@ -17,6 +17,7 @@ from fleet.tagrules.sources import (
     Enforcement,
     enforcement_of,
     is_workspace_tag,
+    limits_of,
     native_architectures,
     pool_sources,
 )
@@ -106,20 +107,23 @@ def _check_asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
 
 
 def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
-    """Refuse numbers that are exclusive or on demand: every machine has every number."""
+    """Refuse keys of numbers that only plain tags can have: every machine has every number."""
     for name, rule in fleet.tags.items():
         if rule.kind != "number":
             continue
         for key, written, word in (
-            ("exclusive", rule.exclusive, "exclusive"),
-            ("on_demand", rule.on_demand, "on demand"),
+            ("exclusive", rule.exclusive, "be exclusive"),
+            ("on_demand", rule.on_demand, "be on demand"),
+            ("limits", bool(limits_of(rule)), "have limits"),
+            ("priority", rule.priority != "normal", "have a priority"),
+            ("otherwise", rule.otherwise != "wait", "be dropped"),
         ):
             if written:
                 yield wrong(
-                    f"{name} is a number, and only plain tags can be {word}",
+                    f"{name} is a number, and only plain tags can {word}",
                     ("tags", name, key),
                     at="key",
-                    hint=f"remove {key}, and use a plain tag that is {word}",
+                    hint=f"remove {key}, and give it to a plain tag",
                 )
 
 
