@@ -237,10 +237,14 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
     if unserved is None:
         steps.append(_coming(case, signature, key, replans))
     else:
+        stopped = {(each.pool, each.path) for each in unserved.blocked}
         ways = [
             g.way_out
             for g in case.plan.guards
-            if g.result == "refused" and g.path in unserved.paths
+            if g.result == "refused"
+            and g.path in unserved.paths
+            # Guards of several pools may have one line of fleet.yaml.
+            and (g.pool is None or (g.pool, g.path) in stopped)
         ]
         steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
         if not remedies and not steps:

@@ -56,6 +56,26 @@ def test_a_request_for_an_image_that_is_not_published_is_told_what_comes_next(
     assert tells(explained.stdout.splitlines()[-1], "build", "publish", "`fleet image list`")
 
 
+def test_a_request_is_told_of_the_refusals_of_pools_that_fit_it(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    case = ROOT / "tests/plans/what-a-rival-provisioner-would-make-too-is-not-bought"
+    text = (case / "fleet.yaml").read_text(encoding="utf-8")
+    other = (
+        "  other: {provider: h, machine: ccx33, image: i, provides: [gpu], workers: {max: 5}}\n"
+    )
+    (project / "fleet.yaml").write_text(text + other, encoding="utf-8")
+    world = json.loads((case / "world.json").read_text(encoding="utf-8"))
+    requests = world["queues"]["q"]["demand"]["requests"]
+    requests += [requests[0] | {"id": str(n), "required": ["gpu"]} for n in range(100, 103)]
+    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    explained = run_fleet("explain", "request", "100", "--world", "world.json")
+
+    approvals = re.findall(r"{guard: rival, pool: (\w+)", " ".join(explained.stdout.split()))
+    assert approvals == ["other"]
+
+
 def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
