@@ -246,7 +246,7 @@ def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
         message=f"expected {expected}, found {_describe_value(value)}",
         path=place.path,
         at="key" if place.is_key else "value",
-        hint=_hint(error),
+        hint=_hint(error, place),
     )
 
 
@@ -261,7 +261,7 @@ def _expected(error: Mapping[str, Any]) -> str:
     return _TYPES.get(kind, str(error["msg"]).removeprefix("expected "))
 
 
-def _hint(error: Mapping[str, Any]) -> str:
+def _hint(error: Mapping[str, Any], place: Written) -> str:
     kind, value, cause = error["type"], error["input"], error.get("ctx", {}).get("error")
     if isinstance(cause, WrongText) and cause.meant:
         return f"did you mean '{cause.meant}'?"
@@ -274,6 +274,8 @@ def _hint(error: Mapping[str, Any]) -> str:
         return f"write [{value}]" if not holds_secret(value) else ""
     if kind == "bool_type" and str(value).lower() in _BOOLEANS:
         return f"write {_BOOLEANS[str(value).lower()]}"
+    if place.model and _TYPES.get(kind) == "a mapping":
+        return f"its keys: {', '.join(sorted(_known_in(place.model)))}"
     return ""
 
 

@@ -19,6 +19,7 @@ from fleet.schema.model import (
     State,
 )
 from fleet.schema.units import Section
+from tests.builders.sentences import tells
 from tests.fakes.files import FakeFiles
 from tests.rigs.process import ROOT
 
@@ -150,6 +151,13 @@ def test_union_reports_only_the_branch_that_was_meant(
     (only,) = findings
     assert f": {rule}: " in only
     assert all(word in only for word in words)
+
+
+def test_where_a_section_was_expected_its_keys_are_named() -> None:
+    (found,) = loaded("fleet: x\nguards: {throttle: {create: 3000}}\n").findings
+
+    assert found.rule == "wrong-type"
+    assert tells(found.hint, "count, free_below, share")
 
 
 def test_a_broken_part_leaves_the_rest_to_look_at() -> None:
