@@ -274,9 +274,8 @@ def _hint(error: Mapping[str, Any], place: Written) -> str:
         return f"write [{value}]" if not holds_secret(value) else ""
     if kind == "bool_type" and str(value).lower() in _BOOLEANS:
         return f"write {_BOOLEANS[str(value).lower()]}"
-    if place.model and _TYPES.get(kind) == "a mapping":
-        return f"its keys: {', '.join(sorted(_known_in(place.model)))}"
-    return ""
+    keys = _known_in(place.model) if place.model and _TYPES.get(kind) == "a mapping" else None
+    return f"its keys: {', '.join(sorted(keys))}" if keys else ""
 
 
 def _describe_value(value: object) -> str:
