@@ -1,6 +1,7 @@
 """Test a version of an image that was built on this computer."""
 
 import argparse
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
-from fleet.images.checks import check_image, open_disk
+from fleet.images.checks import WORKER, check_image, open_disk
 from fleet.images.fake_debusine import Backend, FakeDebusine, Proxy, Stage
 from fleet.images.folder import QCOW2, find_build, list_versions, measure, verify, write_manifest
 from fleet.images.promote import change_version, find_version, recipe_of
@@ -39,7 +40,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     version = args.version or _newest(storage.images, args.image)
     folder, manifest = find_build(storage.images, args.image, version)
     find_version(store.image_versions(), args.image, version)
-    tests, notes = [_offline(folder, manifest, recipe, console)], [*_outdated(recipe, manifest)]
+    tests, notes = (
+        [_offline(folder, manifest, recipe, console)],
+        [*_outdated(recipe, manifest), *_silent(manifest)],
+    )
     if args.boot and tests[0].problems:
         notes.append("not booted: fix the problems first")
     elif args.boot:
@@ -74,6 +78,17 @@ def _outdated(recipe: ImageRecipe, manifest: Manifest) -> tuple[str, ...]:
         f"`fleet image build {manifest.image}`"
     )
     return (told,)
+
+
+def _silent(manifest: Manifest) -> Iterator[str]:
+    """Yield a note where the worker is of before 0.16."""
+    for package in manifest.packages:
+        if package.name == WORKER and re.match(r"0\.(\d|1[0-5])(?!\d)", package.version):
+            yield (
+                f"{WORKER} {package.version} reports no tags, so Debusine 0.16 gives it no work: "
+                f"set images.{manifest.image}.worker_version, and a source that has it "
+                "(docs/how-to/bake-an-image.md)"
+            )
 
 
 def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console) -> Test:

@@ -119,6 +119,21 @@ def test_a_recipe_that_changed_since_is_noted(trial: Trial, fit: Path) -> None:
 
 
 @needs_programs
+@pytest.mark.parametrize(("version", "noted"), [("0.11.3+deb13u1", 1), ("0.16.2~bpo13+1", 0)])
+def test_a_worker_that_gets_no_work_from_debusine_is_noted(
+    trial: Trial, fit: Path, version: str, noted: int
+) -> None:
+    worker = {"name": "debusine-worker", "version": version, "architecture": "all"}
+    build(trial, fit, packages=[worker | {"source": "debusine", "source_version": version}])
+
+    code, said = trial.do("image", "test", "trixie")
+
+    assert code == 0
+    notes = said.splitlines()[2:]
+    assert [tells(each, version, "worker_version") for each in notes] == [True] * noted
+
+
+@needs_programs
 def test_the_newest_build_is_meant_where_none_is_named(trial: Trial, fit: Path) -> None:
     build(trial, fit)
     build(trial, fit, version="20261121T070000Z")
