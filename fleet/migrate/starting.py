@@ -255,6 +255,8 @@ def steps(choice: Choice) -> Iterator[str]:
         yield from _image_steps(choice)
     if choice.queue == "tickets":
         yield "fleet ticket open --tag worker:build-arch:amd64  (docs/how-to/give-out-machines.md)"
+    if choice.cloud in PAID or choice.queue in URLS:
+        yield "fleet doctor"
     yield "fleet plan"
     if choice.queue == "copr":
         yield "fleet serve, for Copr's backend  (docs/how-to/serve-tickets.md)"
