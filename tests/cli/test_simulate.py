@@ -292,5 +292,5 @@ def test_without_a_checkout_or_git_a_file_is_asked_for(
     monkeypatch.setenv("PATH", "/nowhere")
     missing = recorded.told("simulate", "--history", HISTORY, "--against", "main", code=1)
 
-    assert tells(outside, "main", "checkout")
+    assert tells(outside, "main", "git repository")
     assert tells(missing, "main", "installed")
