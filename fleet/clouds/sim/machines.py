@@ -5,7 +5,6 @@ one file. It does what a cloud does and no more: it deletes a busy machine when 
 """
 
 import fcntl
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -89,7 +88,8 @@ def changing(path: Path) -> Iterator[Contents]:
             contents = before.altered(machines=dict(before.machines))
             yield contents
             if contents != before:
-                _replace(path, contents)
+                text = contents.model_dump_json(indent=1) + "\n"
+                replace_file(path, text.encode(), mode=0o600)
     except OSError as error:
         raise SourceUnreachable(
             f"{path}: the simulated cloud could not be written: "
@@ -111,11 +111,6 @@ def load(path: Path) -> Contents:
             f"{path}: not a simulated cloud (format fleet-sim-1): {first_mistake(error)}; restore "
             "it, or move it away to start with an empty cloud"
         ) from error
-
-
-def _replace(path: Path, contents: Contents) -> None:
-    text = json.dumps(contents.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
-    replace_file(path, text.encode(), mode=0o600)
 
 
 def menu_of(fleet: "Fleet", provider: str) -> Menu:
