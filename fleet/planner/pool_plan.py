@@ -106,6 +106,8 @@ class PoolPlan:
     """How many waiting requests its workers, and those it makes, are counted for."""
     awaited: bool = False
     """Requests that it fits are not served, for a limit stops them."""
+    short_of_room: int = 0
+    """How many requests nothing but its `workers` keeps from a machine here."""
     due: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to why it is due to be replaced."""
     kept: dict[str, "Because"] = field(default_factory=dict)

@@ -6,13 +6,13 @@ the worker that is expected to be free first.
 A request that gets none has a reason, and a line of fleet.yaml that decides it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, partial
 from heapq import heapreplace
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -192,10 +192,23 @@ def staff(
         pool_plan.create(renamed(made[alike], worker), _why(place, load, turn, billed))
         pool_plan.served += len(load)
     service.turns = len(loads)
-    for stop in chain.from_iterable(_by_id(allocation.unserved.values()).values()):
-        if stop.rows:
-            pool_plans[places[stop.place].pool].awaited = True
+    _note_unserved(pool_plans, places, allocation)
     return service
+
+
+def _note_unserved(
+    pool_plans: Mapping[str, PoolPlan], places: Mapping[str, Place], allocation: Allocation
+) -> None:
+    """Note of each pool that a limit keeps requests from it, and how many only its room does."""
+    waiting = Counter(map(id, allocation.unserved.values()))
+    for known, stops in _by_id(allocation.unserved.values()).items():
+        for stop in stops:
+            if stop.rows:
+                pool_plan = pool_plans[places[stop.place].pool]
+                pool_plan.awaited = True
+                room = ("pools", pool_plan.name, "workers")
+                if all(row.path[:3] == room for row in stop.rows):
+                    pool_plan.short_of_room += waiting[known]
 
 
 def _by_id(stopped: Collection[tuple[Stop, ...]]) -> dict[int, tuple[Stop, ...]]:

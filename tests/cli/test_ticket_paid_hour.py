@@ -220,3 +220,43 @@ def test_explain_counts_it_for_no_ticket_of_another_sandbox(story: Story) -> Non
     told = json.loads(story.run("explain", "request", "3", "--json"))
 
     assert not [fact for fact in told["facts"] if tells(fact, "fit", "idle")]
+
+
+@pytest.mark.parametrize(
+    "addition", slow_but(["blocked: [ben]"], ["blocked: [ben]", "limits: {per: {owner: 0}}"])
+)
+def test_it_stays_where_its_room_would_not_do_for_who_waits(story: Story, addition: str) -> None:
+    story.given_back(most=1)
+    declare(addition)
+    story.later(10)
+    story.open("ben/ping", user="ben")
+
+    assert story.planned() == {FIRST: ("keep", "paid-for")}
+
+
+@pytest.mark.slow
+def test_it_stays_where_a_rule_sends_who_waits_to_another_pool(story: Story) -> None:
+    story.given_back(most=1)
+    path = Path("fleet.yaml")
+    rule = "powerful: [{match: 'ben/ping/f43/chromium', ask: [huge]}]\n"
+    path.write_text(f"{path.read_text(encoding='utf-8')}  huge: {{}}\n{rule}", "utf-8")
+    story.later(10)
+    story.run("ticket", "open", "--tag", "big", "--build", "ben/ping/f43/chromium")
+
+    assert story.planned() == {FIRST: ("keep", "paid-for")}
+
+
+def test_for_one_ticket_that_waits_for_room_one_of_several_goes(story: Story) -> None:
+    story.given_back()
+    story.open("ben/ping", user="ben")
+    story.run("apply")
+    story.later(3)
+    story.run("apply")
+    story.run("ticket", "close", "2", "--user", "ben")
+    story.later(10)
+    story.open("cat/ping", user="cat")
+
+    verdicts = story.planned()
+
+    assert verdicts[FIRST] == ("delete", "ticket-returned")
+    assert verdicts["trial-powerful-0002"] == ("keep", "paid-for")

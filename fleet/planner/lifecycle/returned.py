@@ -1,13 +1,14 @@
 """Delete what tickets gave back, once no ticket of its sandbox came in time.
 
 Where its hour is paid for anyway it stays for such a ticket until the last run that can delete it
-before the hour ends, unless a ticket that may not have it waits for its room. A ticket of its
-sandbox that is not served (it is blocked, say, or over a limit) keeps nothing.
+before the hour ends, unless a ticket waits for nothing but its room: as many go as such tickets
+wait, those that are paid for the shortest time first. A ticket of its sandbox that is not served
+(it is blocked, say, or over a limit) keeps nothing.
 """
 
 from fleet.model.facts import Demand, World
-from fleet.model.plan import Reason
-from fleet.planner.lifecycle.deletion_order import paid_for
+from fleet.model.plan import Delete, Reason
+from fleet.planner.lifecycle.deletion_order import paid_for, scale_down_order
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Reuse, TicketQueue
@@ -22,22 +23,28 @@ def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = Fal
     reuse = pool_plan.pool.reuse if pool_plan.pool else None
     if reuse is None or pool_plan.unwanted:
         return
-    for unit in pool_plan.inventory.having(State.IDLE):
+    # What this plan deletes anyway is room too.
+    short = pool_plan.short_of_room - sum(isinstance(a, Delete) for a in pool_plan.actions)
+    idle = pool_plan.inventory.having(State.IDLE)
+    for unit in scale_down_order(world, pool_plan, idle):
         because = _why_over(world, pool_plan, unit, reuse)
         if not because or unit.name in pool_plan.leaving:
             continue
-        judged = unit.name in pool_plan.used or unit.name in pool_plan.kept
-        if judged if is_staffed else any(_may_have(world, pool_plan, unit)):
-            continue
         paid = _why_paid(world, pool_plan, unit)
-        if paid:
+        if not is_staffed:
+            if paid or any(_may_have(world, pool_plan, unit)):
+                continue
+        elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
+            continue
+        elif paid and short <= 0:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
-        else:
-            pool_plan.delete(
-                unit,
-                Reason.TICKET_RETURNED,
-                f"its ticket ended and `reuse` no longer allows another: {because}",
-            )
+            continue
+        short -= 1
+        pool_plan.delete(
+            unit,
+            Reason.TICKET_RETURNED,
+            f"its ticket ended and `reuse` no longer allows another: {because}",
+        )
 
 
 def _why_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
@@ -57,10 +64,7 @@ def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep it for the hour that is paid; empty where that is over or not wanted."""
     if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
         return ""
-    # What this plan makes is for waiting requests: it takes no room of others.
-    is_full = len(pool_plan.inventory.units) >= pool_plan.pool.workers.max
-    is_in_the_way = is_full and not all(_may_have(world, pool_plan, unit))
-    return "" if is_in_the_way else paid_for(world, pool_plan, unit, runs=1)
+    return paid_for(world, pool_plan, unit, runs=1)
 
 
 def _may_have(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:
