@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from zoneinfo import ZoneInfo, available_timezones
 
 from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
@@ -198,8 +199,6 @@ def _time_zones(fleet: Fleet) -> Iterator[tuple[Path, str]]:
 
 
 def _exists(name: str) -> bool:
-    from zoneinfo import ZoneInfo
-
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -209,8 +208,6 @@ def _exists(name: str) -> bool:
 
 
 def _known() -> set[str]:
-    from zoneinfo import available_timezones
-
     return available_timezones()
 
 

@@ -18,6 +18,8 @@ from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.cli.output import show
 from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
+from fleet.engines.projects import evaluate, load_project
+from fleet.engines.pulumi_backends import GET_CLI, find_cli
 from fleet.errors import EngineAbsent, SecretMissing, add_extra
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
 from fleet.explain.request import Case
@@ -153,8 +155,6 @@ def _tools(fleet: Fleet) -> Iterator[_Look]:
 
 
 def _pulumi() -> Sequence[Finding]:
-    from fleet.engines.pulumi_backends import GET_CLI, find_cli
-
     about = "Pulumi, version"
     try:
         return (Finding(about=about, result="ok", said=f"{find_cli()} fits"),)
@@ -180,8 +180,6 @@ def _gitlab(fleet: Fleet, folder: Path) -> Sequence[Finding]:
 
 
 def _program(project: str) -> Sequence[Finding]:
-    from fleet.engines.projects import evaluate, load_project
-
     program = load_project(project).program
     evaluate(lambda: program({"workers": []}), project=project, stack="of-nothing")
     return (Finding(about=f"stacks/{project}, program", result="ok", said="it runs"),)

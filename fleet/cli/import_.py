@@ -9,15 +9,22 @@ from fleet.apply.config import check_file
 from fleet.cli.arguments import Parser, add_verb, add_world, option
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WrongUsage
+from fleet.migrate.from_copr import import_copr
+from fleet.migrate.from_debusine import import_debusine
+from fleet.migrate.from_resalloc import import_resalloc
 from fleet.migrate.writing import LIMIT, Imported, changes_to_json, changes_to_text
 from fleet.ports import Console
+from fleet.queues.debusine.pools import list_by_command, list_by_sql
+from fleet.queues.recorded import read_world
 from fleet.report.findings import to_text
 from fleet.schema.edit import PatchedFiles
 from fleet.schema.findings import has_errors
 from fleet.schema.model import EnvSecret
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import LocalFiles, replace_file
+from fleet.state.history import RecordedFiles
 from fleet.state.secrets import HostSecrets
+from fleet.tagrules.names import recorded_names
 
 
 def arguments(parser: Parser) -> None:
@@ -108,8 +115,6 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
         )
     if args.path is not None:
         return args.path, LocalFiles().read(args.path, LIMIT)
-    from fleet.queues.debusine.pools import list_by_command, list_by_sql
-
     if args.admin is not None:
         return "worker_pool list", list_by_command(args.admin, limit=LIMIT)
     secrets = HostSecrets(os.environ, Path())
@@ -121,22 +126,13 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
 def _import(args: argparse.Namespace, name: str, content: bytes, console: Console) -> Imported:
     match args.source:
         case "resalloc":
-            from fleet.migrate.from_resalloc import import_resalloc
-
             return import_resalloc(name, content, args.fleet, with_scripts=_has_folder(args.out))
         case "copr":
-            from fleet.migrate.from_copr import import_copr
-            from fleet.queues.recorded import read_world
-            from fleet.state.history import RecordedFiles
-            from fleet.tagrules.names import recorded_names
-
             recorded = None
             if args.world:
                 recorded = recorded_names(read_world(args.world, RecordedFiles(console.note)))
             return import_copr(name, content, args.fleet, recorded)
         case _:
-            from fleet.migrate.from_debusine import import_debusine
-
             return import_debusine(name, content, args.fleet)
 
 

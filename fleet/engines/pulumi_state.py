@@ -28,6 +28,7 @@ from fleet.errors import Locked, StoreFailed, touching
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import StackRef
 from fleet.state.files import replace_file
+from fleet.state.zstd import zstd
 
 ROOT = "pulumi:pulumi:Stack"
 STACKS = ".pulumi/stacks/"
@@ -37,8 +38,6 @@ _FAILED = "initErrors"
 
 
 def _unzstd(raw: bytes) -> bytes:
-    from fleet.state.zstd import zstd
-
     try:
         return zstd.decompress(raw)
     except zstd.ZstdError as error:

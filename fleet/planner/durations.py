@@ -28,6 +28,7 @@ from fleet.model.prices import find_type, types_named
 from fleet.planner.units import Unit
 from fleet.schema.model import CoprQueue, DebusineQueue, Duration, Fleet, Pool, WorldQueue
 from fleet.schema.remembered import remembered
+from fleet.tagrules.names import names_of
 
 Made = Callable[[], Iterable[Attempt]]
 """Returns the tries to make machines that are remembered, whatever became of them."""
@@ -264,8 +265,6 @@ class Durations:
         """Return how long a waiting request is expected to run."""
         names: tuple[str, ...] = ()
         if self._named:
-            from fleet.tagrules.names import names_of
-
             names = names_of(request)
         own = request.deadline_seconds
         deadline = self._deadlines.get(queue) if own is None else own

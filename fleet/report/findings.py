@@ -1,8 +1,10 @@
 """Render findings as text that quotes fleet.yaml, as JSON, and as a GitLab report."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from unicodedata import category, east_asian_width
 
 from fleet.report.terminal import Span, Style, clean, line, lines_to_text, wrapped
 from fleet.schema.findings import Finding, Report
@@ -93,8 +95,6 @@ def _columns(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
-    from unicodedata import category, east_asian_width
-
     return sum(
         0 if category(char) in ("Mn", "Me", "Cf") else 2 if east_asian_width(char) in "WF" else 1
         for char in text
@@ -120,7 +120,5 @@ def _identity(finding: Finding) -> tuple[object, ...]:
 
 def _fingerprint(finding: Finding, earlier: int) -> str:
     """Return what stays the same when lines move: rule, file and path, never the line."""
-    import hashlib
-
     text = json.dumps([*_identity(finding), earlier])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

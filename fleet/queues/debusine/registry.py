@@ -23,7 +23,15 @@ from fleet.checks.pools import LONGEST
 from fleet.errors import EngineAbsent, FleetError, PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.ports import Enrolment, Tell
 from fleet.queues.debusine import changes
-from fleet.queues.debusine.connection import KNOWN, TABLES, ask_command
+from fleet.queues.debusine.connection import (
+    KNOWN,
+    TABLES,
+    ask_command,
+    connected,
+    explained,
+    first_line,
+    password_of,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -51,8 +59,6 @@ class SqlChannel:
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Run each in a transaction of its own, over one connection."""
-        from fleet.queues.debusine.connection import connected, explained, first_line, password_of
-
         dsn = self._dsn()
         password = password_of(dsn)
         import psycopg
