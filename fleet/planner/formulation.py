@@ -575,7 +575,8 @@ class Answer:
             self._mend()
             self._fill(due)
         if model.is_exact:
-            self._prefer_older()
+            while self._prefer_older():
+                self._fill(range(len(model.blocks)))
             self._give_older_what_exists()
 
     def _mend(self) -> None:
@@ -666,8 +667,12 @@ class Answer:
         after = self._shares[place] + block.fits[place][0]
         return self._model.places[place].makes and after > self.machines.get(place, 0) + EPSILON
 
-    def _prefer_older(self) -> None:
-        """Have who came first served in place of one of the same rank who takes just the same."""
+    def _prefer_older(self) -> bool:
+        """Have who came first served in place of one of the same rank who takes just the same.
+
+        Say whether anybody was: who is left then may fit elsewhere.
+        """
+        is_any = False
         for nth, left in enumerate(self.left):
             # Where one finds none, later ones find none either.
             while left and (found := self._youngest_like(self._model.blocks[nth], left[0])):
@@ -675,6 +680,8 @@ class Answer:
                 waiting = left.pop(0)
                 insort(self.left[other], self.served[other][place].pop())
                 insort(self.served[nth].setdefault(place, []), waiting)
+                is_any = True
+        return is_any
 
     def _youngest_like(self, block: Block, waiting: Waiting) -> tuple[Waiting, int, str] | None:
         """Return the last of a rank who is served where another fits as well, and came later."""

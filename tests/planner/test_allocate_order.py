@@ -15,6 +15,7 @@ from tests.builders.choosing import (
     CHEAP,
     DEAR,
     FREE,
+    Problem,
     a_group,
     a_limit,
     a_middling_problem,
@@ -59,6 +60,16 @@ def test_of_one_rank_who_came_first_is_served_whatever_else_anybody_fits(
 
     assert served(allocation) == {CHEAP: ["odd1", "even1", "odd2"]}
     assert sorted(allocation.unserved) == ["even2", "even3", "odd3"]
+
+
+def test_without_a_solver_who_makes_room_for_who_came_first_goes_elsewhere() -> None:
+    young = arriving(a_group("young", 2, FREE, CHEAP), 1, 2)
+    old = arriving(a_group("old", 1, FREE), 2)
+    problem = Problem((young, old), (free_workers(FREE, 2.0), a_place(CHEAP)), ())
+
+    allocation = problem.solved(solve=False)
+
+    assert served(allocation) == {CHEAP: ["young2"], FREE: ["young1", "old1"]}
 
 
 def test_who_came_first_waits_where_it_would_take_more_of_a_limit() -> None:
