@@ -651,6 +651,15 @@ class TicketDesk(Protocol):
     def note(self, notes: Mapping[int, str]) -> None:
         """Write down what holds back each ticket that waits; nothing for those left out."""
 
+    def known_since(self) -> datetime | None:
+        """Return from when on tickets are remembered; None: all of them are."""
+
+    def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
+        """Open a ticket for each machine, given with its pool, whose own is not remembered.
+
+        Return the ids. A machine that has a ticket gets no other.
+        """
+
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""
 

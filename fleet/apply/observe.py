@@ -56,6 +56,7 @@ from fleet.ports import (
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.tagrules.export import places_of
+from fleet.tickets.forgotten import with_forgotten
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
@@ -159,6 +160,8 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues = with_rules(fleet, read, sources.rules, sources.store, asking)
     # Tickets last: one that is opened while a slow source answers is served in this run.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
+    since = {name: told_or(None, desk.known_since) for name, desk in sources.desks.items()}
+    queues |= dict(with_forgotten(fleet, queues, listings, since))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
     # Where it cannot be read how far approvals were used, none may be used.

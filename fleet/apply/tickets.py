@@ -14,11 +14,12 @@ from functools import partial
 from fleet.apply.observe import Sources
 from fleet.model.facts import Machine, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
-from fleet.model.tickets import Given, Ticket
+from fleet.model.tickets import UNKNOWN_USER, Given, Ticket
 from fleet.planner.competing import known_machines
 from fleet.planner.inventory import holds_of
 from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
+from fleet.tickets.forgotten import find_forgotten
 from fleet.tickets.handout import HandOut, find_held
 
 
@@ -28,6 +29,7 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell, note:
         return world
     # A listing may omit a machine once: one that a stack records is not forgotten for that.
     known = known_machines(world)
+    world = _keep_forgotten(world, sources, tell)
     there = None if known is None else frozenset(known)
     listed = _listed(world)
     broken = {name for name, (_, each) in listed.items() if each.state is MachineState.FAILED}
@@ -104,6 +106,20 @@ class Seen:
                 given[queue] = got
                 hand_out.take(queue, [lease for lease in leases if lease.ticket in got])
         return given
+
+
+def _keep_forgotten(world: World, sources: Sources, tell: Tell) -> World:
+    """Open a ticket for what is busy with a ticket that only a lost store knew."""
+    kept = False
+    for queue, desk in sorted(sources.desks.items()):
+        for machine, number in desk.keep(find_forgotten(world.queues[queue]), world.time).items():
+            tell(
+                f"{machine} is older than the store and counts as busy: a ticket that the store "
+                f"does not know may use it; once nobody does: fleet ticket close {number} "
+                f"--queue {queue} --user {UNKNOWN_USER}"
+            )
+            kept = True
+    return _with_workers(world, sources) if kept else world
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from fleet.apply.config import load_config
 from fleet.cli.arguments import Parser, option
 from fleet.cli.import_ import check_text, import_from
+from fleet.clock import utc_now
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
 from fleet.migrate import starting
 from fleet.migrate.writing import Imported
@@ -223,6 +224,6 @@ def _says(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
 def _create_store(console: Console, made: Iterable[str]) -> str:
     fleet = load_config(argparse.Namespace(file="fleet.yaml"), console).fleet
     store = store_of(fleet, "fleet.yaml")
-    if not store.init():
+    if not store.init(utc_now()):
         raise _already(path for path in map(Path, (*made, _STORE)) if os.path.lexists(path))
     return store.address

@@ -107,7 +107,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _init(fleet: Fleet, store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
-    made = store.init()
+    made = store.init(utc_now())
     console.out(f"store {store.address} {'created' if made else 'already exists'}")
     if args.forget_stack:
         forget_stack(store, wire(fleet, args.file).engine_of, args.forget_stack)
@@ -193,8 +193,8 @@ def rebuild(
         if not args.json:
             console.out("nothing was changed; to apply: fleet state rebuild --apply")
         return _code(found, ())
-    store.init()
     started = utc_now()
+    store.init(started)
     with store.lock(lock_owner(), started):
         store.begin_run(started=started)
         edges = journalled(sources, lambda step: store.record_step(started=started, step=step))

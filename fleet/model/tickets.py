@@ -137,6 +137,26 @@ def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
     return _end(closed, TicketState.CLOSED, now) if ticket.is_open else ticket
 
 
+UNKNOWN_USER = "unknown"
+"""The user of a ticket that keeps a machine whose own ticket a lost store knew."""
+
+
+def unknown_ticket(machine: str, now: datetime) -> Ticket:
+    """Return what keeps a machine that a forgotten ticket may use, until a person closes it."""
+    return Ticket(
+        id=0,
+        tags=(),
+        opened_at=now,
+        heard_at=now,
+        submitter=UNKNOWN_USER,
+        owner=UNKNOWN_USER,
+        state=TicketState.READY,
+        machine=machine,
+        note="older than this store: a ticket that it does not know may use the machine",
+        ready_at=now,
+    )
+
+
 def hear(ticket: Ticket, now: datetime) -> Ticket:
     """Return an open ticket whose client was just heard."""
     return ticket._replace(heard_at=max(now, ticket.heard_at)) if ticket.is_open else ticket

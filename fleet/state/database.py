@@ -228,6 +228,8 @@ def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
     connection.execute(sa.insert(ABOUT), rows)
 
 
+MADE = "made"
+"""The key under which stands when the store was created, empty; an older fleet wrote none."""
 FENCE = "fence"
 """The key under which the number of the latest lock stands."""
 # Each transaction reads these two; to build a statement takes longer than to run it.
@@ -561,7 +563,7 @@ _TABLES = {
     "tickets": TICKETS,
     "tenancies": TENANCIES,
 }
-_OWN = ("format", "needs", "fleet", FENCE)
+_OWN = ("format", "needs", "fleet", MADE, FENCE)
 
 
 def read_rows(connection: sa.Connection) -> Rows:

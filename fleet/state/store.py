@@ -37,6 +37,7 @@ from fleet.state.database import (
     IMAGES,
     LEDGER,
     LOCK,
+    MADE,
     MANIFESTS,
     METADATA,
     MONTHS,
@@ -116,9 +117,13 @@ class DatabaseStore(Database):
         super().__init__(url, fleet)
         self._journal = journal
 
-    def init(self) -> bool:
-        """Create the store; False when it exists already and is this fleet's."""
-        return self._create({})
+    def init(self, now: datetime | None = None) -> bool:
+        """Create the store; False when it exists already and is this fleet's.
+
+        `now`: what is older than that, it cannot know of; None: it is not to replace another.
+        """
+        rows: Rows = {"about": [{"key": MADE, "value": now.isoformat()}]} if now else {}
+        return self._create(rows)
 
     def dump(self) -> Rows:
         """Return all its rows, those of the lock left out."""
@@ -134,6 +139,8 @@ class DatabaseStore(Database):
             if not any(read_rows(connection).values()):
                 make_tables(connection, METADATA.sorted_tables)
                 write_rows(connection, rows)
+                # It knows all that the store knew that these are of.
+                write_about(connection, {}, drop=(MADE,))
 
     def _create(self, rows: Rows) -> bool:
         try:

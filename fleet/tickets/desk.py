@@ -9,7 +9,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
-from fleet.model.facts import Demand, Ended, QueueReading, Unknown, Work, Worker, WorkerState
+from fleet.model.facts import (
+    Demand,
+    Ended,
+    QueueReading,
+    Unknown,
+    Work,
+    Worker,
+    WorkerState,
+)
 from fleet.model.tickets import (
     SANDBOX,
     Given,
@@ -115,6 +123,15 @@ class StoredTicketDesk:
     def note(self, notes: Mapping[int, str]) -> None:
         """Record why each ticket waits; nothing for those left out."""
         self._book.note(notes)
+
+    def known_since(self) -> datetime | None:
+        """Return when the store was created; it knows no older ticket."""
+        return self._book.known_since()
+
+    def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
+        """Open a ticket for each machine whose own a lost store knew, and return the ids."""
+        self._tickets = self._reading = None
+        return self._book.keep(machines, now)
 
     def drain(self, worker: str) -> None:
         """Give a machine no other ticket."""

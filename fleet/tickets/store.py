@@ -7,18 +7,26 @@ ticket gets a machine only while it waits, whatever other processes do meanwhile
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import fields
-from datetime import datetime, timedelta
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
 
 from fleet.errors import TicketRefused
-from fleet.model.tickets import OPEN, Given, Leased, Ticket, TicketState, task_in
+from fleet.model.tickets import (
+    OPEN,
+    Given,
+    Leased,
+    Ticket,
+    TicketState,
+    task_in,
+    unknown_ticket,
+)
 from fleet.model.values import in_utc
 from fleet.planner.durations import Run
-from fleet.state.database import TENANCIES, TICKETS, make_tables, rows_of
+from fleet.state.database import MADE, TENANCIES, TICKETS, make_tables, rows_of, value_of
 from fleet.tickets.assignment import Tenancy, admit, touch
 
 _KEPT = timedelta(days=30)
@@ -28,6 +36,8 @@ _MOST_KEPT = 50_000
 _MOST_RUNS = 20_000
 """So many of the tickets that have ended are looked at for how long builds take."""
 _TRIES = 100
+_IDS_FROM = datetime(2020, 1, 1, tzinfo=UTC)
+"""A store that replaces a lost one goes on from the seconds since then: more than it opened."""
 _OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
 Begin = Callable[[], AbstractContextManager[sa.Connection]]
@@ -220,6 +230,40 @@ class DatabaseTickets:
                     holders[each.machine] = each.ticket
         return occupied, refused
 
+    def known_since(self) -> datetime | None:
+        """Return when the store was created, in which no older ticket is; None: it is not said."""
+        with self._begin() as connection:
+            found = value_of(connection, MADE)
+        return _moment(found) if found else None
+
+    def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
+        """Open a ticket for each machine that has none, and return the ids."""
+        kept: dict[str, int] = {}
+        with self._tables() as connection:
+            held = _holders(connection)
+            known = {row.machine: row for row in connection.execute(_ALL)}
+            for machine in sorted(machines.keys() - held.keys()):
+                # Clients of the lost store may still name its ids: no ticket gets one of these.
+                least = int((now - _IDS_FROM).total_seconds())
+                ticket = unknown_ticket(machine, now)
+                number = self._insert(connection, ticket, least=least)
+                if number is None:
+                    continue
+                row = known.get(machine)
+                before = _tenancies([row])[0] if row else Tenancy(machine, now)
+                tenancy = replace(
+                    before,
+                    pool=machines[machine],
+                    uses=1,
+                    sandbox=ticket._replace(id=number).effective_sandbox,
+                    first_used=now,
+                    dirty=True,
+                )
+                if not _write(connection, row, tenancy):
+                    raise TicketRefused(f"machine {machine}: concurrent update; retry")
+                kept[machine] = number
+        return kept
+
     def note(self, notes: Mapping[int, str]) -> None:
         """Record why each ticket waits; nothing for those left out."""
         waits = (self._own(), TICKETS.c.state == TicketState.WAITING)
@@ -325,10 +369,12 @@ class DatabaseTickets:
                 f"queue {self._queue} has {most:,} open tickets (most_open: {most:,}); retry later"
             )
 
-    def _insert(self, connection: sa.Connection, ticket: Ticket) -> int | None:
+    def _insert(self, connection: sa.Connection, ticket: Ticket, *, least: int = 0) -> int | None:
         """Insert a ticket and return its id; None where another took that id at this moment."""
         row = {**_row(ticket), "queue": self._queue}
-        number = sa.select(sa.func.coalesce(sa.func.max(TICKETS.c.id), 0) + 1).scalar_subquery()
+        newest = sa.func.coalesce(sa.func.max(TICKETS.c.id), 0)
+        highest = sa.case((newest < least, least), else_=newest)
+        number = sa.select(highest + 1).scalar_subquery()
         insert = sa.insert(TICKETS).values(id=number, **row).returning(TICKETS.c.id)
         try:
             with connection.begin_nested():

@@ -451,3 +451,64 @@ def test_a_ticket_of_a_full_pool_says_so(counter: Trial) -> None:
     counter.apply()
 
     assert tells(str(tickets_of(counter)[number]["because"]), "workers.max (0)")
+
+
+# a store that is lost
+
+
+def begin_again(trial: Trial) -> None:
+    """Lose the store, and create another; all that exists is older than it."""
+    (trial.folder / ".fleet/store.db").unlink()
+    assert trial.do("state", "init")[0] == 0
+
+
+def test_a_machine_whose_ticket_a_lost_store_knew_is_kept(counter: Trial) -> None:
+    lost = open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=10)
+    counter.apply()
+    begin_again(counter)
+
+    assert counter.plan()["actions"] == []
+    said = counter.apply()
+    ((number, kept),) = tickets_of(counter).items()
+    assert counter.machines() == ["trial-powerful-0001"] == [kept["machine"]]
+    assert f"fleet ticket close {number} --queue work --user unknown" in said
+    assert int(number) > int(lost)
+
+    later = open_ticket(counter)
+    counter.apply()
+    assert int(later) == int(number) + 1
+    assert tickets_of(counter)[later]["machine"] != "trial-powerful-0001"
+
+    assert counter.do("ticket", "close", number, "--user", "unknown")[0] == 0
+    counter.apply()
+    assert "trial-powerful-0001" not in counter.machines()
+
+
+def test_a_machine_that_is_younger_than_its_store_is_free(counter: Trial) -> None:
+    begin_again(counter)
+    number = open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=3)
+
+    counter.apply()
+
+    assert list(tickets_of(counter)) == [number]
+
+
+def test_a_store_that_was_moved_knows_its_tickets(counter: Trial) -> None:
+    open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=10)
+    counter.apply()
+    assert counter.do("state", "export", "--out", "state.json")[0] == 0
+    for name in ("store.db", "embedded.db"):
+        (counter.folder / ".fleet" / name).unlink()
+    assert counter.do("state", "init")[0] == 0
+
+    assert counter.do("state", "import", "state.json")[0] == 0
+
+    before = tickets_of(counter)
+    counter.apply()
+    assert tickets_of(counter).keys() == before.keys() == {"1"}

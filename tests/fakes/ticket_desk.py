@@ -1,10 +1,11 @@
 """A written fake of the port `TicketDesk`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from fleet.model.facts import QueueReading, Worker
-from fleet.model.tickets import Given, Leased, Ticket, TicketState, settled
+from fleet.model.tickets import Given, Leased, Ticket, TicketState, settled, unknown_ticket
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy, admit, clean, touch
 from fleet.tickets.desk import read_desk, workers_of
@@ -17,6 +18,7 @@ class FakeTicketDesk:
         self.fleet = fleet
         self.all: dict[int, Ticket] = {}
         self.known: dict[str, Tenancy] = {}
+        self.since: datetime | None = None
 
     def open(self, ticket: Ticket) -> int:
         """Open a ticket and return its id."""
@@ -78,6 +80,24 @@ class FakeTicketDesk:
             )
             got.append(each.ticket)
         return Leased(tuple(got), refused)
+
+    def known_since(self) -> datetime | None:
+        """Return from when on tickets are remembered."""
+        return self.since
+
+    def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
+        """Open a ticket for each machine that has none."""
+        held = {ticket.machine for ticket in self.tickets()}
+        kept = {}
+        for machine in sorted(machines.keys() - held):
+            number = kept[machine] = self.open(unknown_ticket(machine, now))
+            self.known[machine] = replace(
+                self.known.get(machine, Tenancy(machine, now)),
+                pool=machines[machine],
+                uses=1,
+                sandbox=self.all[number].effective_sandbox,
+            )
+        return kept
 
     def note(self, notes: Mapping[int, str]) -> None:
         """Write down what holds back each ticket that waits."""

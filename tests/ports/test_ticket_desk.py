@@ -403,3 +403,29 @@ def test_what_a_machine_ran_last_is_told_with_its_end(place: tuple[TicketDesk, C
     assert worker.state is WorkerState.IDLE
     assert worker.ended is not None
     assert (worker.ended.work.team, worker.ended.at) == ("blue", LATER)
+
+
+def test_a_machine_is_kept_for_a_ticket_that_nobody_remembers(
+    place: tuple[TicketDesk, Client],
+) -> None:
+    desk, client = place
+
+    (number,) = desk.keep({"m1": "powerful"}, NOW).values()
+
+    (worker,) = workers_of(desk)
+    assert (worker.name, worker.pool, worker.running) == ("m1", "powerful", str(number))
+    assert worker.state is WorkerState.BUSY
+    assert desk.keep({"m1": "powerful"}, NOW) == {}
+    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+    (worker,) = workers_of(desk)
+    assert (worker.state, worker.uses) == (WorkerState.IDLE, 1)
+
+
+def test_a_machine_that_a_ticket_has_is_kept_for_no_other(
+    place: tuple[TicketDesk, Client],
+) -> None:
+    desk, client = place
+    desk.lease([given(client.open(a_ticket()))], NOW)
+
+    assert desk.keep({"m1": "powerful"}, NOW) == {}
+    assert desk.known_since() is None

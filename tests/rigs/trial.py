@@ -175,7 +175,7 @@ class Trial:
         return sorted(name for stack in stacks.values() for name in stack["ids"])
 
     def age(self, **duration: float) -> None:
-        """Have everything in the cloud, and every try, have happened that much earlier."""
+        """Have all in the cloud, every try and the store's begin happened that much earlier."""
         self._age_attempts(timedelta(**duration))
         if not self.cloud.path.exists():
             return
@@ -196,6 +196,11 @@ class Trial:
         tries = self.store().attempts(100)
         with sqlite3.connect(self.folder / ".fleet/store.db") as connection:
             connection.execute("delete from fleet_attempts")
+            for (made,) in connection.execute("select value from fleet_about where key = 'made'"):
+                earlier = (datetime.fromisoformat(made) - by).isoformat()
+                connection.execute(
+                    "update fleet_about set value = ? where key = 'made'", (earlier,)
+                )
         connection.close()
         self.store().record_attempts([each.altered(at=each.at - by) for each in tries])
 

@@ -1,0 +1,62 @@
+"""Machines whose tickets a lost store knew: they count as busy until a person says otherwise."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from fleet.model.facts import Listing, QueueReading, Unknown, Worker, WorkerState
+from fleet.schema.model import Fleet, serves_queue
+
+_SKEW = timedelta(minutes=5)
+"""So much the clock of a provider may differ from that of the store."""
+
+
+def with_forgotten(
+    fleet: Fleet,
+    queues: Mapping[str, QueueReading],
+    listings: Mapping[str, Listing | Unknown],
+    since: Mapping[str, datetime | None],
+) -> Iterator[tuple[str, QueueReading]]:
+    """Yield the queues of tickets with machines busy that are older than what is remembered.
+
+    The store in which their tickets were is lost; nothing tells that nobody uses them. That ends
+    with the ticket that `keep` opens for each.
+    """
+    known = {
+        worker.name
+        for reading in queues.values()
+        if isinstance(reading.workers, tuple)
+        for worker in reading.workers
+        if worker.running is not None or worker.uses != 0
+    }
+    lost: dict[str, list[Worker]] = {}
+    for listing in listings.values():
+        for machine in listing.machines if isinstance(listing, Listing) else ():
+            pool = fleet.pools.get(machine.pool)
+            queue = next((q for q in since if pool is None or serves_queue(pool, q)), "")
+            began = since.get(queue)
+            if began and machine.name not in known and machine.created_at < began - _SKEW:
+                lost.setdefault(queue, []).append(
+                    Worker(
+                        name=machine.name,
+                        machine=machine.name,
+                        pool=machine.pool or None,
+                        state=WorkerState.BUSY,
+                        uses=0,
+                    )
+                )
+    for queue, workers in lost.items():
+        reading = queues[queue]
+        if isinstance(reading.workers, tuple):
+            names = {each.name for each in workers}
+            others = [each for each in reading.workers if each.name not in names]
+            yield queue, reading.altered(workers=(*others, *workers))
+
+
+def find_forgotten(reading: QueueReading) -> dict[str, str]:
+    """Return the machines of a reading that are busy with nothing known, each with its pool."""
+    workers = reading.workers if isinstance(reading.workers, tuple) else ()
+    return {
+        worker.name: worker.pool or ""
+        for worker in workers
+        if worker.state is WorkerState.BUSY and worker.running is None
+    }
