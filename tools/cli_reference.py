@@ -1,6 +1,6 @@
-"""Write docs/reference/cli/ from the argument parser, one page per verb.
+"""Make docs/reference/cli/ from the argument parser, one page per verb.
 
-Run: python tools/cli_reference.py (a test compares the committed pages with these).
+`pytest --update-golden tests/docs/test_cli_reference.py` writes them.
 """
 
 from __future__ import annotations
@@ -94,15 +94,3 @@ def _value(action: argparse.Action) -> str:
     if action.choices and not action.metavar:
         return "{" + ",".join(map(str, action.choices)) + "}"
     return str(action.metavar or action.dest.upper())
-
-
-def main() -> None:
-    """Write every page."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-        print(f"wrote {FOLDER / name}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""Write docs/man/fleet.1 from the argument parser; the wheel installs it as a page of man.
+"""Make docs/man/fleet.1 from the argument parser; the wheel installs it as a page of man.
 
-Run: python tools/man_page.py (a test compares the committed page with this).
+`pytest --update-golden tests/docs/test_cli_reference.py` writes it.
 """
 
 import os
@@ -33,14 +33,3 @@ def page() -> str:
     # A heading alone on its line would take the next as its text.
     text = "\n".join(line.rstrip() for line in lines[title:])
     return text.replace(".SH\nPOSITIONAL ARGUMENTS", ".SH COMMANDS") + "\n"
-
-
-def main() -> None:
-    """Write the page."""
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""Write docs/reference/fleet-yaml.md from the JSON Schema of fleet.yaml.
+"""Make docs/reference/fleet-yaml.md from the JSON Schema of fleet.yaml.
 
-Run: python tools/reference.py (a test compares the committed page with what this prints).
+`pytest --update-golden tests/cli/test_schema.py` writes it.
 """
 
 from __future__ import annotations
@@ -237,8 +237,3 @@ def _meaning(part: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
 def _resolved(part: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = defs[part["$ref"].rpartition("/")[2]] if "$ref" in part else part
     return found
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
