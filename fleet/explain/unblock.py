@@ -8,12 +8,13 @@ figures.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count, islice
 
+from fleet.checks import CHECKS
 from fleet.explain.forecast import left_of
 from fleet.explain.values import Change, Suggestion, Wait
 from fleet.explain.what_if import (
@@ -23,6 +24,7 @@ from fleet.explain.what_if import (
     Edit,
     Replans,
     Run,
+    apply_edits,
     edited,
     figures_at,
     find_request,
@@ -404,8 +406,24 @@ def _fitting(
             edits = tuple(_fitting_one(fleet, images[name], signature, name, names))
             lacks = sum(edit.count for edit in edits)
             found.append((lacks, name, edits))
-    for _, _, edits in sorted([e for e in found if e[2]], key=lambda e: e[:2])[:NEAREST]:
-        yield from edits
+    nearest = sorted([e for e in found if e[2]], key=lambda e: e[:2])
+    valid = (edits for _, name, edits in nearest if not _is_refused(fleet, name, edits))
+    yield from chain.from_iterable(islice(valid, NEAREST))
+
+
+def _is_refused(fleet: Fleet, name: str, edits: Iterable[Edit]) -> bool:
+    """Say whether `fleet validate` would refuse what makes a pool fit."""
+    claims = [edit for edit in edits if edit.path[0] in ("pools", "images")]
+    pool = fleet.pools[name]
+    booted = pool.image if isinstance(pool, Pool) else ""
+    alike = {n: p for n, p in fleet.dynamic_pools.items() if booted and p.image == booted}
+    narrow = fleet.model_copy(update={"pools": {**alike, name: pool}})
+    return bool(claims and _errors(apply_edits(narrow, claims)) - _errors(narrow))
+
+
+def _errors(fleet: Fleet) -> set[tuple[str, Path]]:
+    found = chain.from_iterable(check(fleet) for check in CHECKS)
+    return {(each.message, each.path) for each in found if each.severity == "error"}
 
 
 def _fitting_one(

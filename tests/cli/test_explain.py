@@ -56,6 +56,22 @@ def test_a_request_for_an_image_that_is_not_published_is_told_what_comes_next(
     assert tells(explained.stdout.splitlines()[-1], "build", "publish", "`fleet image list`")
 
 
+def test_no_change_is_suggested_that_validate_refuses(trial: Trial, run_fleet: RunFleet) -> None:
+    warm = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 3, spare: 1}}"
+    cold = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 3}}"
+    world = json.loads((trial.folder / "world.json").read_text())
+    world["queues"]["work"]["demand"]["requests"] = [{"id": "7", "required": ["gpu"]}]
+    (trial.folder / "world.json").write_text(json.dumps(world))
+    suggested = []
+    for pools in ({"warm": warm}, {"cold": cold, "warm": warm}):
+        trial.write(fleet_yaml(pools=pools, more="tags: {gpu: {on_demand: true}}\n"))
+        explained = json.loads(run_fleet("explain", "request", "7", "--json").stdout)
+        changes = [each for one in explained["suggestions"] for each in one["changes"]]
+        suggested.append([each["path"] for each in changes])
+
+    assert suggested == [[], [["pools", "cold", "provides"]]]
+
+
 def test_a_request_is_told_of_the_refusals_of_pools_that_fit_it(
     run_fleet: RunFleet, project: Path
 ) -> None:
