@@ -178,7 +178,9 @@ def _plan_deletions(
     plan = assemble(fleet, world, pool_plans, Decided((), Service()))
     pools = tuple(pool.altered(because=_SAID[reason]) for pool in plan.pools)
     unknown = (*plan.unknown, *(f"{gone} (using its provider's list)" for gone in lost))
-    return seal(plan.altered(pools=pools, unknown=tuple(dict.fromkeys(unknown)), releases=()))
+    # What machines share is changed by an apply alone.
+    left = {"releases": (), "bases": ()}
+    return seal(plan.altered(pools=pools, unknown=tuple(dict.fromkeys(unknown)), **left))
 
 
 def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:

@@ -103,6 +103,23 @@ def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
     assert [(each["pool"], each["drained"]) for each in done["stacks"]] == [("builders", [FIRST])]
 
 
+def test_a_sweep_tells_of_no_shared_resources_that_an_apply_would_make(
+    dead: Trial, run_fleet: RunFleet
+) -> None:
+    path = dead.folder / "fleet.yaml"
+    network = "network: {ip_range: 10.20.0.0/16, zone: eu-central}"
+    far = f"  far: {{kind: hcloud, location: fsn1, token: {{env: NO_TOKEN}}, {network}}}\n"
+    written = path.read_text(encoding="utf-8").replace("providers:\n", f"providers:\n{far}")
+    dead.write(f"{written}state: {{passphrase: {{env: NO_PASSPHRASE}}}}\n")
+    bases = json.loads(run_fleet("plan", "--json").stdout)["bases"]
+
+    shown = json.loads(run_fleet("sweep", "--expired", "--json").stdout)
+
+    assert [each["create"] for each in bases] == [["network/trial-far-network"]]
+    assert shown["bases"] == []
+    assert [each["action"] for each in shown["actions"]] == ["drain"]
+
+
 def test_an_apply_extends_the_expiry_and_nothing_is_swept(dead: Trial) -> None:
     dead.wait_for("1")
     dead.apply()
