@@ -61,8 +61,11 @@ def hour_of(zone: ZoneInfo, moment: datetime) -> datetime:
 
 
 def _next_hour(zone: ZoneInfo, hour: datetime) -> datetime:
-    # Where clocks change by half an hour, the hour that follows begins a little earlier.
-    return max(hour + timedelta(minutes=1), hour_of(zone, hour + timedelta(hours=1)))
+    end = hour + timedelta(hours=1)
+    if hour_of(zone, end - timedelta(microseconds=1)) == hour:
+        return end
+    # Where clocks change within it by less than an hour, the hour that follows begins earlier.
+    return max(hour + timedelta(minutes=1), hour_of(zone, end))
 
 
 def _midnight(zone: ZoneInfo, day: date) -> datetime:

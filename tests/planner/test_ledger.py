@@ -221,6 +221,16 @@ def test_a_day_on_which_clocks_change_has_23_or_25_hours(noon: str, hours: int) 
     assert day.next_end - day.end == timedelta(hours=24)
 
 
+@pytest.mark.parametrize("begin", ["2026-04-04T13:00Z", "2026-10-03T13:00Z"])
+def test_each_moment_is_within_its_hour_where_clocks_change_by_half_an_hour(begin: str) -> None:
+    fleet = a_sim_fleet(money={"time_zone": "Australia/Lord_Howe"})
+    moments = [datetime.fromisoformat(begin) + timedelta(minutes=10 * n) for n in range(24)]
+
+    hours = [(moment, periods(fleet, moment)[0]) for moment in moments]
+
+    assert [at for at, hour in hours if not hour.start <= at < hour.end < hour.next_end] == []
+
+
 def test_the_hour_that_clocks_repeat_is_two_hours() -> None:
     fleet = a_sim_fleet(money={"time_zone": "Europe/Berlin"})
     first, second = (datetime(2026, 10, 25, at, 20, tzinfo=UTC) for at in (0, 1))  # 02:20 twice
