@@ -92,7 +92,7 @@ def _open_arguments(parser: Parser) -> None:
     )
     option(parser, "--team", "NAME", "the team whose budget pays", default="")
     option(parser, "--priority", "N", "higher comes first (default: 0)", default=0, kind=int)
-    flag(parser, "--background", "serve it after all tickets that are not in the background")
+    flag(parser, "--background", "count its --priority as one less")
     option(
         parser,
         "--lease",
