@@ -361,10 +361,11 @@ class _Able:
         self._matcher = Matcher({key: s.offer for key, s in self._supplies.items()})
         self._on_demand = frozenset[str]().union(*(s.offer.on_demand for s in supplies.values()))
         self._known: dict[object, _Choices] = {}
+        self._kept: dict[frozenset[str], list[frozenset[str]]] = {}
 
     def to_serve(self, kind: _Kind) -> "_Choices":
         """Return the workers that fit, and the pools that may make a machine for it."""
-        asks = _asks(kind) if not kind.shape.held else ()
+        asks = self._asks(kind) if not kind.shape.held else ()
         each = tuple((self._matcher.fitting(ask), ask.required & self._on_demand) for ask in asks)
         if each not in self._known:
             # What has all that was asked for comes last, so that it is asked for there.
@@ -379,6 +380,20 @@ class _Able:
         offers = {key: self._supplies[key].offer.provides for key in choices.workers_of}
         without = ((key, tag) for key in offers for tag in sorted(kind.dropped - offers[key]))
         return choices._replace(without=tuple(without))
+
+    def _asks(self, kind: _Kind) -> list[Ask]:
+        """Return what may be asked for: without the tags that are dropped, and with those of them
+        that a worker has, the most last.
+        """
+        ask, dropped = kind.shape.ask, kind.dropped
+        if dropped not in self._kept:
+            found = {
+                _NOTHING,
+                *(dropped & each.offer.provides for each in self._supplies.values()),
+            }
+            self._kept[dropped] = sorted(found, key=lambda tags: (len(tags), sorted(tags)))
+        least = ask.required - dropped
+        return [ask._replace(required=least | tags) for tags in self._kept[dropped]]
 
     def _is_last(self, key: str, asked: frozenset[str]) -> bool:
         """Say whether machines are on demand, and made for who asks for other tags than these."""
@@ -396,14 +411,6 @@ class _Choices(NamedTuple):
     machines_of: tuple[str, ...]
     last_of: frozenset[str]
     without: tuple[tuple[str, str], ...] = ()
-
-
-def _asks(kind: _Kind) -> tuple[Ask, ...]:
-    """Return what may be asked for: without the tags that are dropped, and with them."""
-    ask = kind.shape.ask
-    if not kind.dropped:
-        return (ask,)
-    return (ask._replace(required=ask.required - kind.dropped), ask)
 
 
 def _sign(

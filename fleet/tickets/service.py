@@ -94,7 +94,9 @@ class TicketCalls:
                 case "closeTicket", int() | str() as number:
                     return self._close(client, number)
                 case _:
-                    raise Fault(_NO_SUCH_CALL, f"no such call, or other arguments; known are {_CALLS}")
+                    raise Fault(
+                        _NO_SUCH_CALL, f"no such call, or other arguments; known are {_CALLS}"
+                    )
         except FleetError as error:
             raise Fault(_REFUSED, str(error)) from error
 

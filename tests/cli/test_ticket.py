@@ -355,6 +355,19 @@ def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
     assert tells(counter.apply(), "normal", "trial-normal-0001", f"ticket {number}")
 
 
+def test_a_ticket_that_may_do_without_two_tags_gets_the_one_there_is(counter: Trial) -> None:
+    may = "otherwise: {after: 2h, drop: true}"
+    tags = TAGS.replace("exclusive: true", f"exclusive: true, {may}") + f"  scarce: {{{may}}}\n"
+    counter.write(ticket_yaml(more=tags).replace("reuse: {opportunity: 5m}", "mode: pause"))
+    open_ticket(counter, "--tag", "scarce")
+    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
+        opened = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
+        connection.execute("update fleet_tickets set opened_at = ?", (opened,))
+    connection.close()
+
+    assert "create trial-powerful-0001" in counter.apply()
+
+
 def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.do("ticket", "close", number, "--user", "ada")
