@@ -382,8 +382,9 @@ class _Able:
         return choices._replace(without=tuple(without))
 
     def _asks(self, kind: _Kind) -> list[Ask]:
-        """Return what may be asked for: without the tags that are dropped, and with those of them
-        that a worker has, the most last.
+        """Return what may be asked for: of the tags that are dropped, those that a worker has.
+
+        The most come last.
         """
         ask, dropped = kind.shape.ask, kind.dropped
         if dropped not in self._kept:
