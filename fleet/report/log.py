@@ -18,7 +18,8 @@ def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> It
     `earlier` is how many more there are before them.
     """
     if earlier:
-        yield line(Span(f"… {words.many(earlier, 'earlier entry')}", Style.DIM))
+        entry = "entry" if earlier == 1 else "entries"
+        yield line(Span(f"… {earlier:,} earlier {entry}", Style.DIM))
     for _, group in groupby(entries, key=lambda each: (each.run, each.origin)):
         yield from _group(list(group), currency)
     if not (entries or earlier):

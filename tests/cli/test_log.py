@@ -58,6 +58,7 @@ def test_the_log_is_filtered(trial: Trial) -> None:
     assert kinds(trial, "--since", "2199-01-01") == []
     assert kinds(trial, "--until", "2000-01-01") == []
     assert len(kinds(trial, "--since", "1h")) == 4
+    assert "3 earlier entries" in trial.told("log", "--last", "1")
 
 
 def test_who_started_it_and_from_what_is_said(
