@@ -161,7 +161,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     # Tickets last: one that is opened while a slow source answers is served in this run.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     since = {name: told_or(None, desk.known_since) for name, desk in sources.desks.items()}
-    queues |= dict(with_forgotten(fleet, queues, listings, since))
+    queues |= dict(with_forgotten(fleet, queues, listings, since, now))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
     # Where it cannot be read how far approvals were used, none may be used.

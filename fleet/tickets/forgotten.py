@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from fleet.model.facts import Listing, QueueReading, Unknown, Worker, WorkerState
-from fleet.schema.model import Fleet, serves_queue
+from fleet.schema.model import Fleet, is_named_by_fleet, serves_queue
 
 _SKEW = timedelta(minutes=5)
 """So much the clock of a provider may differ from that of the store."""
@@ -15,6 +15,7 @@ def with_forgotten(
     queues: Mapping[str, QueueReading],
     listings: Mapping[str, Listing | Unknown],
     since: Mapping[str, datetime | None],
+    now: datetime,
 ) -> Iterator[tuple[str, QueueReading]]:
     """Yield the queues of tickets with machines busy that are older than what is remembered.
 
@@ -34,7 +35,12 @@ def with_forgotten(
             pool = fleet.pools.get(machine.pool)
             queue = next((q for q in since if pool is None or serves_queue(pool, q)), "")
             began = since.get(queue)
-            if began and machine.name not in known and machine.created_at < began - _SKEW:
+            # One that was adopted is free by the word of a person.
+            is_ours = is_named_by_fleet(fleet.fleet, machine.pool, machine.name)
+            if machine.name in known or not (began and is_ours):
+                continue
+            # A store of the future was created while the clock was wrong.
+            if machine.created_at < began - _SKEW and began < now + _SKEW:
                 lost.setdefault(queue, []).append(
                     Worker(
                         name=machine.name,

@@ -11,6 +11,7 @@ import pytest
 from fleet.cli.console import TerminalConsole
 from fleet.cli.main import build_parser
 from fleet.cli.ticket import run
+from fleet.model.facts import WorkerInputs
 from fleet.tickets.handout import ITS_TURN
 from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
@@ -508,6 +509,20 @@ def test_a_machine_that_is_younger_than_its_store_is_free(counter: Trial) -> Non
     counter.apply()
 
     assert list(tickets_of(counter)) == [number]
+
+
+def test_a_machine_that_was_adopted_is_free(counter: Trial) -> None:
+    counter.apply()
+    counter.write(ticket_yaml().replace("max: 4}, reuse", "max: 4, min: 1}, reuse"))
+    inputs = WorkerInputs(name="by-hand", type="ccx13", image="trixie", labels={"rack": "a"})
+    counter.cloud.create(inputs)
+    counter.age(minutes=10)
+    begin_again(counter)
+    counter.told("adopt", "--select", "rack=a", "--pool", "normal")
+
+    counter.apply()
+
+    assert tickets_of(counter) == {}
 
 
 def test_a_store_that_was_moved_knows_its_tickets(counter: Trial) -> None:
