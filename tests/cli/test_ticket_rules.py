@@ -113,7 +113,7 @@ def test_a_ticket_runs_without_its_tag_once_it_waited_for_a_limit_of_it(counter:
     may = "exclusive: true, otherwise: {after: 30m, drop: true}"
     more = TAGS.replace("total: 2", "total: 1").replace("exclusive: true", may)
     counter.write(ticket_yaml(more=more))
-    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+    with time_machine.travel(datetime.now(UTC), tick=False) as clock:
         for user in ("ada", "ben"):
             open_ticket(counter, user=user)
         for minutes in (1, 5, 25, 5):
