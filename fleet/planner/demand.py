@@ -197,7 +197,7 @@ def sign_demand(
     """
     with_provided = any(supply.offer.requires for supply in supplies.values())
     reader = (_reader_of if again else _Reader)(fleet, world, with_provided=with_provided)
-    drops = _Drops(fleet, world.time)
+    drops = Drops(fleet, world.time)
     groups: defaultdict[_Kind, list[list[Ordered]]] = defaultdict(list)
     ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
     known: dict[tuple[int, frozenset[str]], list[list[Ordered]]] = {}
@@ -215,7 +215,8 @@ def sign_demand(
             if again:
                 kept[request.id] = read
             _, alike, in_order = read
-            dropped = drops.of(alike.asking.ask, request) if may_drop else _NOTHING
+            required, since = alike.asking.ask.required, request.pending_since
+            dropped = drops.of(required, since) if may_drop else _NOTHING
             group = known.get((id(alike), dropped))
             if group is None:
                 kind = alike.kind._replace(dropped=dropped)
@@ -323,7 +324,7 @@ def _shape(asking: Asking) -> Shape:
 _NOTHING: frozenset[str] = frozenset()
 
 
-class _Drops:
+class Drops:
     """Says which tags a request may do without because it has waited for them long enough."""
 
     def __init__(self, fleet: Fleet, now: datetime) -> None:
@@ -340,14 +341,14 @@ class _Drops:
         """Say whether any tag may be done without at some time."""
         return bool(self._after)
 
-    def of(self, ask: Ask, request: Request) -> frozenset[str]:
+    def of(self, required: Iterable[str], since: datetime | None) -> frozenset[str]:
         """Return the tags that a request may run without by now."""
-        if request.pending_since is None:
+        if since is None:
             return _NOTHING
-        waited = (self._now - request.pending_since).total_seconds()
+        waited = (self._now - since).total_seconds()
         return frozenset(
             tag
-            for tag in ask.required
+            for tag in required
             for name in self._vocabulary.names_of(tag)
             if name in self._after and waited >= self._after[name]
         )

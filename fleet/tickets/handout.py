@@ -17,7 +17,7 @@ from fleet.model.facts import Machine, World
 from fleet.model.plan import BudgetVerdict, Plan, Unserved
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
 from fleet.planner.budgets import spending_limits
-from fleet.planner.demand import Signed, Supply, required_of, sign_demand
+from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
 from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
@@ -130,7 +130,8 @@ def why_all_wait(
 ) -> dict[int, str]:
     """Return why each ticket waits: blocked, nothing can fit it, a limit, a budget, or its turn.
 
-    To a limit counts who has a machine, and who waits for one before it.
+    To a limit counts who has a machine, and who waits for one before it. No limit of a tag holds
+    who may run without the tag by now.
     """
     terms = terms_of(fleet, queue)
     open_tickets = _as_asked(fleet, tickets, now)
@@ -141,9 +142,12 @@ def why_all_wait(
     turn = cache(partial(_its_turn, fleet, queue))
     running = Counter((limit, limit.whose(each)) for each in held for limit in limits(each.tags))
     before: Counter[tuple[Limit, str]] = Counter()
+    drops = Drops(fleet, now)
     reasons = {}
     for ticket in in_order(waiting, held, terms, now):
-        keys = [(limit, limit.whose(ticket)) for limit in limits(ticket.tags)]
+        dropped = drops.of(ticket.tags, ticket.opened_at)
+        tags = tuple(tag for tag in ticket.tags if tag not in dropped)
+        keys = [(limit, limit.whose(ticket)) for limit in limits(tags)]
         full = next((k for k in keys if running[k] + before[k] >= k[0].most), None)
         if ticket.owner in terms.blocked:
             reasons[ticket.id] = f"queues.{queue}.blocked lists its owner {ticket.owner}"

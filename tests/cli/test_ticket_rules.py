@@ -119,6 +119,7 @@ def test_a_ticket_runs_without_its_tag_once_it_waited_for_a_limit_of_it(counter:
         for minutes in (1, 5, 25, 5):
             counter.apply()
             clock.shift(timedelta(minutes=minutes))
+        _, waits = counter.do("ticket", "check", "2", "--user", "ben")
         counter.apply()
 
         found = tickets_of(counter)
@@ -129,6 +130,7 @@ def test_a_ticket_runs_without_its_tag_once_it_waited_for_a_limit_of_it(counter:
         ("trial-normal-0001", []),
     ]
     assert (total["in_use"], total["waiting"]) == (1, 0)
+    assert "limits.total" not in waits
 
 
 def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial) -> None:
