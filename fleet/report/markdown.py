@@ -24,6 +24,7 @@ _LINKED_WORD = re.compile(  # what GitLab links all the same: hosts, commits, fo
     r"(?i:www\.)|(?i:[0-9a-f]{7,40})\b|[A-Z][A-Z0-9]+-[0-9]"
 )
 _MENTIONLESS_TAIL = re.compile(r"[.,;:]+\Z")
+_OPENED_BEFORE = re.compile(r"([^()]+)(\)[.,;:]*)\Z")
 _IN_BRACKETS = re.compile(r"\((.+)\)([.,;:]*)\Z")
 _FOLDED = re.compile("^<details>", re.MULTILINE)
 _UNFOLDED = re.compile("^</details>", re.MULTILINE)
@@ -101,6 +102,8 @@ def _word(word: str) -> str:
         return word
     if inner := _IN_BRACKETS.match(word):
         return f"({code(inner[1])}){inner[2]}"
+    if closing := _OPENED_BEFORE.match(word):
+        return code(closing[1]) + closing[2]
     tail = _MENTIONLESS_TAIL.search(word)
     if tail and tail.start():
         return code(word[: tail.start()]) + tail.group()

@@ -152,6 +152,7 @@ def test_a_tag_in_a_sentence_is_code_without_its_full_stop() -> None:
         ("say `mode: drain`; then", "say `mode: drain`; then"),
         ("a word like `pause` too", "a word like `pause` too"),
         ("no pool (worker:class:big) fits", "no pool (`worker:class:big`) fits"),
+        ("it lacks m>=500 (it has m=32)", "it lacks `m>=500` (it has `m=32`)"),
     ],
 )
 def test_what_is_written_as_one_thing_is_one_piece_of_code(text: str, shown: str) -> None:
