@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import Unknown, Worker, World
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
@@ -40,6 +40,7 @@ from fleet.model.plan import (
 )
 from fleet.model.price_lists import find_price_sources
 from fleet.model.prices import type_names
+from fleet.model.tickets import UNKNOWN_USER
 from fleet.model.values import Value
 from fleet.planner.allocation import Proof
 from fleet.planner.competing import (
@@ -87,6 +88,7 @@ ATTENTION = {
 }
 """What is said of a machine, and the section of the page on it."""
 _IMAGE, _STILL_THERE, _NOT_CONNECTED = "image-not-booted", "still-there", "not-connected"
+_TICKET_LOST = "ticket-lost"
 
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
@@ -109,11 +111,21 @@ def _find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterato
         for unit in pool_plan.inventory.units:
             if unit.machine and unit.machine.trouble:
                 yield f"{unit.name}: {unit.machine.trouble}", _STILL_THERE
+            work = unit.worker.work if unit.worker else None
+            if unit.worker and work and work.requester == UNKNOWN_USER and not work.required:
+                yield _describe_lost_ticket(unit, unit.worker), _TICKET_LOST
         for unit in pool_plan.inventory.having(State.BUSY, State.DISCONNECTED):
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
             if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
                 yield _describe_absence(unit, write_duration(away)), _NOT_CONNECTED
+
+
+def _describe_lost_ticket(unit: Unit, worker: Worker) -> str:
+    return (
+        f"{unit.name}: billed, and kept for a ticket that a lost store knew; once nobody uses it: "
+        f"fleet ticket close {worker.running} --queue {unit.registry} --user {UNKNOWN_USER}"
+    )
 
 
 def _describe_absence(unit: Unit, away: str) -> str:

@@ -484,19 +484,23 @@ def test_a_machine_whose_ticket_a_lost_store_knew_is_kept(counter: Trial) -> Non
     begin_again(counter)
 
     assert counter.plan()["actions"] == []
-    said = counter.apply()
+    _, said = counter.do("apply")
     ((number, kept),) = tickets_of(counter).items()
     assert counter.machines() == ["trial-powerful-0001"] == [kept["machine"]]
     assert f"fleet ticket close {number} --queue work --user unknown" in said
     assert int(number) > int(lost)
 
+    (attention,) = counter.plan()["attention"]
+    assert tells(attention, "trial-powerful-0001", f"{number} --queue work --user unknown")
+
     later = open_ticket(counter)
-    counter.apply()
+    counter.do("apply")
     assert int(later) == int(number) + 1
     assert tickets_of(counter)[later]["machine"] != "trial-powerful-0001"
 
     assert counter.do("ticket", "close", number, "--user", "unknown")[0] == 0
     counter.apply()
+    assert counter.plan()["attention"] == []
     assert "trial-powerful-0001" not in counter.machines()
 
 
