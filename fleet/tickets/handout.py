@@ -27,9 +27,9 @@ from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
 from fleet.planner.units import State, is_up
 from fleet.schema.findings import nearest
-from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
+from fleet.schema.model import Fleet, Otherwise, Pool, TicketQueue, serves_queue
 from fleet.tagrules.context import NOTHING
-from fleet.tagrules.offers import Offer, ask_of_tags, find_mismatch, offer_of_pool
+from fleet.tagrules.offers import Mismatch, Offer, ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
 from fleet.tickets.assignment import (
@@ -201,20 +201,33 @@ def _why_unfit(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
     """
     if unknown := _find_unknown_tag(fleet, queue, tags):
         return unknown
-    ask = ask_of_tags(fleet, tags)
     reasons = []
     for name, offer in _offers(fleet, queue):
-        mismatch = find_mismatch(ask, offer)
+        mismatch = _mismatch(fleet, tags, offer)
         if not mismatch:
             return ""
         reasons.append(f"pool {name} {mismatch}")
     return "; ".join(reasons) or f"no pool serves queue {queue}"
 
 
+def _mismatch(fleet: Fleet, tags: Iterable[str], offer: Offer) -> Mismatch:
+    """Return what keeps such a ticket from a worker, once it waited for what it may do without."""
+    vocabulary = Vocabulary(fleet)
+    asked = [
+        tag
+        for tag in tags
+        if tag in offer.provides
+        or not any(
+            isinstance(fleet.tags[name].otherwise, Otherwise) for name in vocabulary.names_of(tag)
+        )
+    ]
+    return find_mismatch(ask_of_tags(fleet, asked), offer)
+
+
 def _its_turn(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
     """Return what a ticket waits for that fits some pool: a machine, where any may be made."""
-    ask = ask_of_tags(fleet, tags)
-    fitting = [name for name, offer in _offers(fleet, queue) if not find_mismatch(ask, offer)]
+    offers = _offers(fleet, queue)
+    fitting = [name for name, offer in offers if not _mismatch(fleet, tags, offer)]
     pools = {name: pool for name in fitting if isinstance(pool := fleet.pools[name], Pool)}
     if any(pool.mode == "apply" for pool in pools.values()):
         return ITS_TURN

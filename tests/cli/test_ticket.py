@@ -360,12 +360,14 @@ def test_a_ticket_that_may_do_without_two_tags_gets_the_one_there_is(counter: Tr
     may = "otherwise: {after: 2h, drop: true}"
     tags = TAGS.replace("exclusive: true", f"exclusive: true, {may}") + f"  scarce: {{{may}}}\n"
     counter.write(ticket_yaml(more=tags).replace("reuse: {opportunity: 5m}", "mode: pause"))
-    open_ticket(counter, "--tag", "scarce")
+    number = open_ticket(counter, "--tag", "scarce")
+    waits = tickets_of(counter)[number]["because"]
     with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
         opened = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
         connection.execute("update fleet_tickets set opened_at = ?", (opened,))
     connection.close()
 
+    assert not tells(str(waits), "no pool fits")
     assert "create trial-powerful-0001" in counter.apply()
 
 
