@@ -119,7 +119,7 @@ class Suitable:
     """What suits tickets that ask alike; one value is shared by all of them."""
 
     kinds: Mapping[str, int]
-    """Kind of machine to how much it is preferred."""
+    """Kind of machine to how much it is preferred; of equal ones the first is taken first."""
     limits: tuple[Limit, ...] = ()
     """What counts the machines of such tickets."""
     last: frozenset[str] = frozenset()
@@ -310,8 +310,8 @@ class _FreeMachines:
         left = self._left.get(suitable)
         if left is None:
             # The best is the last, where removing it is cheap.
-            by_name = sorted(suitable.kinds, reverse=True)
-            left = sorted(by_name, key=lambda k: (suitable.kinds[k], k not in suitable.last))
+            last_first = reversed([*suitable.kinds])
+            left = sorted(last_first, key=lambda k: (suitable.kinds[k], k not in suitable.last))
             self._left[suitable] = left
         while left and not self._fresh.get(left[-1]):
             left.pop()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -44,6 +44,8 @@ from fleet.tickets.assignment import (
 )
 
 _SHOWN = 12
+_UNKNOWN = Decimal("Infinity")
+"""A price that is not known."""
 ITS_TURN = "each `fleet apply` assigns free machines and creates others"
 
 
@@ -285,7 +287,7 @@ class HandOut:
         desks = desks_of(self._fleet, self._world.queues)
         free = _ready(self._pool_plans, self._supplies, queue, desks)
         kinds = {each.name: each for each in free if each.name not in self._taken}
-        suits = _suits(self._fleet, queue, self._supplies, signed, self._demand)
+        suits = _suits(self._fleet, queue, self._cheap_first, signed, self._demand)
         assignment = assign(taking, kinds.values(), suits, terms, self._world.time)
         for lease in assignment.leases:
             each = signed[f"{queue}/{lease.ticket}"]
@@ -295,6 +297,22 @@ class HandOut:
             if note := _note(each, lacking):
                 assignment.notes[lease.ticket] = note
         return assignment
+
+    @cached_property
+    def _cheap_first(self) -> dict[str, Supply]:
+        """Return the kinds of machine by price, then by name; the last where it is unknown."""
+        prices = {
+            unit.name: price
+            for pool_plan in self._pool_plans.values()
+            for unit in pool_plan.inventory.units
+            if (price := pool_plan.cost_of(unit)) is not None
+        }
+
+        def dearness(kind: str) -> tuple[Decimal, str]:
+            own = (prices.get(name, _UNKNOWN) for name in self._supplies[kind].units)
+            return max(own, default=_UNKNOWN), kind
+
+        return {kind: self._supplies[kind] for kind in sorted(self._supplies, key=dearness)}
 
     def take(self, queue: str, leases: Iterable[Lease]) -> None:
         """Note which tickets did get a machine, for the queues that come after this one."""
@@ -416,10 +434,13 @@ def _suits(
 ) -> Callable[[Ticket], Suitable]:
     """Return what says which machines suit a ticket; one value for all that ask alike.
 
+    Of those that are preferred as much the first of `supplies` come first.
+
     What a request of another queue has called up suits no ticket here.
     """
     known: dict[object, Suitable] = {}
     vocabulary = Vocabulary(fleet)
+    turns = {kind: turn for turn, kind in enumerate(supplies)}
     is_low = cache(lambda asked: class_of(fleet, vocabulary, asked) > 0)
     callers: defaultdict[str, set[tuple[bool, str]]] = defaultdict(set)
     for signed_ in demand:
@@ -431,6 +452,7 @@ def _suits(
         key = (each.id, ()) if each else ("", ticket.tags)
         if key not in known:
             required = each.ask.required if each else frozenset(ticket.tags)
+            workers = each.workers_of if each else ()
             last = each.last_of if each else frozenset[str]()
             dropped = each.dropped if each else frozenset[str]()
             calling = {
@@ -440,13 +462,13 @@ def _suits(
             known[key] = Suitable(
                 kinds={
                     kind: priority_at(fleet, supplies[kind].pool, required)
-                    for kind in (each.workers_of if each else ())
+                    for kind in sorted(workers, key=turns.__getitem__)
                     if calling.get(kind, set()) <= {queue}
                 },
                 limits=limits_on(fleet, queue, required),
                 limits_at={
                     kind: limits_on(fleet, queue, required - lacking)
-                    for kind in (each.workers_of if each and dropped else ())
+                    for kind in (workers if dropped else ())
                     if (lacking := dropped - supplies[kind].offer.provides)
                 },
                 last=last,

@@ -8,7 +8,7 @@ import time_machine
 
 from tests.builders.sentences import tells
 from tests.cli.test_ticket import TAGS, counter, open_ticket, ticket_yaml, tickets_of
-from tests.rigs.trial import Trial
+from tests.rigs.trial import Trial, fleet_yaml
 
 __all__ = ["counter"]
 
@@ -26,6 +26,21 @@ def test_ticket_with_a_forbidden_tag_is_refused_with_its_line(counter: Trial) ->
     for part in ("user ada ", "--build", "(tags.extra_powerful.asked_by, fleet.yaml:"):
         assert part in said
     assert tickets_of(counter) == {}
+
+
+def test_of_free_machines_a_ticket_gets_a_cheap_one(counter: Trial) -> None:
+    pool = "{provider: desk, machine: TYPE, image: trixie, workers: {max: 2, min: 1}}"
+    pools = {"a": pool.replace("TYPE", "ccx33"), "b": pool.replace("TYPE", "ccx13")}
+    written = fleet_yaml(pools=pools, queue="{kind: tickets}")
+    counter.write(written.replace("amd64}", "amd64, provides: [x86]}"))
+    counter.apply()
+    counter.age(minutes=2)
+    number = open_ticket(counter, tag="x86")
+    counter.apply()
+
+    said = json.loads(counter.do("ticket", "show", number, "--user", "ada", "--json")[1])
+
+    assert said["machine"] == "trial-b-0001"
 
 
 @pytest.mark.slow

@@ -98,10 +98,10 @@ def test_the_sum_of_priorities_decides_between_machines() -> None:
     assert assignment.leases == [Lease(1, "m2")]
 
 
-def test_kinds_that_are_preferred_alike_go_by_name() -> None:
+def test_of_kinds_that_are_preferred_alike_the_first_is_taken() -> None:
     machines = [Ready("m2", "b"), Ready("m3", "a")]
 
-    assert handed([a_ticket()], machines, suiting({"b": 1, "a": 1})).leases == [Lease(1, "m3")]
+    assert handed([a_ticket()], machines, suiting({"b": 1, "a": 1})).leases == [Lease(1, "m2")]
 
 
 def test_a_machine_in_its_sandbox_is_preferred() -> None:
