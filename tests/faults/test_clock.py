@@ -206,8 +206,9 @@ def _by_the_clock(minutes: int) -> str:
 
 
 def _asks(trial: Trial, **servers: Loopback) -> None:
+    rest = "scopes: [debian], token: {env: LC_ALL}"
     queues = "\n".join(
-        f"  {name}: {{kind: debusine, url: '{each.url}', scopes: [debian], token: {{env: HOME}}}}"
+        f"  {name}: {{kind: debusine, url: '{each.url}', {rest}}}"
         for name, each in servers.items()
     )
     written = fleet_yaml(pools={"builders": BUILDERS})

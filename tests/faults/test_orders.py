@@ -37,14 +37,15 @@ Together = Callable[..., Counter[int]]
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, project: Path) -> DatabaseStore:
     """Return the store of a fleet with two idle machines."""
-    url = sqlite_url(project / ".fleet/store.db")
+    path = project / ".fleet/store.db"
+    written, url = f"sqlite:///{path}", sqlite_url(path)
     if request.param == "postgresql":
         server: str = request.getfixturevalue("postgres_url")
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute("DROP SCHEMA IF EXISTS trial CASCADE; CREATE SCHEMA trial")
-        url = f"{server}&options=-csearch_path%3Dtrial"
+        written = url = f"{server}&options=-csearch_path%3Dtrial"
     trial = Trial(project)
-    trial.write(fleet_yaml(pools={"builders": WARM}, more=f"state: {{store: '{url}'}}\n"))
+    trial.write(fleet_yaml(pools={"builders": WARM}, more=f"state: {{store: '{written}'}}\n"))
     trial.init()
     trial.wait_for("1", "2")
     trial.apply()
