@@ -1,7 +1,6 @@
 """What is wrong in what the machines of a provider share: networks, firewalls, ssh keys."""
 
 import base64
-import binascii
 import struct
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -143,8 +142,7 @@ def _key_of(text: str) -> bytes | None:
     """Return what is the key in a line of a .pub file; None where it is no such line."""
     kind, _, rest = text.strip().partition(" ")
     try:
-        key = base64.b64decode(rest.split()[0], validate=True)
-    except (IndexError, binascii.Error):
+        name, key = kind.encode(), base64.b64decode(rest.split()[0], validate=True)
+    except (IndexError, ValueError):
         return None
-    name = kind.encode()
     return key if key.startswith(struct.pack(">I", len(name)) + name) else None
