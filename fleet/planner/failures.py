@@ -113,6 +113,8 @@ class Memory:
     by_pool: Mapping[str, Sequence[Attempt]]
     by_account: Mapping[tuple[str, Market], Sequence[Attempt]]
     """Provider and market to the tries of all its pools: a quota is the account's."""
+    least: timedelta = timedelta()
+    """How long a failure closes at least."""
 
     @cached_property
     def has_failures(self) -> bool:
@@ -170,10 +172,10 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
     own = [
         each for each in memory.by_pool.get(pool, ()) if (each.type, each.market) == (kind, market)
     ][:LATEST]
-    closed = _closed(memory.now, account, {"quota"})
+    closed = _closed(memory, account, {"quota"})
     if closed:
         return f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
-    closed = _closed(memory.now, own, {"out-of-stock"})
+    closed = _closed(memory, own, {"out-of-stock"})
     if closed:
         where = " on the spot market" if market == "spot" else ""
         return f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
@@ -181,7 +183,7 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
     failures = sum(each.result != "registered" for each in ended)
     if len(ended) < SAMPLE or failures < RATE * len(ended):
         return ""
-    closed = _closed(memory.now, own, {"error", "failed"})
+    closed = _closed(memory, own, {"error", "failed"})
     return (
         f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}" if closed else ""
     )
@@ -195,15 +197,15 @@ class _Streak:
     until: datetime
 
 
-def _closed(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
+def _closed(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
     """Return the failures in a row that close something now."""
-    streak = _streak(now, attempts, kinds)
-    return streak if streak and now < streak.until else None
+    streak = _streak(memory, attempts, kinds)
+    return streak if streak and memory.now < streak.until else None
 
 
-def _streak(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
+def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
     """Count runs that failed since the last success; many failures of one run count once."""
-    runs, latest, before = 0, None, now
+    runs, latest, before = 0, None, memory.now
     for at, of_run in groupby(attempts, key=lambda each: each.at):
         tries = list(of_run)
         failed = next((each for each in tries if each.result in kinds), None)
@@ -216,7 +218,8 @@ def _streak(now: datetime, attempts: Sequence[Attempt], kinds: Collection[str]) 
         runs, latest, before = runs + 1, latest or failed, at
     if latest is None:
         return None
-    return _Streak(runs, latest.at + min(CAP, BASE * 2 ** min(runs - 1, 10)))
+    closes = min(CAP, BASE * 2 ** min(runs - 1, 10))
+    return _Streak(runs, latest.at + max(memory.least, closes))
 
 
 def _describe_streak(streak: _Streak) -> str:

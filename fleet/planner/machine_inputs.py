@@ -8,6 +8,7 @@ remembers it.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain, count
@@ -167,12 +168,21 @@ def options_of(
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
         return ()
-    options = []
     offers = remembered(fleet, ("offers", name), (), lambda: tuple(_offers(fleet, pool)))
-    for kind, market, price, unsold in offers:
-        closed = unsold or choice.closed or why_failing(memory, name, kind, market, pool.provider)
-        options.append(Option(name, kind, market, choice.id, price, closed, tuple(shared.items())))
-    return tuple(options)
+
+    def options(memory: Memory) -> Iterator[Option]:
+        for kind, market, price, unsold in offers:
+            failing = why_failing(memory, name, kind, market, pool.provider)
+            closed = unsold or choice.closed or failing
+            yield Option(name, kind, market, choice.id, price, closed, tuple(shared.items()))
+
+    found = tuple(options(memory))
+    if memory.has_failures:
+        # Where there is another way, the next run takes that, also if it begins late.
+        longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
+        later = tuple(options(longer))
+        return later if any(not each.closed for each in later) else found
+    return found
 
 
 def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | None, str]]:

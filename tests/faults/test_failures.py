@@ -55,6 +55,7 @@ def test_when_the_spot_market_is_empty_the_machine_is_bought_on_demand(trial: Tr
     trial.wait_for("1", "2")
     trial.do("apply")
     assert sorted(result for _, result in trial.attempts()) == ["out-of-stock", "starting"]
+    trial.age(minutes=10)
 
     trial.apply()
 

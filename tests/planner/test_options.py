@@ -53,8 +53,8 @@ def why(plan: Plan) -> str:
     return next(verdict.because for verdict in plan.pools if verdict.pool == "builders")
 
 
-def out(kind: str, market: str = "on-demand") -> Attempt:
-    return an_attempt(type=kind, market=market, result="out-of-stock", at=ago(minutes=1))
+def out(kind: str, market: str = "on-demand", *, minutes: float = 1) -> Attempt:
+    return an_attempt(type=kind, market=market, result="out-of-stock", at=ago(minutes=minutes))
 
 
 def test_the_cheapest_type_and_market_is_taken() -> None:
@@ -69,6 +69,19 @@ def test_what_is_out_of_stock_falls_through_to_the_next_type_and_market() -> Non
     assert tells(why(plan), "big/spot", no_stock)
     assert made(plan_after(desk(), out("big", "spot"), out("small"))) == [
         ("big", "on-demand", Decimal("0.09"))
+    ]
+
+
+def test_the_next_run_takes_another_way_where_there_is_one() -> None:
+    cadence, everything = 10, [("big", "spot"), ("big", "on-demand"), ("small", "on-demand")]
+    all_out = [out(*way, minutes=cadence) for way in everything]
+
+    other = plan_after(desk(), out("big", "spot", minutes=cadence))
+
+    assert made(other) == [("small", "on-demand", Decimal("0.05"))]
+    assert made(plan_after(desk(), *all_out)) == [("big", "spot", Decimal("0.02"))]
+    assert made(plan_after(desk(), out("big", "spot", minutes=1.5 * cadence))) == [
+        ("big", "spot", Decimal("0.02"))
     ]
 
 
