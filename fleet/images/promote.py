@@ -196,7 +196,7 @@ class Recycled(Value):
 
     pool: str
     boots: str = Field(description="Version of its next machines; empty where it is not known.")
-    replaced: tuple[str, ...] = Field((), description="Workers that are replaced because of it.")
+    replaced: tuple[str, ...] = Field((), description="Workers that the next plans replace.")
     held: int = Field(description="Machines that it has.")
     at_a_time: int = Field(description="At most this share of the pool at once, in percent.")
     windows: tuple[str, ...] = ()
@@ -213,11 +213,11 @@ class Promotion(Value):
 
 
 def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> Promotion:
-    """Return what moves, and the machines that the next plans replace because of it."""
+    """Return what moves, and the machines that the next plans replace then."""
     moved = {(move.now.image, move.now.version): move.now.fact for move in moves}
     versions = {(each.image, each.version): each for each in world.versions} | moved
     later = world.altered(images=tuple(versions.values()))
-    before, after = reconcile(fleet, world), reconcile(fleet, later)
+    after = reconcile(fleet, later)
     (image,) = {move.now.image for move in moves}
     return Promotion(
         image=image,
@@ -230,28 +230,23 @@ def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) ->
             )
             for move in moves
         ),
-        pools=tuple(_recycled(fleet, later, image, before, after)),
+        pools=tuple(_recycled(fleet, later, image, after)),
         unknown=after.unknown,
         done=done,
     )
 
 
-def _recycled(
-    fleet: Fleet, world: World, image: str, before: Plan, after: Plan
-) -> Iterator[Recycled]:
+def _recycled(fleet: Fleet, world: World, image: str, plan: Plan) -> Iterator[Recycled]:
     boots = images_by_pool(fleet, world)
-    held = {verdict.pool: verdict.machines for verdict in after.pools}
-    outdated = [
-        {worker.worker for worker in plan.workers if worker.outdated} for plan in (before, after)
-    ]
+    held = {verdict.pool: verdict.machines for verdict in plan.pools}
+    outdated = sorted((each.pool, each.worker) for each in plan.workers if each.outdated)
     for name, pool in sorted(fleet.dynamic_pools.items()):
         if pool.image == image:
-            workers = [worker.worker for worker in after.workers if worker.pool == name]
             chosen = boots[name][:1]
             yield Recycled(
                 pool=name,
                 boots=chosen[0].version if chosen else "",
-                replaced=tuple(sorted({*workers} & outdated[1] - outdated[0])),
+                replaced=tuple(worker for at, worker in outdated if at == name),
                 held=held.get(name, 0),
                 at_a_time=pool.replace.at_a_time,
                 windows=tuple(pool.replace.windows),

@@ -65,6 +65,16 @@ def test_a_promoted_version_replaces_the_machine_in_the_runs_that_follow(baked: 
     assert booted(baked) == [f"trixie-{NEW}"]
 
 
+def test_what_an_earlier_promotion_left_to_replace_is_said_again(baked: Trial) -> None:
+    newer = "20261122T060000Z"
+    baked.remember(a_published(newer, "tested"))
+    baked.do("image", "promote", "trixie", NEW)
+
+    promotion = json.loads(baked.do("image", "promote", "trixie", newer, "--json")[1])
+
+    assert [pool["replaced"] for pool in promotion["pools"]] == [[], ["trial-builders-0001"]]
+
+
 def test_a_dry_run_moves_nothing(baked: Trial) -> None:
     code, said = baked.do("image", "promote", "trixie", "--dry-run")
 
