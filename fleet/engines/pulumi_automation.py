@@ -73,7 +73,7 @@ _OF_PLUGIN = (
     r"|\d+ errors? occurred:\s*(\* ?)?"
     r"|(\[ERROR\] )?((API request failed|Invalid field in API request): )?An (unexpected error|"
     r"invalid field) was encountered during an API request\.( The field [^.\n]*\.)?\s*"
-    r"|(?s:\s*\nField: .*)|\n: API request failed\s*$"
+    r"|\s*\nField: .*(\n(?!\s*\* ).+)*|\n: API request failed\s*$"
 )
 _CODE = r"\s*\nError code: (\w+)\n(Status code: \d+)?"
 

@@ -159,6 +159,16 @@ def test_the_field_that_a_request_failed_for_is_told() -> None:
     assert events.errors == (cause,)
 
 
+def test_what_is_said_after_a_field_of_another_failure_is_told() -> None:
+    events = Events(secrets=())
+    first = "bad key\n\nField: public_key\nMessages:\n - is no key\nError code: invalid_input\n"
+
+    events(event(f"2 errors occurred:\n\t* {first}\t* no more servers\nError code: limit\n", URN))
+
+    said = "bad key * no more servers (limit)"
+    assert events.failed == {"debian-builders-0001": said}
+
+
 def test_a_failure_of_no_resource_is_no_workers() -> None:
     events = Events(secrets=())
 
