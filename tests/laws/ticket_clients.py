@@ -5,7 +5,7 @@ from datetime import datetime
 from xmlrpc.client import Fault
 
 from fleet.errors import StoreFailed
-from fleet.model.tickets import Ticket
+from fleet.model.tickets import Ticket, expire
 from fleet.tickets.service import TicketCalls
 from tests.fakes.engine import Killed
 from tests.laws.ticket_farm import TicketFarm
@@ -74,7 +74,8 @@ class Service:
 
     def close(self, number: int, fate: str) -> None:
         """Close a ticket, again where the answer was lost."""
-        was_open = self._farm.desk.all[number].is_open
+        # It may have expired since anybody looked.
+        was_open = expire(self._farm.desk.all[number], self._farm.now).is_open
         answer = self._call(fate, "closeTicket", number)
         assert answer in (was_open, None)
         if answer is None:
