@@ -112,7 +112,10 @@ def _keep_forgotten(world: World, sources: Sources, tell: Tell) -> World:
     """Open a ticket for what is busy with a ticket that only a lost store knew."""
     kept = False
     for queue, desk in sorted(sources.desks.items()):
-        for machine, number in desk.keep(find_forgotten(world.queues[queue]), world.time).items():
+        forgotten = find_forgotten(world.queues[queue])
+        # Asked of nothing it would forget what was read, and to read that again takes long.
+        numbers = desk.keep(forgotten, world.time) if forgotten else {}
+        for machine, number in numbers.items():
             tell(
                 f"{machine} is older than the store and counts as busy: a ticket that the store "
                 f"does not know may use it; once nobody does: fleet ticket close {number} "

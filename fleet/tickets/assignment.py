@@ -229,7 +229,9 @@ def assign(
             stopped = _stopped(ticket, suitable, terms, counted)
             is_stopped = len(stopped) == len(suitable.kinds)
             if not is_stopped and len(assignment.leases) < len(machines):
-                machine = free.take(ticket, suitable, spending, kept.union(stopped))
+                machine = free.take(
+                    ticket, suitable, spending, {*kept, *stopped} if stopped else kept
+                )
             if machine is None:
                 if kept:
                     again.append(ticket)
@@ -271,10 +273,12 @@ def _stopped(
     if ticket.owner in terms.blocked:
         return suitable.kinds.keys()
     keys = _keys(ticket, suitable.limits)
-    full = {key[0] for key in keys if counted.get(key, 0) >= key[0].most}
+    full = [key[0] for key in keys if counted.get(key, 0) >= key[0].most]
     if not full:
         return ()
-    return [k for k in suitable.kinds if not full.isdisjoint(suitable.limits_at.get(k, full))]
+    if not suitable.limits_at:
+        return suitable.kinds.keys()
+    return [k for k in suitable.kinds if not {*full}.isdisjoint(suitable.limits_at.get(k, full))]
 
 
 class _FreeMachines:
