@@ -345,12 +345,15 @@ class Drops:
         """Return the tags that a request may run without by now."""
         if since is None:
             return _NOTHING
-        waited = (self._now - since).total_seconds()
+        return self.within(required, (self._now - since).total_seconds())
+
+    def within(self, required: Iterable[str], seconds: float) -> frozenset[str]:
+        """Return the tags that a request may run without once it has waited for so long."""
         return frozenset(
             tag
             for tag in required
             for name in self._vocabulary.names_of(tag)
-            if name in self._after and waited >= self._after[name]
+            if name in self._after and seconds >= self._after[name]
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache, cached_property, partial
+from math import inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -27,7 +28,7 @@ from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
 from fleet.planner.units import State, is_up
 from fleet.schema.findings import nearest
-from fleet.schema.model import Fleet, Otherwise, Pool, TicketQueue, serves_queue
+from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.offers import Mismatch, Offer, ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
@@ -140,11 +141,11 @@ def why_all_wait(
     held = [each for each in open_tickets if each.state is TicketState.READY]
     waiting = [each for each in open_tickets if each.state is TicketState.WAITING]
     limits = cache(partial(limits_on, fleet, queue))
-    unfit = cache(partial(_why_unfit, fleet, queue))
-    turn = cache(partial(_its_turn, fleet, queue))
+    drops = Drops(fleet, now)
+    unfit = cache(partial(_why_unfit, fleet, queue, drops))
+    turn = cache(partial(_its_turn, fleet, queue, drops))
     running = Counter((limit, limit.whose(each)) for each in held for limit in limits(each.tags))
     before: Counter[tuple[Limit, str]] = Counter()
-    drops = Drops(fleet, now)
     reasons = {}
     for ticket in in_order(waiting, held, terms, now):
         dropped = drops.of(ticket.tags, ticket.opened_at)
@@ -196,7 +197,7 @@ def terms_of(fleet: Fleet, queue: str) -> Terms:
     )
 
 
-def _why_unfit(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
+def _why_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
     """Return why no pool can ever serve such a ticket as things are; empty where one can.
 
     Tags without which it may run after a while are not asked for.
@@ -205,31 +206,24 @@ def _why_unfit(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
         return unknown
     reasons = []
     for name, offer in _offers(fleet, queue):
-        mismatch = _mismatch(fleet, tags, offer)
+        mismatch = _mismatch(fleet, drops, tags, offer)
         if not mismatch:
             return ""
         reasons.append(f"pool {name} {mismatch}")
     return "; ".join(reasons) or f"no pool serves queue {queue}"
 
 
-def _mismatch(fleet: Fleet, tags: Iterable[str], offer: Offer) -> Mismatch:
+def _mismatch(fleet: Fleet, drops: Drops, tags: Iterable[str], offer: Offer) -> Mismatch:
     """Return what keeps such a ticket from a worker, once it waited for what it may do without."""
-    vocabulary = Vocabulary(fleet)
-    asked = [
-        tag
-        for tag in tags
-        if tag in offer.provides
-        or not any(
-            isinstance(fleet.tags[name].otherwise, Otherwise) for name in vocabulary.names_of(tag)
-        )
-    ]
+    dropped = drops.within(tags, inf) - offer.provides
+    asked = [tag for tag in tags if tag not in dropped]
     return find_mismatch(ask_of_tags(fleet, asked), offer)
 
 
-def _its_turn(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
+def _its_turn(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
     """Return what a ticket waits for that fits some pool: a machine, where any may be made."""
     offers = _offers(fleet, queue)
-    fitting = [name for name, offer in offers if not _mismatch(fleet, tags, offer)]
+    fitting = [name for name, offer in offers if not _mismatch(fleet, drops, tags, offer)]
     pools = {name: pool for name in fitting if isinstance(pool := fleet.pools[name], Pool)}
     if any(pool.mode == "apply" for pool in pools.values()):
         return ITS_TURN
