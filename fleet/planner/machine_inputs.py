@@ -176,13 +176,13 @@ def options_of(
             closed = unsold or choice.closed or failing
             yield Option(name, kind, market, choice.id, price, closed, tuple(shared.items()))
 
-    found = tuple(options(memory))
     if memory.has_failures:
         # Where there is another way, the next run takes that, also if it begins late.
         longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
-        later = tuple(options(longer))
-        return later if any(not each.closed for each in later) else found
-    return found
+        found = tuple(options(longer))
+        if not all(each.closed for each in found):
+            return found
+    return tuple(options(memory))
 
 
 def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | None, str]]:
