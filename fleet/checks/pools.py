@@ -181,7 +181,7 @@ def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
     """Require that every time zone is a name of the IANA database."""
     for path, name in _time_zones(fleet):
         if name != "UTC" and not _exists(name):
-            close = nearest(name, _known())
+            close = nearest(name, available_timezones())
             yield wrong(
                 f"there is no time zone '{name}'",
                 path,
@@ -203,12 +203,8 @@ def _exists(name: str) -> bool:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         # Without the database no zone is known, so none can be called wrong.
-        return not _known()
+        return not available_timezones()
     return True
-
-
-def _known() -> set[str]:
-    return available_timezones()
 
 
 _RUNS = 3

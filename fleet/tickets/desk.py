@@ -9,15 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
-from fleet.model.facts import (
-    Demand,
-    Ended,
-    QueueReading,
-    Unknown,
-    Work,
-    Worker,
-    WorkerState,
-)
+from fleet.model.facts import Demand, Ended, QueueReading, Unknown, Work, Worker, WorkerState
 from fleet.model.tickets import (
     SANDBOX,
     Given,
