@@ -227,6 +227,7 @@ class Seen:
         self.owners = find_owners(fleet, world)
         self.holds = holds_of(world)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
+        self._draining: dict[object, frozenset[str]] = {}
         self._world = world
         self._fleet = fleet
         self._attended: dict[object, Mapping[str, tuple[Worker, ...]] | Unknown] = {}
@@ -269,10 +270,26 @@ class Seen:
 
     def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
         """Return machine name to where its worker is registered, and the worker."""
-        key = tuple((name, id(workers)) for name, workers in registries.items())
+        key = _key_of(registries)
         if key not in self._registered:
             self._registered[key] = workers_by_machine(registries, self._static)
         return self._registered[key]
+
+    def draining(self, registries: Registries) -> frozenset[str]:
+        """Return the machines to which one of these registries gives no new work."""
+        key = _key_of(registries)
+        if key not in self._draining:
+            self._draining[key] = frozenset(
+                worker.machine or worker.name
+                for workers in registries.values()
+                for worker in workers
+                if worker.draining
+            )
+        return self._draining[key]
+
+
+def _key_of(registries: Registries) -> object:
+    return tuple((name, id(workers)) for name, workers in registries.items())
 
 
 def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
@@ -423,7 +440,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
         pool=name,
         provider=provider,
         units=tuple(
-            replace(unit, held=seen.holds[unit.name]) if unit.name in seen.holds else unit
+            _joined(unit, seen, registries)
             for unit in units_of(
                 Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
                 is_overdue=lambda machine: is_overdue(pool, machine, world.time),
@@ -443,6 +460,15 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
         has_registry=bool(registries or unreadable),
         enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
     )
+
+
+def _joined(unit: Unit, seen: Seen, registries: Registries) -> Unit:
+    """Return a unit with who holds it, and whether another queue drains it."""
+    is_leaving = unit.name in seen.draining(registries) and not (
+        unit.worker is not None and unit.worker.draining
+    )
+    held = seen.holds.get(unit.name)
+    return replace(unit, held=held, is_leaving=is_leaving) if held or is_leaving else unit
 
 
 def _registries(

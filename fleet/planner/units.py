@@ -250,6 +250,8 @@ class Unit:
     """Who ordered that it gets no work and stays."""
     returning: bool = False
     """Its worker is idle and not connected, but was heard a moment ago or is about to connect."""
+    is_leaving: bool = False
+    """Another queue, where its worker is registered too, gives it no new work."""
 
     @property
     def is_capacity(self) -> bool:

@@ -94,7 +94,7 @@ def test_it_is_kept_for_its_sandbox_while_its_hour_is_paid_for(story: Story) -> 
     assert story.planned() == {FIRST: ("keep", "busy")}
 
 
-@pytest.mark.parametrize("minutes", slow_but([51], [39, 51]))
+@pytest.mark.parametrize("minutes", slow_but([45], [39, 45]))
 def test_it_goes_in_the_last_run_before_its_hour_ends(story: Story, minutes: int) -> None:
     story.given_back()
     story.later(minutes)
@@ -180,7 +180,7 @@ def test_it_stays_for_its_paid_hour_beside_a_ticket_that_is_not_served(story: St
     story.open("ben/ping", user="ben")
     beside = story.planned()
     story.run("ticket", "close", "3", "--user", "ben")
-    story.later(41)
+    story.later(35)
 
     assert paid == {FIRST: ("keep", "paid-for")}
     assert beside[FIRST] == ("keep", "paid-for")

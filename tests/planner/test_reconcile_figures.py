@@ -146,7 +146,7 @@ def test_a_machine_that_is_paid_for_keeps_no_other_from_going() -> None:
         pools={"builders": a_pool(provider="desk")}, providers=billing, cadence="5m"
     )
     idle = [a_worker(name=name, since=ago(minutes=30)) for name in (FIRST, SECOND)]
-    world = with_machines(a_sim_world(*idle), FIRST, created_at=ago(minutes=59))
+    world = with_machines(a_sim_world(*idle), FIRST, created_at=ago(minutes=50))
     world = with_machines(world, SECOND, created_at=ago(minutes=31))
 
     plan = reconcile(fleet, world)
@@ -217,13 +217,13 @@ def test_a_machine_that_boots_for_nothing_is_kept_until_the_last_run_of_its_hour
     assert reconcile(fleet, world).actions == ()
 
 
-@pytest.mark.parametrize(("minutes", "first"), [(52, FIRST), (50, SECOND)])
+@pytest.mark.parametrize(("minutes", "first"), [(45, FIRST), (38, SECOND)])
 def test_what_is_paid_for_less_than_until_the_next_run_counts_as_not_paid_for(
     minutes: int, first: str
 ) -> None:
     workers = (a_worker(since=ago(hours=2)), a_worker(name=SECOND, since=ago(hours=1)))
     world = with_machines(a_sim_world(*workers), FIRST, created_at=ago(minutes=minutes, hours=2))
-    world = with_machines(world, SECOND, created_at=ago(minutes=57, hours=1))
+    world = with_machines(world, SECOND, created_at=ago(minutes=47, hours=1))
 
     (action,) = reconcile(an_hourly_fleet(min=1), world).actions
 

@@ -8,29 +8,32 @@ for longest was used least. Then by name, so that equal inputs give equal plans.
 
 from collections.abc import Iterable
 from datetime import timedelta
+from itertools import pairwise
 
-from fleet.model.facts import World, market_of
+from fleet.model.facts import Unknown, World, market_of
 from fleet.model.prices import paid_until, tariff_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import NEVER, Unit
-from fleet.schema.model import DebusineQueue
+from fleet.schema.model import DebusineQueue, TicketQueue
 from fleet.schema.units import write_duration
 
 _DELETING = 120
 """Seconds from the start of a run until its machines are deleted, where no run has shown it."""
 _LEAST = 60
 """Seconds that are allowed for at least: a run may start late."""
+_GAPS = 2
+"""Gaps between runs of which the shortest counts: one outage alone makes no slow timer."""
 
 
 def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
     """Return units in the order in which to delete them."""
 
     def rank(unit: Unit) -> tuple[bool, int, timedelta, str]:
-        paid = _paid_seconds(world, pool_plan, unit)
+        paid, next_end = _paid_seconds(world, pool_plan, unit)
         return (
             unit.name not in pool_plan.due,
-            # What is paid for less than until the next run is at its last chance, like the others.
-            paid if paid >= pool_plan.fleet.cadence else 0,
+            # A later run cannot delete these within their paid time.
+            paid if paid >= next_end else 0,
             _used_last(world, pool_plan, unit),
             unit.name,
         )
@@ -44,20 +47,19 @@ def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
     return sorted(by_name, key=lambda unit: unit.since or NEVER, reverse=True)
 
 
-def paid_for(world: World, pool_plan: PoolPlan, unit: Unit, *, runs: int) -> str:
+def paid_for(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep a machine that is paid for anyway; empty when now is the last time.
 
-    The next run would need so many runs more (a worker is drained by one and deleted by the
-    next), and the last of them has to end before the next step of time is billed.
+    A machine that this run cannot delete before its next step of time is billed has that step
+    too: it stays until the last run that can delete it before the end of that one.
     """
-    left = _paid_seconds(world, pool_plan, unit)
-    takes = deleting_seconds(world)
-    if left < runs * pool_plan.fleet.cadence + takes:
+    paid, next_end = _paid_seconds(world, pool_plan, unit)
+    if paid < next_end:
         return ""
     return (
-        f"paid for another {write_duration(left)}; a later run can delete it in time "
-        f"(cadence is {write_duration(pool_plan.fleet.cadence)}, deleting takes up to "
-        f"{write_duration(takes)})"
+        f"paid for another {write_duration(paid)}, what is billed while it is deleted included; "
+        f"a later run can delete it in time (cadence is {write_duration(pool_plan.fleet.cadence)}"
+        f", deleting takes up to {write_duration(deleting_seconds(world))})"
     )
 
 
@@ -68,15 +70,43 @@ def deleting_seconds(world: World) -> int:
     return max(_LEAST, world.delete_seconds)
 
 
-def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> int:
-    """Return for how long a unit's machine is paid for; 0: unknown."""
+def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
+    """Return when its paid time ends if a machine is deleted from now on, and when it is gone
+    if the next run begins that.
+
+    Both in seconds from now. 0 and 1: the price is unknown.
+    """
     machine = unit.machine
     if machine is None or pool_plan.pool is None or machine.created_at > world.time:
-        return 0
+        return 0, 1
     tariff = tariff_of(pool_plan.fleet, pool_plan.pool, machine.type, market_of(unit.inputs))
     if tariff is None:
-        return 0
-    return int((paid_until(tariff, machine.created_at, world.time) - world.time).total_seconds())
+        return 0, 1
+    apart = _seconds_between_runs(world, pool_plan)
+    gone = (_runs_to_go(pool_plan, unit) - 1) * apart + deleting_seconds(world)
+    end = paid_until(tariff, machine.created_at, world.time + timedelta(seconds=gone))
+    return int((end - world.time).total_seconds()), gone + apart
+
+
+def _runs_to_go(pool_plan: PoolPlan, unit: Unit) -> int:
+    """Return how many runs it takes to delete a machine.
+
+    A worker is drained by one run, and deleted by the next that sees it drained and idle. A
+    machine without a registered worker is not drained, nor one that fleet alone gives out.
+    """
+    queue = pool_plan.fleet.queues.get(unit.registry or "")
+    return 1 if unit.registry is None or isinstance(queue, TicketQueue) else 2
+
+
+def _seconds_between_runs(world: World, pool_plan: PoolPlan) -> int:
+    """Return how far apart runs are: `cadence`, or more where the latest two were.
+
+    By `cadence` alone, no run of a slower timer would ever be the last in time.
+    """
+    runs = () if isinstance(world.runs, Unknown) else world.runs
+    latest = [each for each in (*runs, world.time) if each <= world.time][-_GAPS - 1 :]
+    gaps = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
+    return max(pool_plan.fleet.cadence, min(gaps) if len(gaps) == _GAPS else 0)
 
 
 def _used_last(world: World, pool_plan: PoolPlan, unit: Unit) -> timedelta:

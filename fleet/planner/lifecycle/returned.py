@@ -64,7 +64,7 @@ def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep it for the hour that is paid; empty where that is over or not wanted."""
     if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
         return ""
-    return paid_for(world, pool_plan, unit, runs=1)
+    return paid_for(world, pool_plan, unit)
 
 
 def _may_have(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:

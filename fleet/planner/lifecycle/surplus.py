@@ -13,9 +13,6 @@ from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue
 from fleet.schema.units import write_duration
 
-_RUNS_TO_GO = 2
-"""A worker is drained by one run, and deleted by the next that sees it drained and idle."""
-
 
 def release_surplus(world: World, pool_plan: PoolPlan) -> None:
     """Drain what is idle for long, beyond min and spare."""
@@ -38,7 +35,7 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
         # What fleet alone gives out gets nothing while a run decides: it need not be drained.
         is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
         reason = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
-        paid = _paid(world, pool_plan, unit, runs=1 if is_ours else _RUNS_TO_GO)
+        paid = _paid(world, pool_plan, unit)
         if paid:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         elif is_ours:
@@ -47,13 +44,14 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
             pool_plan.drain(unit, reason, because)
 
 
-def _paid(world: World, pool_plan: PoolPlan, unit: Unit, *, runs: int) -> str:
+def _paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep what is paid for anyway; empty where it goes at once, or that is wanted.
 
-    No ticket has had it, so any ticket may get it; of what one gave back, `returned` says.
+    No ticket has had it, so any ticket may get it; of what one gave back, `returned` says. What
+    one queue drains already goes on to be drained at the others.
     """
     at_once = pool_plan.pool is not None and pool_plan.pool.retire.at == "once"
-    return "" if at_once else paid_for(world, pool_plan, unit, runs=runs)
+    return "" if at_once or unit.is_leaving else paid_for(world, pool_plan, unit)
 
 
 def _is_held(pool_plan: PoolPlan, unit: Unit) -> bool:
@@ -91,7 +89,7 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
         surplus = min(surplus - workers.spare, len(fresh) - workers.min)
     for unit in youngest_first(unused)[: max(0, surplus)]:
         because = "no waiting request fits it; its request was withdrawn or served"
-        paid = _paid(world, pool_plan, unit, runs=1)
+        paid = _paid(world, pool_plan, unit)
         if paid:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         else:

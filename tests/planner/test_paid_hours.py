@@ -1,0 +1,94 @@
+"""No paid hour is lost, whenever a machine is released, however often runs come."""
+
+from datetime import timedelta
+from itertools import product
+
+import pytest
+
+from fleet.model.facts import World
+from fleet.model.plan import Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.deciding import FIRST, drained, fleet_with, reason_of, with_machines
+
+HOUR = 60
+ASSUMED = 120
+"""Seconds that a deletion takes as long as none is known."""
+
+
+def hourly(cadence: int, zone: str = "UTC", **pool: object) -> Fleet:
+    """Return a fleet whose machines are billed by the hour, with runs so many minutes apart."""
+    return a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", **pool)},
+        providers={"desk": {"kind": "sim", "billing": {"increment": "1h"}}},
+        cadence=f"{cadence}m",
+        money={"time_zone": zone},
+    )
+
+
+def released(minutes: float, *, takes: int | None = None, boots: bool = False) -> World:
+    """Return a world with a machine of this age that nothing needs."""
+    workers = () if boots else (a_worker(since=ago(days=2)),)
+    world = a_sim_world(*workers, starting=(FIRST,) if boots else ())
+    world = with_machines(world, FIRST, created_at=ago(minutes=minutes))
+    return world.altered(delete_seconds=takes)
+
+
+def lost_hours(cadence: int, takes: int | None, *, boots: bool, zone: str) -> list[int]:
+    """Return the ages in minutes at which a machine is released and an hour of it is lost."""
+    fleet = hourly(cadence, zone, boot={"deadline": "3h"})
+    goes = [
+        bool(reconcile(fleet, released(age + HOUR, takes=takes, boots=boots)).actions)
+        for age in range(HOUR)
+    ]
+    deleting = (0 if boots else cadence) * 60 + (ASSUMED if takes is None else max(60, takes))
+    lost = []
+    for age in range(HOUR):
+        last = next(run for run in range(age, age + 99 * HOUR, cadence) if goes[run % HOUR])
+        earliest, gone = age * 60 + deleting, last * 60 + deleting
+        hours, fewest = (-(-seconds // 3600) for seconds in (gone, earliest))
+        # It goes in the first hour in which it can, by the last run that can do it.
+        if hours != fewest or -(-(gone + cadence * 60) // 3600) == hours:
+            lost.append(age)
+    return lost
+
+
+@pytest.mark.parametrize(
+    ("cadence", "takes"), list(product((1, 5, 10, 15, 20, 30, 60), (None, 10, 300, 900)))
+)
+def test_no_paid_hour_is_lost_at_any_release_time(cadence: int, takes: int | None) -> None:
+    assert lost_hours(cadence, takes, boots=False, zone="UTC") == []
+
+
+@pytest.mark.parametrize("cadence", [5, 20])
+def test_no_paid_hour_of_a_booting_machine_is_lost(cadence: int) -> None:
+    assert lost_hours(cadence, 300, boots=True, zone="UTC") == []
+
+
+def test_no_paid_hour_is_lost_in_a_zone_of_half_hours() -> None:
+    assert lost_hours(10, None, boots=False, zone="Asia/Kolkata") == []
+
+
+@pytest.mark.parametrize(("gaps", "goes"), [((60, 60), True), ((300, 10), False)])
+def test_a_machine_goes_when_runs_are_rarer_than_cadence(
+    gaps: tuple[int, int], *, goes: bool
+) -> None:
+    # A timer of an hour sees it at the same minute of each hour.
+    world = released(70)
+    earlier = [world.time - timedelta(minutes=sum(gaps[:n])) for n in (2, 1)]
+    world = world.altered(runs=tuple(earlier))
+
+    assert drained(reconcile(hourly(10), world)) == ([FIRST] if goes else [])
+
+
+def test_a_machine_that_is_too_late_for_its_hour_is_paid_for() -> None:
+    plan = reconcile(hourly(10), released(50))
+
+    assert reason_of(plan, FIRST) is Reason.PAID_FOR
+
+
+def test_a_machine_by_the_second_goes_at_any_minute() -> None:
+    fleet = fleet_with()
+
+    assert all(drained(reconcile(fleet, released(age))) == [FIRST] for age in range(HOUR))
