@@ -71,10 +71,10 @@ def deleting_seconds(world: World) -> int:
 
 
 def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
-    """Return when its paid time ends if a machine is deleted from now on, and when it is gone
-    if the next run begins that.
+    """Return the end of the paid time of a machine that goes now, and when it goes otherwise.
 
-    Both in seconds from now. 0 and 1: the price is unknown.
+    Both in seconds from now; otherwise the next run begins to delete it. 0 and 1: the price is
+    unknown.
     """
     machine = unit.machine
     if machine is None or pool_plan.pool is None or machine.created_at > world.time:
