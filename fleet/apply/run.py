@@ -37,11 +37,11 @@ from fleet.apply.selection import (
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
 from fleet.apply.tickets import Seen, hand_out_all, note_waits
-from fleet.apply.timer import TRUST, Signals, check_clock, check_servers
+from fleet.apply.timer import TRUST, Signals, check_clock, check_servers, check_witnesses
 from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.clock import utc_now
-from fleet.errors import FleetError, PromotionRefused, VersionMoved
+from fleet.errors import FleetError, PlanRefused, PromotionRefused, VersionMoved
 from fleet.explain.history import sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
 from fleet.images.promote import promote, retire
@@ -182,12 +182,23 @@ class _Run:
         self.sources.store.record_step(started=self.started, step=step)
 
     def observe(self) -> World:
-        """Return the world; refuse where no server agrees with this computer's clock."""
+        """Return the world; refuse if no server or an earlier record agrees with the clock."""
         sources = replace(self.sources, asking=self._asking())
         world = look(self.config, sources, self.console)
         if not self.options.trusts_clock:
-            check_servers(world, TRUST)
+            self._check_clock(world)
         return world
+
+    def _check_clock(self, world: World) -> None:
+        store = self.sources.store
+        try:
+            check_servers(world, TRUST)
+            check_witnesses(self.fleet, store, world)
+        except PlanRefused as error:
+            # Without an end this run would be compared with the clock of the next one.
+            outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()
+            store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
+            raise
 
     def _asking(self) -> Callable[[], Asking]:
         """Return what asks sources; while one is slow, tickets get what the last run saw free."""

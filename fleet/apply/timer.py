@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 from types import FrameType
 
 from fleet.errors import refusal
-from fleet.model.facts import Listing, QueueReading, World
+from fleet.model.facts import Listing, QueueReading, Unknown, World
+from fleet.planner.ledger import periods
 from fleet.ports import Store
+from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration, write_time
 
 _LONGEST_SLEEP = 0.5
@@ -133,6 +135,9 @@ class WakeableTimer(Signals):
 _MOST_SKEW = timedelta(minutes=10)
 _MOST_LEAP = timedelta(days=31)
 """A longer pause between runs is rarer than a wrong clock."""
+_RUNS = 10
+"""Latest runs that a clock is compared with: a few may have been refused for their clock."""
+_LAST_RUN = "the last run of this fleet"
 
 
 TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
@@ -171,25 +176,50 @@ def check_servers(world: World, fix: str = "") -> None:
 
 
 def why_odd(store: Store, now: datetime) -> str:
-    """Return why this computer's clock may be wrong, by the last run; empty: nothing says so."""
-    last = _last_run(store, now)
-    if -_MOST_SKEW <= now - last <= _MOST_LEAP:
-        return ""
-    apart = write_duration(abs(now - last))
-    before = "before" if now < last else "after"
-    return (
-        f"this computer's clock says {write_time(now)}, {apart} {before} "
-        f"the last run of this fleet ({write_time(last)}); compare `date -u`"
-    )
+    """Return why this computer's clock may be wrong, by the last run; empty: no reason."""
+    return _why_behind(store, now) or _why_leapt(store, now)
 
 
 def check_clock(store: Store, now: datetime) -> None:
-    """Raise PlanRefused there, and where the last run was so long ago that the clock may leap."""
+    """Raise PlanRefused if the clock differs from the store's server or from the runs before."""
     check_skew(store, now, TRUST)
-    odd = why_odd(store, now)
-    if odd and now > _last_run(store, now):
+    if odd := why_odd(store, now):
         raise refusal(f"{odd}{TRUST}")
 
 
-def _last_run(store: Store, now: datetime) -> datetime:
-    return max((datetime.fromisoformat(run["started"]) for run in store.last_runs(1)), default=now)
+def check_witnesses(fleet: Fleet, store: Store, world: World) -> None:
+    """Raise PlanRefused if earlier runs or the ledger were recorded later than this world.
+
+    The server of a queue or of the store may run on this computer, so its clock proves nothing
+    against these. Planned by a clock that is behind, spent budgets would be available again.
+    """
+    odd = _why_behind(store, world.time)
+    until = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
+    # A run that reverts charges leaves the ledger charged to the end of its hour.
+    most = max(world.time + _MOST_SKEW, periods(fleet, world.time)[0].end)
+    if not odd and until is not None and until > most:
+        odd = _why_odd(world.time, until, "the end of what the ledger was charged for")
+    if odd:
+        raise refusal(f"{odd}{TRUST}")
+
+
+def _why_behind(store: Store, now: datetime) -> str:
+    ended = (datetime.fromisoformat(run["ended"]) for run in store.ended_runs(1))
+    last = max(ended, default=now)
+    return _why_odd(now, last, _LAST_RUN) if now < last - _MOST_SKEW else ""
+
+
+def _why_leapt(store: Store, now: datetime) -> str:
+    # A run without a plan may have been refused because its clock was wrong.
+    runs = (run for run in store.last_runs(_RUNS) if run["plan"] or not run["ended"])
+    began = [datetime.fromisoformat(run["started"]) for run in runs]
+    last = max((each for each in began if each <= now + _MOST_SKEW), default=now)
+    return _why_odd(now, last, _LAST_RUN) if now > last + _MOST_LEAP else ""
+
+
+def _why_odd(now: datetime, then: datetime, what: str) -> str:
+    apart = f"{write_duration(abs(now - then))} {'before' if now < then else 'after'}"
+    return (
+        f"this computer's clock says {write_time(now)}, {apart} {what} ({write_time(then)}); "
+        "compare `date -u`"
+    )

@@ -1,8 +1,9 @@
-"""Runs of a computer whose clock is ahead: the next one with the right clock goes on as before."""
+"""Runs of a computer whose clock is wrong: they change nothing, and the right one goes on."""
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -58,11 +59,23 @@ def spent(trial: Trial) -> list[float]:
     return [float(each["spent"]) for each in found]
 
 
+@contextmanager
+def store_of(trial: Trial) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(trial.folder / ".fleet/store.db")) as opened, opened:
+        yield opened
+
+
 def rows(trial: Trial) -> int:
-    with sqlite3.connect(trial.folder / ".fleet/store.db") as connection:
+    with store_of(trial) as connection:
         (count,) = connection.execute("SELECT count(*) FROM fleet_ledger").fetchone()
-    connection.close()
     return int(count)
+
+
+def ledger(trial: Trial) -> list[tuple[object, ...]]:
+    """Return every row of the ledger, and until when it is charged."""
+    with store_of(trial) as connection:
+        marks = connection.execute("SELECT * FROM fleet_about WHERE key = 'charged_until'")
+        return [*connection.execute("SELECT * FROM fleet_ledger ORDER BY 1, 2"), *marks]
 
 
 def test_a_clock_that_leaps_by_400_days_changes_nothing(trial: Trial, run_at: RunAt) -> None:
@@ -92,7 +105,7 @@ def test_what_a_clock_ahead_charged_is_gone_after_a_run_with_the_right_one(
     poisoned = rows(trial)
     price = json.loads(trial.do("plan", "--json")[1])["cost_after"]
     seen = spent(trial)
-    trial.do("apply")
+    trial.told("apply", "--trust-clock")
 
     assert ahead.returncode == 0, ahead.stderr
     assert poisoned > 23 * days
@@ -185,6 +198,77 @@ def test_a_clock_that_differs_from_the_server_s_changes_nothing(
 
     assert (refused.returncode, swept.returncode, machines) == (4, 4, [])
     assert (trusted.returncode, len(trial.machines())) == (0, 1)
+
+
+BACK = {
+    "minutes": {"minutes": -15},
+    "an hour": {"minutes": -65},
+    "two days": {"days": -2},
+    "a month": {"days": -33},
+    "ten years": {"days": -3650},
+}
+
+
+@pytest.mark.parametrize("back", slow_but(["two days"], list(BACK)))
+def test_clock_behind_spends_nothing_anew(trial: Trial, run_at: RunAt, back: str) -> None:
+    trial.wait_for("r1", "r2")
+    before, money = trial.machines(), ledger(trial)
+
+    refused = run_at("apply", **BACK[back])
+
+    assert refused.returncode == 4
+    assert "--trust-clock" in refused.stderr
+    assert (trial.machines(), ledger(trial)) == (before, money)
+    # The right clock goes on by itself.
+    trial.apply()
+    assert len(trial.machines()) == 2
+
+
+@pytest.mark.parametrize("lost", ["fleet_runs", "fleet_ledger_mark"])
+def test_clock_behind_is_refused_when_one_witness_is_lost(
+    trial: Trial, run_at: RunAt, lost: str
+) -> None:
+    with store_of(trial) as connection:
+        if lost == "fleet_runs":
+            connection.execute("DELETE FROM fleet_runs")
+        else:
+            connection.execute("DELETE FROM fleet_about WHERE key = 'charged_until'")
+            connection.execute("DELETE FROM fleet_ledger")
+
+    assert run_at("apply", days=-2).returncode == 4
+
+
+@pytest.mark.usefixtures("trial")
+def test_clock_behind_is_refused_when_a_pool_is_selected(run_at: RunAt) -> None:
+    assert run_at("apply", "--pool", "builders", hours=-5).returncode == 4
+
+
+def test_clock_behind_stops_no_loop(trial: Trial, run_at: RunAt) -> None:
+    ended = run_at("apply", "--every", "1s", "--for", "1s", days=-2)
+
+    assert ended.returncode == 4
+    trial.apply()
+
+
+@pytest.mark.usefixtures("trial")
+def test_trusted_clock_behind_is_the_next_witness(run_at: RunAt) -> None:
+    trusted = run_at("apply", "--trust-clock", days=-2)
+    later = run_at("apply", days=-2)
+
+    assert (trusted.returncode, later.returncode) == (0, 0), trusted.stderr + later.stderr
+
+
+def test_right_clock_goes_on_after_a_server_refused_one_behind(
+    project: Path, run_at: RunAt
+) -> None:
+    trial = Trial(project)
+    with _debusine(Date=_by_the_clock(0)) as server:
+        _asks(trial, debian=server)
+        refused = run_at("apply", days=-3650)
+        applied = run_at("apply")
+
+    assert refused.returncode == 4
+    assert applied.returncode == 0, applied.stderr
 
 
 def test_a_loop_does_not_trust_its_clock_for_ever(project: Path) -> None:
