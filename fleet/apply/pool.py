@@ -460,7 +460,7 @@ def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store
     """Write down what the provider refused; what it made may still fail to boot."""
     store.record_attempts(
         [
-            attempt.altered(result=classify(said), detail=said[:_LINE_LIMIT])
+            attempt.altered(result=classify(said, attempt.worker), detail=said[:_LINE_LIMIT])
             for attempt in attempts
             if (said := failure.failed.get(attempt.worker)) is not None
         ]

@@ -448,6 +448,12 @@ class Listing(Value):
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
+    strangers: tuple[str, ...] = Field(
+        (),
+        description="Names of machines of others, where the provider lists those too: no machine "
+        "of this fleet gets such a name.",
+        exclude_if=not_,
+    )
     notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
     clock_ahead: int | None = Field(
         None,
@@ -517,7 +523,7 @@ class Stack(Value):
 
 
 AttemptResult = Literal[
-    "starting", "registered", "gone", "failed", "out-of-stock", "quota", "error"
+    "starting", "registered", "gone", "failed", "out-of-stock", "quota", "name-taken", "error"
 ]
 
 
@@ -532,7 +538,7 @@ class Attempt(Value):
     at: Moment
     result: AttemptResult = Field(
         description="`failed`: created, but never registered; `gone`: gone before that was known; "
-        "`out-of-stock`, `quota`, `error`: the provider created none."
+        "`out-of-stock`, `quota`, `name-taken`, `error`: the provider created none."
     )
     detail: str = Field("", description="What the provider said, without secrets.")
 

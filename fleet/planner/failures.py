@@ -1,7 +1,8 @@
-"""What attempts to create machines failed: which ways are closed, until when, and why.
+"""Failed attempts to create machines: which ways are closed, until when, and why.
 
-A provider that says it has none, or that an account's quota is used up, is believed at once. Any
-other failure counts only as a rate of the tries, so that one error never silences a pool.
+A provider that reports a shortage of stock or quota is believed immediately. Any other failure
+counts only as a rate of the tries, so that one error never silences a pool. A name that another
+machine has closes no way: the next run uses another name.
 """
 
 import re
@@ -37,28 +38,67 @@ _WHY_FAILED: Mapping[State | None, str] = {
     State.DEAF: DEAF_SAID,
     State.STOPPED: "its machine stopped before its worker registered",
 }
-_FAILED = frozenset({"failed", "error", "out-of-stock", "quota"})
+_FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
 _ENDED = frozenset({"registered", "failed", "error"})
+MOST_TAKEN = 8
+"""Runs in a row whose names were all taken: then it is no longer believed to be about names."""
+_STATED = re.compile(r"\A\S+: new reports (out-of-stock|quota|name-taken|error): ")
+"""An outcome that a person's own command states: docs/how-to/use-your-own-commands.md."""
 _NO_STOCK = re.compile(
-    r"\b(resource_unavailable|placement_error|Insufficient(Instance|Host|ReservedInstance)Capacity)\b"
+    r"\b(resource_unavailable|placement_error"  # Hetzner
+    r"|Insufficient\w*Capacity|InsufficientFreeAddressesInSubnet|UnfulfillableCapacity"  # AWS
+    r"|ReservationCapacityExceeded|not supported in your requested Availability Zone"
+    r"|No ?valid ?host|Exhausted all hosts|not enough hosts available"  # OpenStack
+    r"|No more IP addresses available|IpAddressGenerationFailure"
+    r"|cannot_start_capacity|insufficient[ _-]capacity|no more capacity"  # IBM
+    r"|(ZONE_)?RESOURCE_POOL_EXHAUSTED(_WITH_DETAILS)?|IP_SPACE_EXHAUSTED|stockout"  # GCP
+    r"|not have enough resources available"
+    r"|SkuNotAvailable|\w*AllocationFailed|Overconstrained\w*AllocationRequest)\b",  # Azure
+    re.IGNORECASE,
 )
 _NO_QUOTA = re.compile(
-    r"\b(resource_limit_exceeded|\w*LimitExceeded|MaxSpotInstanceCountExceeded)\b"
+    r"\b(resource_limit_exceeded|\w*LimitExceeded|MaxSpotInstanceCountExceeded"  # Hetzner, AWS
+    # A full disk says "Disk quota exceeded".
+    r"|(?<!disk )quota[ _]?(\S+ ){0,4}exceeded"  # OpenStack, IBM, GCP, Azure
+    r"|over_?quota|exceed(s|ing) (\S+ ){0,6}quota)\b",
+    re.IGNORECASE,
 )
+_TOO_FAST = re.compile(
+    r"(rate_?limit_?exceeded|RequestLimitExceeded|\bper (second|minute|100 seconds)\b)",
+    re.IGNORECASE,
+)
+"""A limit of calls, which says nothing of machines."""
+_TAKEN = re.compile(
+    r"\b(uniqueness_error|validation_unique_failed|RESOURCE_ALREADY_EXISTS|DuplicateName"
+    r"|IdempotentParameterMismatch)\b",
+    re.IGNORECASE,
+)
+"""Codes of Hetzner, IBM, GCP, VMware and EC2 for a name, or a token, of another machine."""
 _OURS = re.compile(r"\blocal_fault\b")
 """What this computer could not do, as on a full disk, says nothing of a machine type."""
-_TOO_FAST = re.compile(r"\b(rate_limit_exceeded|RequestLimitExceeded)\b")
 
 
-def classify(said: str) -> AttemptResult:
-    """Return what a provider's refusal of a creation means, by the code in what it said."""
+def classify(said: str, worker: str = "") -> AttemptResult:
+    """Return the result of an attempt to create this worker's machine, by the refusal's text."""
     if _OURS.search(said):
         return "gone"
+    if stated := _STATED.match(said):
+        return stated[1]  # type: ignore[return-value]  # the pattern lists results
     if _NO_STOCK.search(said):
         return "out-of-stock"
     if _NO_QUOTA.search(said) and not _TOO_FAST.search(said):
         return "quota"
+    if _TAKEN.search(said) or (worker and _is_taken(said, worker)):
+        return "name-taken"
     return "error"
+
+
+def _is_taken(said: str, worker: str) -> bool:
+    """Say whether a text states that this very name is in use, not another object's."""
+    name, state = re.escape(worker), r"already (exists?|in use|used|taken|defined|registered)"
+    before = rf"{name}\W{{0,3}}(\s+(with|that|this|name|is|was|has been))*\s*{state}"
+    after = rf"{state}\W+(\w+\W+){{0,3}}{name}(?![\w/-]|\.\w)"
+    return re.search(f"(?<![\\w-])({before}|{after})", said, re.IGNORECASE) is not None
 
 
 def settle(
@@ -179,6 +219,9 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
     if closed:
         where = " on the spot market" if market == "spot" else ""
         return f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
+    streak = _closed(memory, own, {"name-taken"})
+    if streak and streak.runs >= MOST_TAKEN:
+        return f"{provider} refused every name as taken ({_describe_streak(streak)}"
     ended = [a for a in own if a.result in _ENDED and memory.now - a.at <= RESET]
     failures = sum(each.result != "registered" for each in ended)
     if len(ended) < SAMPLE or failures < RATE * len(ended):

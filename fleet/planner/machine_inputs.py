@@ -53,11 +53,13 @@ class Names:
     """Of what may still be there."""
     past: frozenset[str] = frozenset()
     """Of what is over, and remembered."""
+    taken: frozenset[str] = frozenset()
+    """Of machines of others, as a provider answered when a run tried to use one."""
 
     @cached_property
     def every(self) -> frozenset[str]:
         """Return the names of all of them."""
-        return self.present | self.past
+        return self.present | self.past | self.taken
 
     @cached_property
     def in_order(self) -> list[str]:
@@ -69,6 +71,7 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """Yield names like `<fleet>-<pool>-0001`, smallest number first, without a record.
 
     Where those of four digits are used up, it yields names of what is over, then longer ones.
+    Names after those that were taken come first, ever further, as another fleet may have many.
     """
     begins = beginning_of(fleet, pool)
     # A pool may be called like a machine of another one.
@@ -89,7 +92,9 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     def is_free(name: str) -> bool:
         return name not in starts and not name.startswith(short)
 
-    new = filter(is_free, numbered(1, _MOST))
+    numbers = [int(n) for each in known.taken if (n := each.removeprefix(begins)).isdecimal()]
+    first = max(numbers) + 2 ** min(len(numbers) - 1, _DIGITS * 3) if numbers else 1
+    new = filter(is_free, chain(numbered(first, _MOST), numbered(1, min(first - 1, _MOST))))
     old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
     longer = (name for name in numbered(_MOST + 1, None) if name not in known.every)
     yield from chain(new, old, longer)
@@ -109,10 +114,12 @@ def known_names(fleet: Fleet, world: World) -> Names:
     """Return every name of a machine or worker that fleet.yaml or any witness knows."""
     present = set(static_names(fleet))
     past = {attempt.worker for attempt in world.attempts if attempt.result in _MADE}
+    taken = {attempt.worker for attempt in world.attempts if attempt.result == "name-taken"}
     present |= {machine.name for _, machine in world.machines()}
     for listing in world.providers.values():
         if isinstance(listing, Listing):
             present |= {worker.name for worker in listing.workers or ()}
+            present |= set(listing.strangers)
     for reading in world.queues.values():
         if isinstance(reading.workers, tuple):
             over = {worker.name for worker in reading.workers if _is_over(worker)}
@@ -120,7 +127,7 @@ def known_names(fleet: Fleet, world: World) -> Names:
             past |= over
     for stack in world.known_stacks.values():
         present |= stack.names
-    return Names(frozenset(present), frozenset(past))
+    return Names(frozenset(present), frozenset(past), frozenset(taken))
 
 
 def _is_over(worker: Worker) -> bool:
@@ -310,8 +317,11 @@ def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
     return inputs.altered(name=worker, labels=labels)
 
 
-_UNANSWERED = frozenset({"starting", "gone", "error"})
-"""Results of tries that may have made a machine, without a record of it."""
+_UNANSWERED = frozenset({"starting", "gone", "error", "name-taken"})
+"""Results of tries that may have made a machine, without a record of it.
+
+A name is taken also where a client repeats a creation whose answer was lost.
+"""
 _GOING_ON = (MachineState.STARTING, MachineState.RUNNING)
 
 

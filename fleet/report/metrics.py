@@ -37,6 +37,7 @@ _RESULTS: tuple[AttemptResult, ...] = (
     "gone",
     "out-of-stock",
     "quota",
+    "name-taken",
     "error",
 )
 

@@ -335,6 +335,7 @@ class CommandFailed(SourceUnreachable):
         started: bool = True,
         in_time: bool = True,
         prints: tuple[bool, bool] | None = None,
+        first_line: str = "",
     ) -> None:
         super().__init__(message)
         self.started = started
@@ -343,6 +344,8 @@ class CommandFailed(SourceUnreachable):
         """False: it was ended before it was done, so that its provider may still be at it."""
         self.prints = prints
         """Of one that ended with a status: whether it printed anything, and complained."""
+        self.first_line = first_line
+        """The first line that it printed; it may hold secrets, so it is compared and not shown."""
 
 
 def run(call: Call) -> str:
@@ -366,6 +369,7 @@ def run(call: Call) -> str:
         raise CommandFailed(
             f"{call.what} {_ended(process.returncode)}{said.last()}",
             prints=None if process.returncode < 0 else said.prints(),
+            first_line=bytes(said.out).partition(b"\n")[0].decode(errors="replace").strip(),
         )
     try:
         return said.out.decode()

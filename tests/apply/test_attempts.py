@@ -104,6 +104,7 @@ def test_a_machine_that_was_made_is_a_try_that_has_not_ended(desk: TicketDesk) -
     [
         ("resource_unavailable: ccx33", "out-of-stock"),
         ("resource_limit_exceeded: servers", "quota"),
+        ("uniqueness_error: server name is already used", "name-taken"),
         ("server_error: something went wrong", "error"),
     ],
 )

@@ -36,17 +36,17 @@ NAMES = st.builds("{}{}".format, BEGINS, ENDS).filter(
 KNOWN = st.frozensets(NAMES, max_size=40)
 
 
-@given(present=KNOWN, past=KNOWN)
+@given(present=KNOWN, past=KNOWN, taken=KNOWN)
 def test_a_new_name_is_nobody_s_and_begins_no_other(
-    present: frozenset[str], past: frozenset[str]
+    present: frozenset[str], past: frozenset[str], taken: frozenset[str]
 ) -> None:
-    known = Names(present, past)
+    known = Names(present, past, taken)
     new = [name for pool in POOLS for name in islice(worker_names(FLEET, pool, known), 12)]
 
     assert len(set(new)) == len(new)
     for name in new:
-        others = (present | past | set(new)) - {name}
-        assert name not in present | past
+        others = (present | past | taken | set(new)) - {name}
+        assert name not in present | past | taken
         assert not [each for each in others if each.startswith(name) or name.startswith(each)]
 
 
@@ -59,6 +59,15 @@ def test_names_do_not_depend_on_who_asks_again(
     )
 
     assert first == second
+
+
+def test_names_that_are_taken_are_passed_over_ever_further() -> None:
+    def after(*numbers: int) -> str:
+        taken = frozenset(f"debian-ci-b-{number:04}" for number in numbers)
+        return next(worker_names(FLEET, "b", Names(frozenset(), frozenset(), taken)))[-4:]
+
+    assert [after(), after(1), after(1, 2), after(1, 2, 4)] == ["0001", "0002", "0004", "0008"]
+    assert after(9999) == "0001"
 
 
 def test_when_all_names_are_used_up_those_of_what_is_over_are_used_again() -> None:

@@ -60,10 +60,100 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
         ("rate_limit_exceeded", "error"),
         ("server_error: something went wrong", "error"),
         ("debian-1: local_fault: /srv/m: No space left on device", "gone"),
+        # AWS
+        ("InsufficientFreeAddressesInSubnet: not enough free addresses in subnet", OUT),
+        ("UnfulfillableCapacity: no capacity pool can serve it", OUT),
+        ("Unsupported: type is not supported in your requested Availability Zone (1a)", OUT),
+        ("InsufficientAddressCapacity: none left", OUT),
+        ("Unsupported: The requested configuration is currently not supported", "error"),
+        ("VolumeLimitExceeded", "quota"),
+        # OpenStack
+        ("No valid host was found. There are not enough hosts available.", OUT),
+        ("NoValidHost_Remote: no valid host was found", OUT),
+        ("MaxRetriesExceeded: Exhausted all hosts available for retrying build failures", OUT),
+        ("No more IP addresses available on network 4d2", OUT),
+        ("Quota exceeded (403)", "quota"),
+        ("Quota exceeded for cores: Requested 8, but already used 20 of 20 (HTTP 403)", "quota"),
+        ("Quota exceeded, too many servers. (HTTP 403)", "quota"),
+        ("VolumeSizeExceeds…: Requested volume exceeds allowed gigabytes quota", "quota"),
+        ("ERROR (OverLimit): This request was rate-limited (HTTP 413)", "error"),
+        # IBM
+        ("over_quota: the number of instances would exceed the limit", "quota"),
+        ('"code": "quota_exceeded"', "quota"),
+        ("status_reasons: cannot_start_capacity: no more capacity in this zone", OUT),
+        ("Insufficient capacity for profile bz2-2x8", OUT),
+        # GCP
+        ("ZONE_RESOURCE_POOL_EXHAUSTED", OUT),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS: try a different zone", OUT),
+        ("The zone 'x' does not have enough resources available to fulfill the request.", OUT),
+        ("Quota 'CPUS' exceeded. Limit: 24.0 in region europe-west3.", "quota"),
+        ("QUOTA_EXCEEDED: CPUS_ALL_REGIONS", "quota"),
+        ("reason: quotaExceeded", "quota"),
+        ("Quota exceeded for quota metric 'Queries' and limit 'Queries per minute'", "error"),
+        ("reason: rateLimitExceeded", "error"),
+        # Azure
+        ("Code: SkuNotAvailable: Standard_D16 is not available in westeurope", OUT),
+        ("AllocationFailed: Allocation failed.", OUT),
+        ("ZonalAllocationFailed: no capacity in zone 2", OUT),
+        ("OverconstrainedAllocationRequest", OUT),
+        ("it results in exceeding approved Total Regional Cores quota", "quota"),
+        ("QuotaExceeded: Current Limit: 10", "quota"),
+        # a person's own command
+        ("debian-1: new reports out-of-stock: new ended with status 1", OUT),
+        ("debian-1: new reports quota: new ended with status 1: ZonalAllocationFailed", "quota"),
+        ("debian-1: new reports error: new ended with status 1: Quota exceeded", "error"),
+        ("debian-1: new ended with status 1: new reports quota: none", "error"),
+        ("debian-1: new ended with status 1: write error: Disk quota exceeded", "error"),
     ],
 )
 def test_a_refusal_is_told_by_the_code_in_it(said: str, result: str) -> None:
     assert classify(said) == result
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "uniqueness_error: server name is already used",
+        "IdempotentParameterMismatch: the token was used with other parameters",
+        "validation_unique_failed: Provided Name is not unique",
+        "The resource 'projects/p/zones/z/instances/debian-1' already exists",
+        "operation failed: domain 'debian-1' already exists with uuid 4d2",
+        'Error: Instance "debian-1" already exists',
+        "a server with this name already exists: debian-1",
+        "debian-1: new reports name-taken: new ended with status 1: resource_unavailable",
+        "the name debian-1 is already in use",
+    ],
+)
+def test_a_name_is_taken_when_the_provider_says_so(said: str) -> None:
+    assert classify(said, "debian-1") == "name-taken"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "volume data-debian already exists",
+        "volume data-debian-1 already exists",
+        "security group already in use",
+        "debian-1: new ended with status 1: the lock file already exists",
+        "debian-1-disk already exists",
+        "debian-10 already exists",
+        "already exists: /var/lib/vm/debian-1.qcow2",
+    ],
+)
+def test_a_name_is_not_taken_when_another_object_exists(said: str) -> None:
+    assert classify(said, "debian-1") == "error"
+
+
+def test_a_name_that_is_taken_closes_nothing() -> None:
+    assert closed(*some("name-taken " * 7)) == ""
+
+
+def test_a_pool_closes_when_every_name_of_eight_runs_is_taken() -> None:
+    assert tells(closed(*some("name-taken " * 8)), "8 runs")
+
+
+def test_a_name_that_is_taken_breaks_no_streak_of_errors() -> None:
+    assert tells(closed(*some("error error name-taken error error")), "4", "4")
 
 
 def test_a_provider_that_has_none_is_believed_at_once() -> None:

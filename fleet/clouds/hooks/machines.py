@@ -24,6 +24,7 @@ from fleet.clouds.hooks.interface import (
     MOST_LISTED,
     NAME,
     HookLog,
+    Listed,
     OwnInterface,
     ResallocInterface,
     is_held,
@@ -35,6 +36,7 @@ from fleet.clouds.ready import FileMemory, Livechecks, Slots
 from fleet.errors import CreationRefused, SourceUnreachable, touching
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Cleaned, Clock
+from fleet.schema.model import is_named_by_fleet
 from fleet.schema.sources import Hooks
 from fleet.state.processes import Call, CommandFailed, mask, run, words_of
 
@@ -50,6 +52,8 @@ _SHOWN = 100
 _MOST_SAID = 65536
 """Bytes that any other command may print."""
 _ID = re.compile(r"[!-~]{1,200}")
+OUTCOMES = ("out-of-stock", "quota", "name-taken", "error")
+"""Words by which a `new` that failed may state, on its first line, which failure it was."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class HookMachines:
         self._around = around
         self._clock = clock
         self._known: dict[str, Machine] = {}
+        self._strangers: tuple[str, ...] = ()
+        """Names like those of our machines that the latest list had for others' machines."""
         self._livechecks = Livechecks(
             FileMemory(around.state / "livechecks.json"),
             self._works if around.looks else None,
@@ -185,7 +191,7 @@ class HookMachines:
             machines = tuple(_troubled(each, undeleted.get(each.name)) for each in machines)
         except (CommandFailed, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
-        return Listing(read_at=now, machines=machines)
+        return Listing(read_at=now, machines=machines, strangers=self._strangers)
 
     def doubted(self) -> Collection[str]:
         """Return the machines whose latest livecheck failed, as of the last listing."""
@@ -217,7 +223,15 @@ class HookMachines:
             if twice:
                 raise ValueError(f"list printed the {what} {twice[0]} more than once")
         self._known = {machine.id: machine for machine in ours}
+        self._strangers = tuple(sorted({each.name for each in listed if self._is_strange(each)}))
         return tuple(sorted(ours, key=lambda machine: machine.name))
+
+    def _is_strange(self, listed: Listed) -> bool:
+        """Say whether a machine of another fleet, or of none, has a name as ours get."""
+        fleet = self._around.fleet
+        return listed.labels.get("fleet") != fleet and any(
+            is_named_by_fleet(fleet, pool, listed.name) for pool in self._around.pools
+        )
 
     def _run_list(self, fleet: str, more: Mapping[str, str]) -> str:
         try:
@@ -261,6 +275,8 @@ class HookMachines:
         said = f"{inputs.name}: {failure}"
         if not failure.started:
             return CreationRefused(said)
+        if failure.first_line in OUTCOMES:
+            said = f"{inputs.name}: new reports {failure.first_line}: {failure}"
         try:
             made = self._look_for(lambda machine: machine.name == inputs.name)
         except (CommandFailed, ValueError) as error:
@@ -269,6 +285,8 @@ class HookMachines:
             return SourceUnreachable(f"{said}; but the machine exists: the next apply adopts it")
         if not failure.in_time:
             return SourceUnreachable(f"{said}; the next apply checks whether it exists")
+        if inputs.name in self._strangers:
+            said = f"{inputs.name}: new reports name-taken: {failure}; list has a stranger's"
         return CreationRefused(said)
 
     def _run(

@@ -125,7 +125,7 @@ class Failures(NamedTuple):
     """Those that failed, the newest first."""
 
 
-_FAILED = frozenset({"failed", "gone", "out-of-stock", "quota", "error"})
+_FAILED = frozenset({"failed", "gone", "out-of-stock", "quota", "name-taken", "error"})
 _MOST_FAILURES = 20
 
 
