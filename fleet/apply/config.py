@@ -9,7 +9,7 @@ from pathlib import Path
 from posixpath import dirname
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.apply.untrusted import is_untrusted, refuse_untrusted
+from fleet.apply.untrusted import refuse_untrusted
 from fleet.checks import check_all
 from fleet.clock import utc_now
 from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
@@ -19,6 +19,7 @@ from fleet.schema.load import Loaded, load
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document, Files
 from fleet.schema.units import read_duration
+from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 from fleet.state.revision import names_file
 from fleet.state.storage import find_storage

@@ -108,10 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _confined(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """Confine commands that need nothing but files: `validate`, and all with `--world`."""
+    """Confine `validate` and commands with `--world` to files; a merge request's, to this host."""
+    from fleet.state.confined import confined, is_untrusted, unconnected
+
     if args.command != "validate" and getattr(args, "world", None) is None:
-        return nullcontext()
-    from fleet.state.confined import confined
+        return unconnected() if is_untrusted() else nullcontext()
 
     named = [each.partition(".zst@")[0] for each in vars(args).values() if isinstance(each, str)]
     named += [f"{each}.zst" for each in named]

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from fleet.apply.untrusted import is_untrusted
 from fleet.cli import report_month
 from fleet.cli.arguments import Parser, add_file, add_json, flag, option
 from fleet.clock import utc_now
@@ -27,6 +26,7 @@ from fleet.report.markdown import cut
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.simulation import simulation_tables, simulation_to_block
 from fleet.report.tables import tables_to_markdown
+from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 
 _TOKEN = "FLEET_GITLAB_TOKEN"  # noqa: S105 - the name of a variable

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fleet.errors import EngineAbsent, StoreFailed, needing, touching
+from fleet.state.confined import announce_connection
 from fleet.state.files import replace_file
 from fleet.state.s3 import S3Prefix
 from fleet.state.storage import cache_folder
@@ -307,6 +308,7 @@ class PostgresObjects:
     def _connected(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
         with needing("postgres", self.address, StoreFailed):
             import psycopg
+        announce_connection(self.address)
         try:
             with psycopg.connect(self._dsn(), autocommit=True) as connection:
                 yield connection

@@ -22,7 +22,7 @@ from fleet.model.plan import Plan
 from fleet.model.tickets import Ticket, TicketState, close, read_sandbox
 from fleet.model.values import Moment, Value
 from fleet.schema.units import write_duration
-from fleet.state.database import read_url
+from fleet.state.database import announced, read_url
 
 _HOUR = 3600
 
@@ -317,7 +317,7 @@ def _engine(text: str) -> sa.Engine:
         about = {"connect_timeout": 10, "prepare_threshold": None}
         url = url.set(drivername="postgresql+psycopg")
         with needing("postgres", "Resalloc's database", SourceUnreachable):
-            engine = sa.create_engine(url, poolclass=pool, connect_args=about)
+            engine = announced(sa.create_engine(url, poolclass=pool, connect_args=about))
             return engine.execution_options(postgresql_readonly=True)
     if url.get_backend_name() == "sqlite" and url.database:
         file = f"file:{quote(str(Path(url.database).absolute()))}"

@@ -71,6 +71,7 @@ from fleet.schema.sources import (
     LocalMachineType,
     LocalProvider,
     Provider,
+    ProviderSection,
     Queue,
     SimBilling,
     SimMachineType,
@@ -340,6 +341,16 @@ def secrets_in(fleet: Fleet) -> Iterator[tuple[str, Secret]]:
     """Yield every reference to a secret, with the path of its key."""
     found = programs_and_secrets(fleet)
     return ((yaml_key(path), value) for path, value in found if isinstance(value, Secret))
+
+
+def connections_in(fleet: Fleet) -> Iterator[str]:
+    """Yield the path of every key that names a server: of a queue, a provider or notices."""
+    for path, value, _ in _keys_in(fleet):
+        match value:
+            case DebusineQueue() | CoprQueue() | CoprRulesUrl():
+                yield yaml_key((*path, "url"))
+            case ProviderSection(is_cloud=True) | Webhook():
+                yield yaml_key(path)
 
 
 def _is_run(field: FieldInfo) -> bool:

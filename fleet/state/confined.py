@@ -2,7 +2,8 @@
 
 Python's audit events tell of each of these before it happens (PEP 578). This catches mistakes of
 fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code:
-for policies, `fleet.state.sandbox` is.
+for policies, `fleet.state.sandbox` is. A merge request's job without `--world` starts no program
+and opens no connection either, whatever its command.
 """
 
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from fleet.errors import Confined
+from fleet.errors import Confined, FleetError
 
 _STARTS = frozenset(
     {
@@ -28,13 +29,13 @@ _STARTS = frozenset(
 )
 _CONNECTS = frozenset(
     {
+        "fleet.connect",
         "socket.bind",
         "socket.connect",
         "socket.getaddrinfo",
         "socket.gethostbyaddr",
         "socket.gethostbyname",
         "socket.sendto",
-        "sqlite3.connect",
     }
 )
 _WRITES = os.O_WRONLY | os.O_RDWR
@@ -52,6 +53,7 @@ _CHANGES = frozenset(
         "os.utime",
     }
 )
+_DATABASE = "sqlite3.connect"
 _REACHES = ("ctypes.", "gc.get_", "os.kill", "signal.pthread_kill", "socket.__new__")
 """What leads around these rules, or into another process; begins of events."""
 
@@ -72,10 +74,8 @@ class _Bounds:
         )
 
     def check(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event in _STARTS:
-            what = "".join(f": {name!r}" for name in arguments[:1])
-            raise Confined(f"refused: a program would be started ({event}{what})")
-        if event in _CONNECTS:
+        _check_reach(event, arguments)
+        if event == _DATABASE:
             raise Confined(f"refused: a connection would be opened ({event})")
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             path, flags = os.fsdecode(arguments[0]), arguments[2]
@@ -127,12 +127,36 @@ def _check_more(event: str, arguments: tuple[object, ...]) -> None:
         raise Confined(f"refused: {event} leads out of what is confined")
 
 
-_bounds: _Bounds | None = None
+def _check_reach(event: str, arguments: tuple[object, ...]) -> None:
+    """Refuse to start a program or to open a connection."""
+    if event in _STARTS:
+        what = "".join(f": {name!r}" for name in arguments[:1])
+        raise Confined(f"refused: a program would be started ({event}{what})")
+    if event in _CONNECTS:
+        raise Confined(f"refused: a connection would be opened ({event})")
+
+
+def announce_connection(address: str) -> None:
+    """Raise the audit event of a connection that a library opens without one, as libpq does."""
+    sys.audit("fleet.connect", address)
+
+
+_MERGE_REQUEST = ("CI_MERGE_REQUEST_IID", "GITHUB_HEAD_REF", "FLEET_UNTRUSTED")
+"""Set in the job of a merge request, by GitLab, by GitHub and Forgejo, or by the job's author."""
+
+
+def is_untrusted() -> bool:
+    """Return whether this process runs for a merge request."""
+    return any(os.environ.get(name) for name in _MERGE_REQUEST)
+
+
+_Check = Callable[[str, tuple[object, ...]], None]
+_active: _Check | None = None
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    if _bounds is not None:
-        _bounds.check(event, arguments)
+    if _active is not None:
+        _active(event, arguments)
 
 
 @cache
@@ -142,18 +166,49 @@ def _add_hook() -> None:
 
 
 @contextmanager
+def _checking(check: _Check) -> Iterator[None]:
+    """Have every audit event of this process checked."""
+    global _active  # noqa: PLW0603 - an audit hook is the process's
+    _add_hook()
+    before, _active = _active, check
+    try:
+        yield
+    finally:
+        _active = before
+
+
+@contextmanager
 def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
     """Refuse what goes beyond reading these folders, and the files that a person named.
 
     Raises Confined from within what would have started, connected or opened something.
     """
-    global _bounds  # noqa: PLW0603 - an audit hook is the process's
-    _add_hook()
-    before, _bounds = _bounds, _Bounds(folders, named)
     # What is loaded meanwhile is compiled, but not saved so: that is a file to be written.
     saves, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        yield
+        with _checking(_Bounds(folders, named).check):
+            yield
     finally:
-        _bounds = before
         sys.dont_write_bytecode = saves
+
+
+@contextmanager
+def unconnected() -> Iterator[None]:
+    """Refuse programs and connections; raises Confined also where the code that tried went on."""
+    tried: list[Confined] = []
+
+    def check(event: str, arguments: tuple[object, ...]) -> None:
+        try:
+            _check_reach(event, arguments)
+        except Confined as error:
+            tried.append(error)
+            raise
+
+    try:
+        with _checking(check):
+            yield
+    except FleetError:
+        if not tried:
+            raise
+    if tried:
+        raise Confined(f"{tried[0]}; this is a merge request: use `--world FILE`")

@@ -16,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from fleet.errors import Locked, StoreFailed, StoreMissing, needing
+from fleet.state.confined import announce_connection
 from fleet.state.processes import later_interrupts
 from fleet.state.storage import older_store, sqlite_url
 
@@ -256,7 +257,7 @@ class LockingConnection:
     """
 
     def __init__(self, url: sa.URL) -> None:
-        self._engine = sa.create_engine(url, poolclass=sa.NullPool)
+        self._engine = announced(sa.create_engine(url, poolclass=sa.NullPool))
         self._connection: sa.Connection | None = None
 
     def take(self, fleet: str) -> bool:
@@ -476,6 +477,16 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
         connect_args={"prepare_threshold": None},
     )
     atexit.register(engine.dispose)
+    return announced(engine)
+
+
+def announced(engine: sa.Engine) -> sa.Engine:
+    """Return an engine of a server, each of whose connections raises an audit event first."""
+
+    @sa.event.listens_for(engine, "do_connect")
+    def announce(*_: object) -> None:
+        announce_connection(engine.url.render_as_string(hide_password=True))
+
     return engine
 
 

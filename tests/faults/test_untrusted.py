@@ -1,13 +1,18 @@
-"""A merge request's job runs, reads and sends nothing that its target branch does not."""
+"""A merge request's job without `--world` runs nothing, reads no secret, connects nowhere."""
 
 import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fleet.apply.untrusted import refuse_untrusted
-from fleet.errors import PlanRefused
+from fleet.errors import Confined, PlanRefused
 from fleet.schema.model import Fleet, commands_in
+from fleet.state.confined import announce_connection, unconnected
 from tests.rigs.process import RunFleet, git
 
 PLAIN = """\
@@ -97,18 +102,134 @@ def test_a_merge_request_sends_no_secret_where_its_target_does_not(
     assert any(line.split()[0] == path for line in done.stderr.splitlines()[1:])
 
 
-def test_a_merge_request_plans_with_what_its_target_branch_names(
-    run_fleet: RunFleet, folder: Path
+def test_a_target_branch_approves_no_connection(run_fleet: RunFleet, folder: Path) -> None:
+    done = run_fleet("plan", "--base", "../base/fleet.yaml", cwd=folder, env=MERGE_REQUEST)
+
+    assert done.returncode == 4, done.stderr
+    assert "queues.debian.url" in done.stderr
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        yield listening
+
+
+CONNECTING = {
+    "copr": ("queues", "{{kind: copr, url: 'http://{host}'}}", "queues.new.url"),
+    "copr rules": (
+        "queues",
+        "{{kind: copr, url: 'http://{host}', rules: {{url: 'http://{host}/any/path?x=1'}}}}",
+        "queues.new.rules.url",
+    ),
+    "debusine": (
+        "queues",
+        "{{kind: debusine, url: 'http://{host}', scopes: [a]}}",
+        "queues.new.url",
+    ),
+    "aws": ("providers", "{{kind: aws, region: eu-central-1}}", "providers.new"),
+    "webhook": ("notify", "{{url: 'http://{host}/'}}", "notify.webhook"),
+    "store": ("state", "'postgresql://{host}/store'", "state"),
+}
+SIM = """\
+fleet: team
+providers: {desk: {kind: sim}}
+queues: {trial: {kind: world, path: w.json}}
+images: {trixie: {existing: {desk: trixie}}}
+pools: {builders: {provider: desk, machine: ccx33, image: trixie, workers: {max: 2}}}
+"""
+
+
+def with_connection(folder: Path, kind: str, server: socket.socket) -> str:
+    """Write a fleet.yaml that names this server and no secret; return the key of its address."""
+    section, value, key = CONNECTING[kind]
+    host = f"127.0.0.1:{server.getsockname()[1]}"
+    new = value.format(host=host)
+    text = SIM
+    if section in ("queues", "providers"):
+        text = text.replace(f"{section}: {{", f"{section}: {{new: {new}, ")
+    else:
+        name = {"notify": "webhook", "state": "store"}[section]
+        text += f"{section}: {{{name}: {new}}}\n"
+    (folder / "fleet.yaml").write_text(text, encoding="utf-8")
+    return key
+
+
+@pytest.mark.parametrize("kind", CONNECTING)
+def test_a_merge_request_connects_nowhere_without_a_world(
+    run_fleet: RunFleet, folder: Path, server: socket.socket, kind: str
 ) -> None:
-    change(folder, "max: 2", "max: 3")
+    key = with_connection(folder, kind, server)
 
-    with_base = run_fleet("plan", "--base", "../base/fleet.yaml", cwd=folder, env=MERGE_REQUEST)
-    without = run_fleet("plan", cwd=folder, env=MERGE_REQUEST)
+    done = run_fleet("plan", cwd=folder, env=MERGE_REQUEST)
 
-    # The queue cannot be read: there is no such server.
-    assert with_base.returncode == 1, with_base.stderr
-    assert "builders" in with_base.stdout
-    assert without.returncode == 4
+    assert done.returncode == 4, done.stderr
+    assert any(line.split()[0] == key for line in done.stderr.splitlines()[1:])
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
+CONNECTS = [
+    *COMMANDS,
+    ("check",),
+    ("simulate",),
+    ("tags", "explain", "ada/ping/fedora-43/chromium"),
+    ("machine", "list"),
+    ("state", "orphans"),
+    ("freeze", "--pool", "builders", "--for", "1h", "--reason", "x"),
+    ("prices", "check"),
+    ("debusine", "grants", "--check"),
+    ("import", "debusine", "--dsn-env", "DSN"),
+    ("import", "debusine", "--admin", "touch", "canary"),
+    ("ticket", "list"),
+    ("ticket", "close", "1", "--server", "http://HOST"),
+    ("image", "list"),
+    ("serve", "--listen", "127.0.0.1:0"),
+    ("log",),
+    ("report", "--month", "2026-10"),
+]
+
+
+@pytest.mark.parametrize("arguments", CONNECTS, ids=" ".join)
+def test_no_command_of_a_merge_request_connects(
+    run_fleet: RunFleet, folder: Path, server: socket.socket, arguments: tuple[str, ...]
+) -> None:
+    with_connection(folder, "copr rules", server)
+    host = f"127.0.0.1:{server.getsockname()[1]}"
+    given = [each.replace("HOST", host) for each in arguments]
+
+    done = run_fleet(
+        *given, cwd=folder, env=MERGE_REQUEST | {"DSN": f"postgresql://{host}/debusine"}
+    )
+
+    assert done.returncode == 4, done.stderr
+    assert not (folder / "canary").exists()
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
+def test_unconnected_reports_a_swallowed_attempt(server: socket.socket) -> None:
+    with (
+        pytest.raises(Confined, match=r"socket\.connect"),
+        unconnected(),
+        socket.socket() as client,
+        suppress(Confined),
+    ):
+        client.connect(server.getsockname())
+
+
+WAYS: dict[str, Callable[[], object]] = {
+    "libpq": lambda: announce_connection("postgresql://db.example.org/store"),
+    "program": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+    "name": lambda: socket.getaddrinfo("localhost", 80),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_unconnected_refuses_a_way_to_a_server(way: str) -> None:
+    with pytest.raises(Confined), unconnected():
+        WAYS[way]()
 
 
 @pytest.mark.parametrize("trick", ["none", "a file of its name", "a repository in it"])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable, needing
 from fleet.queues.debusine.changes import COLUMNS, digest_of
+from fleet.state.confined import announce_connection
 from fleet.state.processes import Call, CommandFailed, run
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
     """Connect so that a pooler may stand between: nothing is prepared under a name."""
     import psycopg
 
+    announce_connection("PostgreSQL")
     return psycopg.connect(dsn, connect_timeout=10, prepare_threshold=None, autocommit=autocommit)
 
 
