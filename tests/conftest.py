@@ -96,6 +96,14 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_pause() -> Iterator[None]:
+    """Have no test wait until a GET is sent again."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("fleet.queues.http.Reader.pause", staticmethod(lambda _: None))
+        yield
+
+
 @pytest.fixture(scope="session")
 def golden(pytestconfig: pytest.Config) -> Golden:
     """Return what compares golden files, or rewrites them with `--update-golden`."""

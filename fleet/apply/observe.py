@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -29,6 +30,7 @@ from fleet.model.facts import (
 )
 from fleet.model.orders import Order
 from fleet.model.outcome import Outcome, StackOutcome
+from fleet.observation import OBSERVATION_SECONDS
 from fleet.planner import assembly
 from fleet.planner.inventory import heirs_of, stack_name
 from fleet.planner.ledger import periods
@@ -534,7 +536,9 @@ class Concurrently:
     """
 
     def __init__(
-        self, seconds: float = 600, meanwhile: Callable[[], object] | None = None
+        self,
+        seconds: float = OBSERVATION_SECONDS,
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         """`meanwhile` is called again and again while a source is awaited."""
         self._meanwhile = meanwhile
@@ -579,7 +583,9 @@ class Concurrently:
                 answer.set_exception(error)
             self._took[source] = time.monotonic() - began
 
-        Thread(target=run, name=f"asking {source}", daemon=True).start()
+        # Readings in the thread belong to the same observation (`fleet.observation`).
+        run_here = partial(copy_context().run, run)
+        Thread(target=run_here, name=f"asking {source}", daemon=True).start()
         return answer
 
     def _late(self, source: str, began: float) -> Unknown:

@@ -30,6 +30,7 @@ from fleet.model.digests import config_digest
 from fleet.model.facts import QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
+from fleet.observation import Observation, observing
 from fleet.planner.inventory import PoolInventory
 from fleet.ports import Console, Store
 from fleet.queues.recorded import read_world, world_of
@@ -177,9 +178,13 @@ def _recent(decision: Decision) -> list[bytes]:
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world, saying so to a person who waits."""
+    """Observe the world; tell a person who waits, and name the servers that were asked again."""
     console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
-    return observe(config.fleet, sources, utc_now())
+    with observing(Observation()) as observation:
+        world = observe(config.fleet, sources, utc_now())
+    for line in observation.notes():
+        console.note(line)
+    return world
 
 
 def priced(config: Config, world: World) -> Config:

@@ -5,6 +5,7 @@ httpx takes 60 ms to load, so only the functions that call a server import it.
 """
 
 import os
+import random
 import re
 import ssl
 import sys
@@ -28,6 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from fleet.clock import utc_now
 from fleet.errors import SourceUnreachable
+from fleet.observation import current_observation
 
 if TYPE_CHECKING:
     import httpx
@@ -58,6 +60,15 @@ def _read(_: object) -> ssl.SSLContext:
 
 _DRIPPING = 2
 """An answer may take this many times the silence limit to begin."""
+GET_TRIES = 3
+"""A GET is sent at most this often: a gateway that restarts answers within a few seconds."""
+_REPEATED = frozenset({429, 502, 503, 504})
+"""Statuses of a server that is overloaded or restarts: a later GET may be answered."""
+_FIRST_PAUSE_SECONDS = 0.5
+MAX_RETRY_AFTER_SECONDS = 30
+"""A server that asks for a longer pause is left to the next run."""
+_MAX_REPEATING_SECONDS = 45
+"""A GET that took longer is not sent again: a gateway that hangs would hang again."""
 Query = Mapping[str, str]
 Change = Literal["POST", "PUT", "DELETE"]
 Body = Mapping[str, object] | None
@@ -70,6 +81,23 @@ class Answer(BaseModel, strict=True, frozen=True):
 
 class TooSlow(SourceUnreachable):
     """The time for the whole reading is over."""
+
+
+class _Failed(SourceUnreachable):
+    """A server did not answer."""
+
+    may_repeat = False
+    is_failure = True
+
+    def __init__(self, address: str, because: str) -> None:
+        super().__init__(f"{address} {because}; is the server up and the address right?")
+        self.because = because
+
+
+class _Reset(_Failed):
+    """A server closed the connection before the end of its answer."""
+
+    may_repeat = True
 
 
 @dataclass(frozen=True)
@@ -94,6 +122,21 @@ class Reply:
     """When it was sent, as the server wrote it."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """By name, in lower case."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Say whether the same GET may be answered better in a moment."""
+        return self.status in _REPEATED
+
+    @property
+    def is_failure(self) -> bool:
+        """Say whether the server is down; one that answers 429 only wants fewer requests."""
+        return self.may_repeat and self.status != HTTPStatus.TOO_MANY_REQUESTS
+
+    @property
+    def because(self) -> str:
+        """Return the reason for another GET."""
+        return f"answered with status {self.status}"
 
     def parse(self, model: type[Shape]) -> Shape:
         """Return the JSON of the answer as a value of this model."""
@@ -125,7 +168,13 @@ class _Asked(NamedTuple):
 
 
 class Reader:
-    """One reading of one server: a connection that is kept, and one deadline for all of it."""
+    """One reading of one server: a connection that is kept, and one deadline for all of it.
+
+    A GET is sent up to `tries` times; 1: the caller repeats it by itself.
+    """
+
+    pause: Callable[[float], object] = staticmethod(time.sleep)
+    """Waits for some seconds before a GET is sent again."""
 
     def __init__(
         self,
@@ -133,9 +182,13 @@ class Reader:
         *,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        tries: int = GET_TRIES,
     ) -> None:
         self._limits = limits or Limits()
         self._clock = clock
+        self._tries = tries
+        self._observation = current_observation()
+        self._total = self._limits.total
         self._silence = self._limits.silence
         self.base = re.split("[?#]", url, maxsplit=1)[0].rstrip("/")
         self.clock_ahead: int | None = None
@@ -145,7 +198,9 @@ class Reader:
         """Start the clock of the reading."""
         import httpx
 
-        self._until = self._clock() + self._limits.total
+        if self._observation is not None:
+            self._total = min(self._total, max(0.0, self._observation.left()))
+        self._until = self._clock() + self._total
         # Compression would let a small answer unpack to any size.
         asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
         self._client = httpx.Client(follow_redirects=False, headers=asks, verify=trusted())
@@ -175,7 +230,51 @@ class Reader:
         `only` keeps of its body the lines that begin so; `silence` is how long it may say nothing.
         """
         self._silence = silence or self._limits.silence
-        return self._ask(_Asked("GET", self.base + path, query, headers), only)
+        asked = _Asked("GET", self.base + path, query, headers)
+        observation, began = self._observation, self._clock()
+        if observation and (because := observation.failure_of(self.base)):
+            raise SourceUnreachable(
+                f"{asked.address} was not asked: {because} earlier in this run"
+            )
+        tried = 1
+        while (got := self._try(asked, only)).may_repeat:
+            wait = self._pause_before_repeat(tried, began, got)
+            if wait is None:
+                break
+            if observation:
+                observation.note_repeat(self.base, got.because)
+            self.pause(wait)
+            tried += 1
+        if observation and got.is_failure:
+            observation.note_failure(self.base, f"{asked.address} {got.because}")
+        elif observation:
+            observation.note_answer(self.base)
+        if isinstance(got, Reply):
+            return got
+        raise got
+
+    def _try(self, asked: "_Asked", only: bytes) -> "Reply | _Failed":
+        try:
+            return self._ask(asked, only)
+        except _Failed as error:
+            return error
+
+    def _pause_before_repeat(
+        self, tried: int, began: float, got: "Reply | _Failed"
+    ) -> float | None:
+        """Return after how many seconds a GET is sent again; None: it is not."""
+        after = _retry_after(got) if isinstance(got, Reply) else 0
+        took = self._clock() - began
+        if (
+            tried >= self._tries
+            or after > MAX_RETRY_AFTER_SECONDS
+            or took > _MAX_REPEATING_SECONDS
+        ):
+            return None
+        # Jitter keeps clients that were cut off together from coming back together.
+        jitter = random.uniform(0.5, 1)  # noqa: S311 - no secret
+        wait = after + _FIRST_PAUSE_SECONDS * 2 ** (tried - 1) * jitter
+        return wait if wait < self.left() else None
 
     def change(
         self,
@@ -188,7 +287,14 @@ class Reader:
     ) -> Reply:
         """Return the answer to a request; a POST is sent once, any other may be sent twice."""
         self._silence = self._limits.silence
-        return self._ask(_Asked(method, self.base + path, query, headers, body), b"")
+        asked = _Asked(method, self.base + path, query, headers, body)
+        try:
+            return self._ask(asked, b"")
+        except _Reset:
+            # A server may end a kept connection at any time: gunicorn does, after N requests.
+            if method == "POST" or self._tries == 1:
+                raise
+            return self._ask(asked, b"")
 
     @contextmanager
     def _cut_after(self, seconds: float) -> Iterator[None]:
@@ -200,6 +306,7 @@ class Reader:
                 with suppress(OSError):
                     each.shutdown(SHUT_RDWR)
 
+        self._is_cut = False
         timer = threading.Timer(max(0.0, seconds), cut)
         timer.daemon = True
         timer.start()
@@ -262,16 +369,11 @@ class Reader:
         except httpx.LocalProtocolError:
             raise _unsendable(address) from None
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
-            if self._is_cut:
+            if self._is_cut or asked.method != "POST":
                 raise
-            if asked.method == "POST":
-                raise SourceUnreachable(
-                    f"{address} closed the connection without an answer; it may have made "
-                    "the change"
-                ) from error
-            # A server may end a kept connection at any time: gunicorn does, after N requests.
-            request.extensions["timeout"] = self._timeout(address).as_dict()
-            return self._client.send(request, stream=True)
+            raise SourceUnreachable(
+                f"{address} closed the connection without an answer; it may have made the change"
+            ) from error
 
     def _body(self, address: str, response: "httpx.Response", only: bytes) -> bytes:
         body, line = bytearray(), b""
@@ -293,7 +395,7 @@ class Reader:
 
         left = self.left()
         if left <= 0:
-            raise TooSlow(f"{address} was not read within {self._limits.total:g} s")
+            raise TooSlow(f"{address} was not read within {self._total:g} s")
         return httpx.Timeout(min(self._silence, left), connect=min(self._limits.connect, left))
 
     def _translated(self, address: str, error: "httpx.TransportError") -> SourceUnreachable:
@@ -308,27 +410,47 @@ class Reader:
             case httpx.TimeoutException():
                 self._timeout(address)
                 because = f"sent nothing for {self._silence:g} s"
-            case httpx.ConnectError():
+            case httpx.ConnectError() if not _is_reset(error):
                 because = f"could not be reached ({error})"
             case httpx.ProxyError():
                 because = "could not be reached through the proxy in the environment"
-            case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
-                because = "closed the connection twice without an answer"
+            case httpx.NetworkError() | httpx.RemoteProtocolError():
+                return _Reset(address, "closed the connection without an answer")
             case _:
                 because = f"failed ({type(error).__name__})"
-        return SourceUnreachable(f"{address} {because}; is the server up and the address right?")
+        return _Failed(address, because)
 
     def _broken_off(self, address: str, error: "httpx.TransportError") -> SourceUnreachable:
         import httpx
 
         if self._is_cut:
-            return TooSlow(f"{address} was not read within {self._limits.total:g} s")
+            return TooSlow(f"{address} was not read within {self._total:g} s")
         if isinstance(error, httpx.TimeoutException):
             self._timeout(address)
-            return SourceUnreachable(
-                f"{address} stopped in the middle of its answer for {self._silence:g} s"
-            )
-        return SourceUnreachable(f"{address} broke off in the middle of its answer; retry")
+            because = f"stopped in the middle of its answer for {self._silence:g} s"
+            return _Failed(address, because)
+        return _Reset(address, "broke off in the middle of its answer")
+
+
+def _is_reset(error: BaseException | None) -> bool:
+    """Say whether a connection was reset while it was made, as in a handshake of TLS."""
+    while error is not None:
+        if isinstance(error, ConnectionResetError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _retry_after(reply: Reply) -> float:
+    """Return how many seconds a server asks to wait; 0: it does not say."""
+    said = reply.headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", said):
+        return int(said)
+    until = read_date(said)
+    if until is None:
+        return 0
+    seconds = (until - (read_date(reply.date) or utc_now())) / timedelta(seconds=1)
+    return max(0.0, seconds)
 
 
 def read_date(header: str) -> datetime | None:

@@ -22,8 +22,8 @@ class Fault:
     """The request is refused, but it was done all the same."""
     after: int = 0
     """How many matching requests are answered well before the first that fails."""
-    count: int | None = 1
-    """How many fail; None: all that follow."""
+    count: int | None = None
+    """How many fail; None: all that follow, until `heal`."""
     latency: float = 0
     """Seconds between the deed and its answer."""
     answer_lost: bool = False

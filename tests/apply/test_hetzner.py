@@ -108,7 +108,7 @@ def test_what_cannot_be_bought_leaves_no_token_and_no_machine(operator: Operator
 
 
 def test_of_an_answer_that_was_lost_no_machine_is_left_over(operator: Operator) -> None:
-    operator.rig.api.fail(Fault("POST", "/servers", answer_lost=True))
+    operator.rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
 
     outcome = operator.apply(1)
 

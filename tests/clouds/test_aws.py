@@ -11,7 +11,7 @@ from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from fleet.schema.model import AwsProvider
 from tests.builders.sentences import tells
 from tests.fakes.aws import PROVIDER, SECRET, Amazon, LyingAmazon, page, refusal, tag_list
-from tests.rigs.loopback import Answer, html
+from tests.rigs.loopback import Answer, html, since
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 LATER = NOW + timedelta(days=1)
@@ -214,7 +214,7 @@ def test_an_answer_of_another_shape_is_unknown(garbage: Answer) -> None:
 
 def test_an_answer_that_breaks_off_is_unknown() -> None:
     with LyingAmazon(page("i-1")) as api:
-        api.faults.truncate = {1}
+        api.faults.truncate = since(1)
 
         unknown = _read()
 

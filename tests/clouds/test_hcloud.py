@@ -254,7 +254,7 @@ def test_an_expiry_that_is_no_time_counts_as_none(api: SimulatedHetzner) -> None
 @pytest.mark.parametrize(("status", "says"), [(429, "429"), (401, "token")])
 def test_what_the_provider_refuses_is_said(api: SimulatedHetzner, status: int, says: str) -> None:
     server = a_server(api)
-    api.fail(Fault("PUT", "/servers/*", status=status))
+    api.fail(Fault("PUT", "/servers/*", status=status, count=1))
 
     with pytest.raises(SourceUnreachable, match=says):
         _machines_of(api).extend([str(server["id"])], NOW)
@@ -277,7 +277,7 @@ def test_a_refusal_that_is_about_every_server_is_asked_for_once(
     api: SimulatedHetzner, status: int
 ) -> None:
     ids = sorted(str(a_server(api, f"demo-builders-{number:04}")["id"]) for number in (1, 2))
-    api.fail(Fault("PUT", f"/servers/{ids[0]}", status=status))
+    api.fail(Fault("PUT", f"/servers/{ids[0]}", status=status, count=1))
 
     with pytest.raises(SourceUnreachable, match=f"status {status}"):
         _machines_of(api).extend(ids, NOW)
@@ -287,7 +287,7 @@ def test_a_refusal_that_is_about_every_server_is_asked_for_once(
 
 def test_a_deletion_that_fails_is_said(api: SimulatedHetzner) -> None:
     server = a_server(api)
-    api.fail(Fault("DELETE", "/servers/*", status=500))
+    api.fail(Fault("DELETE", "/servers/*", status=500, count=1))
 
     with pytest.raises(SourceUnreachable, match="500"):
         _machines_of(api).delete(str(server["id"]))

@@ -40,7 +40,7 @@ class Fault:
     """Only calls with this in their body."""
     after: int = 0
     """How many matching calls are answered well before the first that fails."""
-    count: int | None = 1
+    count: int | None = None
     """How many fail; None: all that follow."""
     answer_lost: bool = False
     """The deed is done, and the connection is closed without an answer."""

@@ -69,7 +69,7 @@ CASES = {
         failing(Fault(code="Unavailable", status=503, count=None)), 4, 0
     ),
     "the answer to a creation is lost": Case(
-        failing(Fault("RunInstances", answer_lost=True)), 0, 2
+        failing(Fault("RunInstances", answer_lost=True, count=1)), 0, 2
     ),
     "every answer to a creation is lost": Case(
         failing(Fault("RunInstances", answer_lost=True, count=None)), 0, 2
@@ -108,7 +108,7 @@ CASES = {
     "half a page of the listing": Case(failing(Fault("DescribeInstances", halved=True)), 4, 0),
     "the second page of the listing is refused": Case(
         failing(
-            Fault("DescribeInstances", continued=True),
+            Fault("DescribeInstances", continued=True, count=1),
             Fault("DescribeInstances", "InternalError", 500, count=EACH),
         ),
         4,

@@ -58,14 +58,14 @@ CASES = {
         failing(lambda: Fault("POST", "/servers", status=429, retry_after=1, count=2)), 0, 2
     ),
     "HTTP 500 on one of two creations": Case(
-        failing(lambda: Fault("POST", "/servers", status=500, after=1)), 5, 1
+        failing(lambda: Fault("POST", "/servers", status=500, after=1, count=1)), 5, 1
     ),
     "HTTP 503 on everything": Case(failing(lambda: Fault(status=503, count=None)), 4, 0),
     "the answer to a creation is lost": Case(
-        failing(lambda: Fault("POST", "/servers", answer_lost=True)), 0, 2
+        failing(lambda: Fault("POST", "/servers", answer_lost=True, count=1)), 0, 2
     ),
     "HTTP 504, though the server was made": Case(
-        failing(lambda: Fault("POST", "/servers", status=504, done=True)), 0, 2
+        failing(lambda: Fault("POST", "/servers", status=504, done=True, count=1)), 0, 2
     ),
     "a second apply meanwhile, which is told to wait": Case(apply_meanwhile, 0, 2),
     "the quota is reached": Case(fill_quota, 5, 1, raise_quota),

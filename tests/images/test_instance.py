@@ -187,7 +187,7 @@ def test_nothing_is_left_when_a_person_interrupts(rig: MachineRig) -> None:
 
 
 def test_nothing_is_left_when_no_snapshot_can_be_taken(rig: MachineRig) -> None:
-    rig.api.fail(Fault(method="POST", path="/servers/*/actions/create_image", status=403))
+    rig.api.fail(Fault(method="POST", path="/servers/*/actions/create_image", status=403, count=1))
 
     with pytest.raises(BuildFailed, match="create_image"):
         rig.build()
@@ -196,7 +196,7 @@ def test_nothing_is_left_when_no_snapshot_can_be_taken(rig: MachineRig) -> None:
 
 
 def test_what_a_build_could_not_delete_goes_with_the_next(rig: MachineRig) -> None:
-    rig.api.fail(Fault(method="DELETE", path="/servers/*", status=403))
+    rig.api.fail(Fault(method="DELETE", path="/servers/*", status=403, count=1))
     with pytest.raises(BuildFailed):
         rig.build()
     left = rig.hetzner.left()

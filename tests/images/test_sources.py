@@ -8,7 +8,7 @@ import pytest
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.images.sources import Archive, archive_of, state_of
 from tests.builders.sentences import tells
-from tests.rigs.loopback import Answer, Loopback, Received, html
+from tests.rigs.loopback import Answer, Loopback, Received, html, since
 
 DATE = "Date: Sat, 21 Nov 2026 08:11:10 UTC"
 SUITES = {
@@ -104,7 +104,7 @@ def test_a_mirror_that_fails_is_not_taken_for_one_without_updates(mirror: Loopba
 
 
 def test_a_mirror_that_breaks_off_does_not_answer(mirror: Loopback) -> None:
-    mirror.faults.drop = {1}
+    mirror.faults.drop = since(1)
 
     with pytest.raises(SourceUnreachable, match=r"/debian.*answer"):
         ask(mirror)

@@ -170,7 +170,7 @@ def test_a_server_joins_what_its_base_holds_and_by_hand_nothing_differs(rig: Hcl
 
 def test_a_server_whose_answer_was_lost_is_adopted_at_once(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
-    rig.api.fail(Fault("POST", "/servers", answer_lost=True))
+    rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
 
@@ -186,7 +186,7 @@ def test_a_server_deleted_without_confirmation_leaves_its_stack_at_once(
     rig: HcloudRig, lost: dict[str, Any]
 ) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
-    rig.api.fail(Fault("DELETE", "/servers/*", **lost))
+    rig.api.fail(Fault("DELETE", "/servers/*", **lost, count=1))
     # That it is gone is not told to who asks for this one server.
     number = read(rig.engine, rig.ref).ids[ONE.name]
     rig.api.fail(Fault("*", f"/servers/{number}", status=500, after=1, count=None))
@@ -251,7 +251,7 @@ def test_where_an_orphan_cannot_be_taken_over_no_message_shows_the_token(rig: Hc
 
 
 def test_a_server_that_did_not_start_stops_no_other_from_being_made(rig: HcloudRig) -> None:
-    rig.api.fail(Fault("POST", "/servers", action_fails=True))
+    rig.api.fail(Fault("POST", "/servers", action_fails=True, count=1))
     with pytest.raises(StackFailed, match="action_failed") as caught:
         rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
 
@@ -264,7 +264,7 @@ def test_a_server_that_did_not_start_stops_no_other_from_being_made(rig: HcloudR
 
 
 def test_a_change_of_a_server_that_did_not_start_is_no_less_seen(rig: HcloudRig) -> None:
-    rig.api.fail(Fault("POST", "/servers", action_fails=True))
+    rig.api.fail(Fault("POST", "/servers", action_fails=True, count=1))
     with pytest.raises(StackFailed):
         rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
     with_errors(rig)

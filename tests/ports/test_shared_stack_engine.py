@@ -139,7 +139,7 @@ def test_a_change_that_failed_is_not_laid_until_it_succeeds(
     base = hetzner_base(tmp_path, api)
     base.up(REF, [FIREWALL], quiet)
     other = FIREWALL.altered(inputs=FIREWALL.inputs | {"rules": [RULE | {"port": "443"}]})
-    api.fail(Fault("POST", "/firewalls/*", status=422, code="invalid_input"))
+    api.fail(Fault("POST", "/firewalls/*", status=422, code="invalid_input", count=1))
 
     with pytest.raises(StackFailed):
         base.up(REF, [other], quiet)
@@ -175,7 +175,7 @@ def test_what_cannot_change_in_place_is_replaced_under_its_name(
 def test_a_network_whose_subnet_failed_is_not_laid(tmp_path: Path, api: SimulatedHetzner) -> None:
     skip_without_plugin()
     base = hetzner_base(tmp_path, api)
-    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input"))
+    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", count=1))
 
     with pytest.raises(StackFailed):
         base.up(REF, [NETWORK], quiet)
@@ -188,7 +188,7 @@ def test_a_network_whose_subnet_failed_is_not_laid(tmp_path: Path, api: Simulate
 def test_a_subnet_whose_answer_was_lost_is_adopted(tmp_path: Path, api: SimulatedHetzner) -> None:
     skip_without_plugin()
     base = hetzner_base(tmp_path, api)
-    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", done=True))
+    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", done=True, count=1))
     with pytest.raises(StackFailed):
         base.up(REF, [NETWORK], quiet)
     before = read(base)

@@ -1,6 +1,7 @@
 """An HTTP server on the loopback that answers as told and lies on request."""
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
@@ -32,9 +33,14 @@ class Answer:
     )
 
 
+def since(first: int) -> Container[int]:
+    """Return the numbers of a request and of all that follow."""
+    return range(first, sys.maxsize)
+
+
 @dataclass
 class Faults:
-    """How the server misbehaves; requests are counted from 1."""
+    """How the server misbehaves until a test says otherwise; requests are counted from 1."""
 
     drop: Container[int] = ()
     """Requests that end with a closed connection and no answer."""

@@ -29,7 +29,7 @@ def client(api: SimulatedHetzner) -> Iterator[httpx.Client]:
 
 
 def test_a_refusal_does_nothing(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("POST", "/servers", status=500))
+    api.fail(Fault("POST", "/servers", status=500, count=1))
 
     failed, made = (client.post("/v1/servers", json=SERVER) for _ in range(2))
 
@@ -40,7 +40,7 @@ def test_a_refusal_does_nothing(api: SimulatedHetzner, client: httpx.Client) -> 
 def test_too_many_requests_are_told_how_long_to_wait(
     api: SimulatedHetzner, client: httpx.Client
 ) -> None:
-    api.fail(Fault(code="rate_limit_exceeded", retry_after=7))
+    api.fail(Fault(code="rate_limit_exceeded", retry_after=7, count=1))
 
     refused, well = (client.get("/v1/servers") for _ in range(2))
 
@@ -77,7 +77,7 @@ def test_other_paths_and_methods_are_spared(api: SimulatedHetzner, client: httpx
 
 
 def test_an_answer_is_lost_after_the_deed(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("POST", "/servers", answer_lost=True))
+    api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
 
     with pytest.raises(httpx.RemoteProtocolError):
         client.post("/v1/servers", json=SERVER)
@@ -86,7 +86,7 @@ def test_an_answer_is_lost_after_the_deed(api: SimulatedHetzner, client: httpx.C
 
 
 def test_a_refusal_may_hide_that_it_was_done(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("POST", "/servers", status=504, done=True))
+    api.fail(Fault("POST", "/servers", status=504, done=True, count=1))
 
     answer = client.post("/v1/servers", json=SERVER)
 
@@ -95,7 +95,7 @@ def test_a_refusal_may_hide_that_it_was_done(api: SimulatedHetzner, client: http
 
 
 def test_a_server_is_made_and_its_start_fails(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("POST", "/servers", action_fails=True))
+    api.fail(Fault("POST", "/servers", action_fails=True, count=1))
 
     (begun,) = client.post("/v1/servers", json=SERVER).json()["next_actions"]
 
@@ -125,7 +125,7 @@ def test_half_a_page_counts_what_it_leaves_out(
 
 
 def test_a_late_answer_follows_its_deed(api: SimulatedHetzner) -> None:
-    api.fail(Fault("POST", "/servers", latency=60))
+    api.fail(Fault("POST", "/servers", latency=60, count=1))
     headers = {"Authorization": f"Bearer {api.token}"}
 
     with pytest.raises(httpx.ReadTimeout):
@@ -138,7 +138,7 @@ def test_who_waits_for_a_late_answer_is_released_at_the_end() -> None:
     began = time.monotonic()
 
     with SimulatedHetzner() as api:
-        api.fail(Fault(latency=60))
+        api.fail(Fault(latency=60, count=1))
         with pytest.raises(httpx.ReadTimeout):
             httpx.get(
                 f"{api.endpoint}/servers",

@@ -159,7 +159,8 @@ class Hetzner:
         if self._reader is not None:
             yield self._reader
             return
-        with Reader(self._base, limits=Limits(total=_LONGEST_SECONDS)) as reader:
+        # `_ask` and `_make` repeat requests themselves.
+        with Reader(self._base, limits=Limits(total=_LONGEST_SECONDS), tries=1) as reader:
             self._reader = reader
             try:
                 yield reader
