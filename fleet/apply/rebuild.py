@@ -1,13 +1,13 @@
 """Rebuild lost state from the labels of machines, and list what store and provider disagree on.
 
 A machine is taken into its pool's stack when fleet.yaml still says what it was made from: its
-digest tells. Nothing is made, changed or deleted at a provider. What cannot be known is counted
-against spending: money from the first of the month, approvals as used up.
+digest tells. Nothing is made, changed or deleted at a provider. A new ledger is charged each
+machine from its creation; approvals of unknown use count as used up.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -15,14 +15,14 @@ from pydantic import Field
 from fleet.apply.observe import Sources, stack_ref
 from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.guard.approvals import approval_digest
-from fleet.model.facts import Entry, Listing, Stack, Unknown, WorkerInputs, World
+from fleet.model.facts import Entry, Stack, Unknown, WorkerInputs, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan, Reason
 from fleet.model.values import Moment, Value
 from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge, periods
+from fleet.planner.ledger import charge
 from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
 from fleet.planner.units import State
@@ -171,7 +171,7 @@ def carry_out(
     """Count what is not known, take machines into stacks; return what became of each pool."""
     if rebuild.unknown:
         raise refusal(f"{'; '.join(rebuild.unknown)}")
-    _count(fleet, world, sources)
+    _count(fleet, world, rebuild, sources)
     inventories = take_inventory(fleet, world)
     outcomes = []
     for pool, workers in rebuild.pools.items():
@@ -195,31 +195,26 @@ def forget_lost(sources: Sources) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def charged_anew(fleet: Fleet, world: World) -> tuple[Entry, ...]:
-    """Return what a new ledger is charged: as if each machine had run since the month began.
-
-    What ran in its place before is unknown, and unknown is not zero.
-    """
+def charged_anew(fleet: Fleet, world: World, rebuild: Rebuild) -> tuple[Entry, ...]:
+    """Return the charges of a new ledger: the time of each machine from its creation."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return ()
-    month = periods(fleet, world.time)[2].start
-    longer = world.altered(
-        providers={
-            name: _since(listing, month) if isinstance(listing, Listing) else listing
-            for name, listing in world.providers.items()
-        }
-    )
-    return charge(fleet, longer, take_inventory(fleet, longer))
+    made_from = {each.name: each for workers in rebuild.pools.values() for each in workers}
+    # A machine that no stack knew is charged at the price of its market.
+    inventories = {
+        pool: replace(
+            inventory,
+            units=tuple(
+                replace(unit, inputs=unit.inputs or made_from.get(unit.name))
+                for unit in inventory.units
+            ),
+        )
+        for pool, inventory in take_inventory(fleet, world).items()
+    }
+    return charge(fleet, world, inventories)
 
 
-def _since(listing: Listing, moment: datetime) -> Listing:
-    machines = tuple(
-        machine.altered(created_at=min(machine.created_at, moment)) for machine in listing.machines
-    )
-    return listing.altered(machines=machines)
-
-
-def _count(fleet: Fleet, world: World, sources: Sources) -> None:
+def _count(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> None:
     """Charge a new ledger, and use up the approvals that may have been used."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return
@@ -228,7 +223,7 @@ def _count(fleet: Fleet, world: World, sources: Sources) -> None:
             since=None,
             until=world.time,
             currency=fleet.money.currency,
-            entries=charged_anew(fleet, world),
+            entries=charged_anew(fleet, world, rebuild),
         )
     )
     for approval in fleet.approvals:

@@ -240,7 +240,7 @@ def _code(found: Rebuild, failed: tuple[StackOutcome, ...]) -> int:
 def _shown(
     fleet: Fleet, world: World, found: Rebuild, lost: tuple[str, ...], *, as_json: bool
 ) -> str:
-    money = sum(entry.money for entry in charged_anew(fleet, world))
+    money = sum(entry.money for entry in charged_anew(fleet, world, found))
     if as_json:
         value = found.model_dump(mode="json") | {"charged": str(money), "forgotten": list(lost)}
         return json.dumps(value, indent=2, sort_keys=True)
@@ -254,7 +254,7 @@ def _shown(
     lines += [f"? {reason}" for reason in found.unknown]
     if money:
         lines.append(
-            f"charged to this month: {money:.2f} {fleet.money.currency}, as if each machine had "
-            "run since the month began"
+            f"charged to this month: {money:.2f} {fleet.money.currency}, each machine from its "
+            "creation"
         )
     return "\n".join(lines or ["nothing to rebuild: every machine is in its stack"])
