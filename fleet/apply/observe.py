@@ -62,6 +62,8 @@ from fleet.tickets.forgotten import with_forgotten
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
+_ATTEMPTS = 10_000
+"""Maximum attempts of each pool, type and market in which a machine of this store is looked up."""
 _MOST_SKEW = timedelta(minutes=5)
 """So much the clocks of two computers that apply may differ."""
 _JOURNALLED = 20
@@ -163,7 +165,8 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     # Tickets last: one that is opened while a slow source answers is served in this run.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     since = {name: told_or(None, desk.known_since) for name, desk in sources.desks.items()}
-    queues |= dict(with_forgotten(fleet, queues, listings, since, now))
+    attempts = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
+    queues |= dict(with_forgotten(fleet, queues, listings, since, attempts))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
     # Where it cannot be read how far approvals were used, none may be used.

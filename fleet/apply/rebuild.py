@@ -8,11 +8,13 @@ machine from its creation; approvals of unknown use count as used up.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
 
-from fleet.apply.observe import Sources, stack_ref
+from fleet.apply.observe import Concurrently, Sources, stack_ref
+from fleet.apply.wire import wire
 from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.guard.approvals import approval_digest
 from fleet.model.facts import Entry, Stack, Unknown, WorkerInputs, World
@@ -21,13 +23,14 @@ from fleet.model.plan import Plan, Reason
 from fleet.model.values import Moment, Value
 from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import PoolInventory, take_inventory
+from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.ledger import charge
 from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
 from fleet.planner.units import State
 from fleet.ports import Charging, StackRecord
 from fleet.schema.model import Fleet, Pool
+from fleet.state.storage import Storage
 
 _KINDS: dict[State, Literal["unrecorded", "missing"]] = {
     State.UNRECORDED: "unrecorded",
@@ -183,6 +186,38 @@ def carry_out(
             names = tuple(worker.name for worker in workers)
             outcomes.append(StackOutcome(pool=pool, result="applied", adopted=names))
     return tuple(outcomes)
+
+
+_LIST_SECONDS = 30
+"""Maximum time to list machines when a store is created; a late provider is unknown."""
+
+
+def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> str:
+    """Return why a store that does not exist yet may replace a lost one; empty if nothing says so.
+
+    Only files of this computer and machines tell. A store in a database may replace any other.
+    """
+    return next(_signs_of_predecessor(fleet, config, storage), "")
+
+
+def _signs_of_predecessor(fleet: Fleet, config: str, storage: Storage) -> Iterator[str]:
+    if not (storage.store.startswith("sqlite:") and storage.uses_folder):
+        yield "an earlier store or its stacks may have been on another computer"
+    if storage.folder.exists():
+        yield f"the folder {storage.folder.name} exists already"
+    if not desks_of(fleet, fleet.queues):
+        return
+    try:
+        providers = wire(fleet, config).providers
+    except FleetError as error:
+        yield f"machines are unknown: {error}"
+        return
+    asked = {name: partial(each.list, fleet.fleet) for name, each in providers.items()}
+    for name, listing in Concurrently(_LIST_SECONDS)("provider", asked).items():
+        if isinstance(listing, Unknown):
+            yield f"machines of provider {name} are unknown: {listing.unknown}"
+        elif listing.machines:
+            yield f"provider {name} lists {listing.machines[0].name}"
 
 
 def forget_lost(sources: Sources) -> tuple[str, ...]:

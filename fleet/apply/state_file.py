@@ -30,6 +30,7 @@ from fleet.errors import (
     touching,
 )
 from fleet.model.saved_plan import LIMIT_BYTES
+from fleet.model.tickets import highest_id_of_lost
 from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Console, StackRecord
 from fleet.report.words import many
@@ -99,7 +100,9 @@ def import_state(
         )
     stacks.write(file.embedded, file.pulumi, file.settings)
     # Last: without a store nothing is applied, so no run continues with half of it.
-    store.fill(file.store)
+    if store.fill(file.store):
+        # The exported store may have opened more tickets since.
+        store.number_tickets_after(highest_id_of_lost(utc_now()))
     console.out(
         f"imported {_contents(file)} from {source} to {store.address} and {stacks.address}"
     )

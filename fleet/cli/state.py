@@ -19,6 +19,7 @@ from fleet.apply.rebuild import (
     carry_out,
     charged_anew,
     find_orphans,
+    find_predecessor,
     find_rebuild,
     forget_lost,
 )
@@ -33,6 +34,8 @@ from fleet.clock import utc_now
 from fleet.errors import StoreMissing
 from fleet.model.facts import World
 from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.tickets import highest_id_of_lost
+from fleet.planner.inventory import desks_of
 from fleet.ports import Console
 from fleet.report.outcome import run_to_text, run_to_value
 from fleet.report.terminal import clean
@@ -88,7 +91,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     store = DatabaseStore(storage.store, fleet.fleet)
     match args.action:
         case "init":
-            code = _init(fleet, store, args, console)
+            code = _init(fleet, store, storage, args, console)
         case "show":
             code = _show(store, storage, args, console)
         case "export":
@@ -106,9 +109,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return code
 
 
-def _init(fleet: Fleet, store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
-    made = store.init(utc_now())
+def _init(
+    fleet: Fleet,
+    store: DatabaseStore,
+    storage: Storage,
+    args: argparse.Namespace,
+    console: Console,
+) -> int:
+    try:
+        with store.begin():
+            because = ""
+    except StoreMissing:
+        because = find_predecessor(fleet, args.file, storage)
+    now = utc_now()
+    made = store.init(now)
     console.out(f"store {store.address} {'created' if made else 'already exists'}")
+    if made and because:
+        store.number_tickets_after(highest_id_of_lost(now))
+        if desks_of(fleet, fleet.queues):
+            console.out(f"ticket ids start after {highest_id_of_lost(now)}: {because}")
     if args.forget_stack:
         forget_stack(store, wire(fleet, args.file).engine_of, args.forget_stack)
         console.out(
@@ -196,6 +215,7 @@ def rebuild(
     started = utc_now()
     store.init(started)
     with store.lock(lock_owner(), started):
+        store.number_tickets_after(highest_id_of_lost(started))
         store.begin_run(started=started)
         edges = journalled(sources, lambda step: store.record_step(started=started, step=step))
         lost, world = _look(config, sources, console)

@@ -6,7 +6,7 @@ never changes.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -29,6 +29,18 @@ class TicketState(StrEnum):
     CLOSED = "closed"  # by its client
     FAILED = "failed"  # its machine is gone or does not work
     EXPIRED = "expired"  # its client was silent for as long as its lease
+
+
+_IDS_FROM = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def highest_id_of_lost(now: datetime) -> int:
+    """Return an id that no lost store has given so far: the seconds since 2020.
+
+    A store that replaces a lost one continues after it, below 2^31 until 2088. A lost store that
+    opened less than one ticket per second has given only lower ids.
+    """
+    return max(0, int((now - _IDS_FROM).total_seconds()))
 
 
 OPEN = frozenset({TicketState.WAITING, TicketState.READY})

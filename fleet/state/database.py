@@ -231,6 +231,8 @@ def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
 
 MADE = "made"
 """The key under which stands when the store was created, empty; an older fleet wrote none."""
+TICKETS_AFTER = "tickets-after"
+"""The key of the id after which ticket ids start; only a store that may replace another has it."""
 FENCE = "fence"
 """The key under which the number of the latest lock stands."""
 # Each transaction reads these two; to build a statement takes longer than to run it.
@@ -574,7 +576,7 @@ _TABLES = {
     "tickets": TICKETS,
     "tenancies": TENANCIES,
 }
-_OWN = ("format", "needs", "fleet", MADE, FENCE)
+_OWN = ("format", "needs", "fleet", MADE, TICKETS_AFTER, FENCE)
 
 
 def read_rows(connection: sa.Connection) -> Rows:

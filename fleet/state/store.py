@@ -46,6 +46,7 @@ from fleet.state.database import (
     SAMPLES,
     SPENT,
     STACKS,
+    TICKETS_AFTER,
     Database,
     LockingConnection,
     Rows,
@@ -125,22 +126,33 @@ class DatabaseStore(Database):
         rows: Rows = {"about": [{"key": MADE, "value": now.isoformat()}]} if now else {}
         return self._create(rows)
 
+    def number_tickets_after(self, highest: int) -> None:
+        """Give no ticket this id or a lower one from now on: a lost store may have given it."""
+        with self.begin() as connection:
+            known = int(value_of(connection, TICKETS_AFTER) or 0)
+            write_about(connection, {TICKETS_AFTER: str(max(known, highest))})
+
     def dump(self) -> Rows:
         """Return all its rows, those of the lock left out."""
         with self.begin() as connection:
             return read_rows(connection)
 
-    def fill(self, rows: Rows) -> None:
-        """Create the store with these rows, or put them into one that is empty; all or nothing."""
+    def fill(self, rows: Rows) -> bool:
+        """Create the store with these rows, or put them into one that is empty; all or nothing.
+
+        Return False if the store had rows already.
+        """
         if self._create(rows):
-            return
+            return True
         with self.begin() as connection:
             # Who has these rows already has all of them.
-            if not any(read_rows(connection).values()):
-                make_tables(connection, METADATA.sorted_tables)
-                write_rows(connection, rows)
-                # It knows all that the store knew that these are of.
-                write_about(connection, {}, drop=(MADE,))
+            if any(read_rows(connection).values()):
+                return False
+            make_tables(connection, METADATA.sorted_tables)
+            write_rows(connection, rows)
+            # It knows all that the store knew that these are of.
+            write_about(connection, {}, drop=(MADE,))
+        return True
 
     def _create(self, rows: Rows) -> bool:
         try:

@@ -1,13 +1,21 @@
 """Machines whose tickets a lost store knew: they count as busy until a person says otherwise."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from fleet.model.facts import Listing, QueueReading, Unknown, Worker, WorkerState
+from fleet.model.facts import (
+    Attempt,
+    Listing,
+    Machine,
+    QueueReading,
+    Unknown,
+    Worker,
+    WorkerState,
+)
 from fleet.schema.model import Fleet, is_named_by_fleet, serves_queue
 
 _SKEW = timedelta(minutes=5)
-"""So much the clock of a provider may differ from that of the store."""
+"""Maximum difference between the clocks of a provider and of the store."""
 
 
 def with_forgotten(
@@ -15,12 +23,13 @@ def with_forgotten(
     queues: Mapping[str, QueueReading],
     listings: Mapping[str, Listing | Unknown],
     since: Mapping[str, datetime | None],
-    now: datetime,
+    attempts: Callable[[], Iterable[Attempt]],
 ) -> Iterator[tuple[str, QueueReading]]:
     """Yield the queues of tickets with machines busy that are older than what is remembered.
 
     The store in which their tickets were is lost; nothing tells that nobody uses them. That ends
-    with the ticket that `keep` opens for each.
+    with the ticket that `keep` opens for each. A machine that was created near the time of the
+    store is free only if the store recorded its creation, which `attempts` returns.
     """
     known = {
         worker.name
@@ -29,6 +38,7 @@ def with_forgotten(
         for worker in reading.workers
         if worker.running is not None or worker.uses != 0
     }
+    own: dict[str, datetime] | None = None
     lost: dict[str, list[Worker]] = {}
     for listing in listings.values():
         for machine in listing.machines if isinstance(listing, Listing) else ():
@@ -39,8 +49,11 @@ def with_forgotten(
             is_ours = is_named_by_fleet(fleet.fleet, machine.pool, machine.name)
             if machine.name in known or not (began and is_ours):
                 continue
-            # A store of the future was created while the clock was wrong.
-            if machine.created_at < began - _SKEW and began < now + _SKEW:
+            if machine.created_at >= began + _SKEW:
+                continue
+            if own is None:
+                own = {each.worker: each.at for each in attempts()}
+            if not _is_made_here(machine, own):
                 lost.setdefault(queue, []).append(
                     Worker(
                         name=machine.name,
@@ -56,6 +69,12 @@ def with_forgotten(
             names = {each.name for each in workers}
             others = [each for each in reading.workers if each.name not in names]
             yield queue, reading.altered(workers=(*others, *workers))
+
+
+def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:
+    """Say whether the latest recorded attempt of its name created a machine."""
+    at = attempts.get(machine.name)
+    return at is not None and at <= machine.created_at + _SKEW
 
 
 def find_forgotten(reading: QueueReading) -> dict[str, str]:

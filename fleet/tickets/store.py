@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -21,12 +21,21 @@ from fleet.model.tickets import (
     Leased,
     Ticket,
     TicketState,
+    highest_id_of_lost,
     task_in,
     unknown_ticket,
 )
 from fleet.model.values import in_utc
 from fleet.planner.durations import Run
-from fleet.state.database import MADE, TENANCIES, TICKETS, make_tables, rows_of, value_of
+from fleet.state.database import (
+    MADE,
+    TENANCIES,
+    TICKETS,
+    TICKETS_AFTER,
+    make_tables,
+    rows_of,
+    value_of,
+)
 from fleet.tickets.assignment import Tenancy, admit, touch
 
 _KEPT = timedelta(days=30)
@@ -36,8 +45,6 @@ _MOST_KEPT = 50_000
 _MOST_RUNS = 20_000
 """So many of the tickets that have ended are looked at for how long builds take."""
 _TRIES = 100
-_IDS_FROM = datetime(2020, 1, 1, tzinfo=UTC)
-"""A store that replaces a lost one goes on from the seconds since then: more than it opened."""
 _OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
 Begin = Callable[[], AbstractContextManager[sa.Connection]]
@@ -244,9 +251,8 @@ class DatabaseTickets:
             known = {row.machine: row for row in connection.execute(_ALL)}
             for machine in sorted(machines.keys() - held.keys()):
                 # Clients of the lost store may still name its ids: no ticket gets one of these.
-                least = int((now - _IDS_FROM).total_seconds())
                 ticket = unknown_ticket(machine, now)
-                number = self._insert(connection, ticket, least=least)
+                number = self._insert(connection, ticket, least=highest_id_of_lost(now))
                 if number is None:
                     continue
                 row = known.get(machine)
@@ -313,8 +319,10 @@ class DatabaseTickets:
         used again.
         """
         newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
+        latest = sa.select(TICKETS.c.id).order_by(TICKETS.c.id.desc())
+        beyond = latest.offset(_MOST_KEPT).limit(1).scalar_subquery()
         ended = TICKETS.c.ended_at < (now - _KEPT).isoformat()
-        old = (TICKETS.c.id < newest, ended | (TICKETS.c.id <= newest - _MOST_KEPT))
+        old = (TICKETS.c.id < newest, ended | (TICKETS.c.id <= beyond))
         held = sa.select(TICKETS.c.machine).where(_OPEN)
         with self._tables() as connection:
             connection.execute(sa.delete(TICKETS).where(~_OPEN, *old))
@@ -373,6 +381,7 @@ class DatabaseTickets:
         """Insert a ticket and return its id; None where another took that id at this moment."""
         row = {**_row(ticket), "queue": self._queue}
         newest = sa.func.coalesce(sa.func.max(TICKETS.c.id), 0)
+        least = max(least, int(value_of(connection, TICKETS_AFTER) or 0))
         highest = sa.case((newest < least, least), else_=newest)
         number = sa.select(highest + 1).scalar_subquery()
         insert = sa.insert(TICKETS).values(id=number, **row).returning(TICKETS.c.id)

@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -504,6 +505,112 @@ def test_a_machine_whose_ticket_a_lost_store_knew_is_kept(counter: Trial) -> Non
     counter.apply()
     assert counter.plan()["attention"] == []
     assert "trial-powerful-0001" not in counter.machines()
+
+
+def served(trial: Trial, user: str, count: int) -> dict[str, object]:
+    """Have tickets of a user served by machines that start at once; return id to machine."""
+    numbers = [open_ticket(trial, user=user, tag="arch_x86_64") for _ in range(count)]
+    trial.do("apply")
+    time.sleep(1.1)
+    trial.do("apply")
+    return {number: tickets_of(trial)[number]["machine"] for number in numbers}
+
+
+@pytest.mark.parametrize("way", [("init",), ("rebuild", "--apply")], ids=str)
+def test_lost_ids_are_not_given_again_when_machines_are_young(
+    counter: Trial, way: tuple[str, ...]
+) -> None:
+    """The machines are seconds old when the store is lost."""
+    counter.write(ticket_yaml(desk="boot: 1s"))
+    old = served(counter, "o", 2)
+    assert all(old.values())
+    (counter.folder / ".fleet/store.db").unlink()
+    counter.told("state", *way)
+
+    new = served(counter, "n", 2)
+
+    assert min(map(int, new)) > max(map(int, old))
+    assert set(new.values()).isdisjoint(old.values())
+    code, said = counter.do("ticket", "close", "2", "--user", "o")
+    assert code != 0, said
+    assert tickets_of(counter).keys() >= new.keys()
+    unknown = {each["machine"] for n, each in tickets_of(counter).items() if n not in new}
+    assert unknown == set(old.values())
+
+
+def test_lost_ids_are_not_given_again_when_stores_are_lost_twice(counter: Trial) -> None:
+    first = int(open_ticket(counter))
+    begin_again(counter)
+    second = int(open_ticket(counter))
+    time.sleep(1.1)
+    begin_again(counter)
+
+    third = int(open_ticket(counter))
+
+    assert first < second < third < 2**31
+
+
+def test_lost_ids_are_not_given_again_when_an_export_is_imported(counter: Trial) -> None:
+    open_ticket(counter)
+    counter.told("state", "export", "--out", "state.json")
+    later = int(open_ticket(counter, tag="arch_x86_64"))
+    (counter.folder / ".fleet/store.db").unlink()
+
+    counter.told("state", "import", "state.json")
+
+    assert int(open_ticket(counter, tag="arch_x86_64")) > later
+
+
+LISTS = {"machines": "cat listed", "unknown": "exit 1", "none": "echo []"}
+
+
+@pytest.mark.parametrize("known", LISTS)
+def test_ticket_ids_start_at_1_only_when_no_machine_is_there(project: Path, known: str) -> None:
+    """The folder of fleet is gone with the store; machines are at their provider."""
+    commands = f'new: [sh, -c, "exit 1"], delete: ["true"], list: [sh, -c, "{LISTS[known]}"]'
+    pool = "{provider: desk, machine: {cores: 2, memory: 8GiB, price: 1 EUR/h}, image: trixie,"
+    text = fleet_yaml(pools={"own": f"{pool} workers: {{max: 2}}}}"}, queue="{kind: tickets}")
+    text = text.replace("kind: sim, boot: 1s", f"kind: hooks, {commands}")
+    trial = Trial(project)
+    trial.write(text.replace("architecture: amd64}", "architecture: amd64, provides: [deb]}"))
+    labels = {"fleet": "trial", "pool": "own"}
+    listed = {"name": "trial-own-0001", "type": "own", "created_at": "2026-01-01T00:00:00Z"}
+    (project / "listed").write_text(json.dumps([{**listed, "labels": labels}]))
+    trial.told("state", "init")
+
+    number = open_ticket(trial, tag="deb")
+
+    assert (number == "1") is (known == "none")
+
+
+def test_an_old_machine_is_busy_when_its_store_is_of_the_future(counter: Trial) -> None:
+    open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=10)
+    counter.apply()
+    begin_again(counter)
+    ahead = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
+        connection.execute("update fleet_about set value = ? where key = 'made'", (ahead,))
+    connection.close()
+
+    number = open_ticket(counter)
+    counter.do("apply")
+
+    assert tickets_of(counter)[number]["machine"] == ""
+    assert "trial-powerful-0001" in {each["machine"] for each in tickets_of(counter).values()}
+
+
+def test_an_ended_ticket_is_found_when_ids_went_on_from_seconds(counter: Trial) -> None:
+    number = open_ticket(counter)
+    counter.told("ticket", "close", number, "--user", "ada")
+    counter.told("state", "rebuild", "--apply")
+    later = open_ticket(counter)
+
+    counter.apply()
+
+    assert int(later) > 50_000
+    assert tells(counter.told("ticket", "show", number), "state", "closed")
 
 
 def test_a_machine_that_is_younger_than_its_store_is_free(counter: Trial) -> None:
