@@ -31,8 +31,8 @@ def read_plan(name: str, content: bytes) -> Plan:
         raise FileUnreadable(f"{name}: {_not_a_plan(content, error)}; {_ADVICE}") from error
     if seal(plan).digests != plan.digests:
         raise PlanOutdated(
-            f"refused, nothing was changed: {name} was edited after `fleet plan --out` saved it "
-            f"(wrong digest); {_ADVICE}"
+            f"refused, nothing was changed: the digest of {name} is wrong: the file was edited, "
+            f"or another version of fleet saved it; {_ADVICE}"
         )
     return plan
 

@@ -72,6 +72,39 @@ def named(url: str, database: str) -> str:
     return re.sub(r"/\w+\?", f"/{database}?", url, count=1)
 
 
+def dump(url: str) -> str:
+    """Return the statements that make a database, without what only this server knows."""
+    programs = _folder()
+    assert programs is not None
+    with tempfile.TemporaryDirectory(prefix="fleet-pg-", dir=_place()) as name:
+        if os.geteuid() == 0:
+            os.chown(name, NOBODY, NOBODY)
+            programs = _open_to_nobody(programs, Path(name))
+        written = Path(name) / "dump.sql"
+        options = ("--inserts", "--no-owner", "--no-privileges", "--no-comments")
+        _run(programs / "pg_dump", *options, "--dbname", url, "--file", written)
+        lines = written.read_text(encoding="utf-8").splitlines()
+    own = ("--", "SET ", "\\", "SELECT pg_catalog.set_config")
+    return "\n".join(line for line in lines if line and not line.startswith(own)) + "\n"
+
+
+def load(url: str, statements: str) -> None:
+    """Run statements in a database."""
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        connection.execute(statements.encode())
+
+
+def rows(url: str, table: str) -> list[dict[str, object]]:
+    """Return the rows of a table, each by its columns."""
+    import psycopg
+    from psycopg.rows import dict_row
+
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        return connection.execute(f"SELECT * FROM {table}".encode()).fetchall()  # noqa: S608 - a table's name
+
+
 def end_connections(url: str) -> None:
     """End every other connection to a database, as its server's restart would."""
     import psycopg
