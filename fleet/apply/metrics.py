@@ -15,14 +15,15 @@ from fleet.report.metrics import Seen, metrics_to_text
 from fleet.schema.model import Fleet
 
 
-def metrics_of(decision: Decision, store: Store | None) -> str:
+def metrics_of(decision: Decision, store: Store | None, wrong_tokens: int | None = None) -> str:
     """Return the metrics of a decision; `store` is None where the world was recorded."""
     fleet = decision.config.fleet
     if store is None:
         return metrics_to_text(fleet, None, Seen(decision.world, decision.plan))
     # What the store does not tell, the plan has among what is unknown.
     last, versions = told_or((None, ()), lambda: (last_run(store), store.image_versions()))
-    return metrics_to_text(fleet, last, Seen(decision.world, decision.plan, versions))
+    seen = Seen(decision.world, decision.plan, versions)
+    return metrics_to_text(fleet, last, seen, wrong_tokens)
 
 
 def last_run(store: Store) -> LastRun | None:
@@ -44,9 +45,12 @@ class LiveMetrics:
     Threads may share it.
     """
 
-    def __init__(self, store: Store, fleet: Callable[[], Fleet]) -> None:
+    def __init__(
+        self, store: Store, fleet: Callable[[], Fleet], wrong_tokens: Callable[[], int]
+    ) -> None:
         self._store = store
         self._fleet = fleet
+        self._wrong_tokens = wrong_tokens
         self._lock = Lock()
         self._last: Decision | None = None
 
@@ -58,6 +62,6 @@ class LiveMetrics:
         """Return the metrics; without a store, what they can say without it."""
         with self._lock:
             if self._last is not None:
-                return metrics_of(self._last, self._store)
+                return metrics_of(self._last, self._store, self._wrong_tokens())
             last = told_or(None, lambda: last_run(self._store))
-            return metrics_to_text(self._fleet(), last)
+            return metrics_to_text(self._fleet(), last, wrong_tokens=self._wrong_tokens())

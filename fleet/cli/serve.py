@@ -1,7 +1,7 @@
 """Serve tickets to clients of Resalloc, and apply in between."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
@@ -23,9 +23,10 @@ from fleet.planner.programme import can_solve
 from fleet.ports import Console
 from fleet.schema.model import Fleet
 from fleet.state.store import store_of
+from fleet.tickets.connections import Bounds
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.store import DatabaseTickets
-from fleet.tickets.xml_rpc import Bounds, CredentialFiles, Health, XmlRpcServer, has_hung_up
+from fleet.tickets.xml_rpc import CredentialFiles, Health, XmlRpcServer, has_hung_up
 
 
 def arguments(parser: Parser) -> None:
@@ -116,10 +117,10 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
 
     bounds = bounds_here()
     calls.has_hung_up = has_hung_up
-    calls.most_waiting = bounds.calls * 3 // 4
-    with _listening(args, calls, credentials, bounds) as server:
+    calls.bound_waiting(bounds.calls)
+    with _listening(args, calls, credentials, bounds, console.note) as server:
         server.health = health.tell
-        metrics = LiveMetrics(own_store(), lambda: runs.fleet)
+        metrics = LiveMetrics(own_store(), lambda: runs.fleet, lambda: server.wrong_tokens)
         runs.shown.append(metrics.show)
         server.metrics = metrics.read
         if args.pages:
@@ -136,13 +137,15 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
 
 def bounds_here() -> Bounds:
     """Raise the limit of open files as far as is needed; return how many calls fit below it."""
-    wanted = Bounds.calls + _RESERVE
+    wanted = Bounds.calls + Bounds.idle + _RESERVE
     soft, hard = getrlimit(RLIMIT_NOFILE)
     if soft != RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == RLIM_INFINITY else min(wanted, hard)
         setrlimit(RLIMIT_NOFILE, (soft, hard))
     below = wanted if soft == RLIM_INFINITY else soft
-    return Bounds(min(Bounds.calls, max(below - _RESERVE, below // 2)))
+    left = max(below - _RESERVE, below // 2)
+    calls = min(Bounds.calls, left * 2 // 3)
+    return Bounds(calls, min(Bounds.idle, left - calls))
 
 
 def load_ahead(fleet: Fleet) -> None:
@@ -156,7 +159,11 @@ def load_ahead(fleet: Fleet) -> None:
 
 @contextmanager
 def _listening(
-    args: argparse.Namespace, calls: TicketCalls, credentials: CredentialFiles, bounds: Bounds
+    args: argparse.Namespace,
+    calls: TicketCalls,
+    credentials: CredentialFiles,
+    bounds: Bounds,
+    note: Callable[[str], None],
 ) -> Iterator[XmlRpcServer]:
     host, port = _address(args.listen)
     if not ip_address(host).is_loopback and not (args.tokens and args.certificate):
@@ -165,7 +172,9 @@ def _listening(
         )
     tokens, tls = credentials.read()
     try:
-        server = XmlRpcServer((host, port), calls.answer, tokens=tokens, tls=tls, bounds=bounds)
+        server = XmlRpcServer(
+            (host, port), calls.answer, tokens=tokens, tls=tls, bounds=bounds, note=note
+        )
     except OSError as error:
         raise FleetError(f"cannot listen on {args.listen}: {error.strerror}") from error
     with server:

@@ -62,12 +62,21 @@ class _Family(NamedTuple):
     samples: Samples
 
 
-def metrics_to_text(fleet: Fleet, last: LastRun | None, seen: Seen | None = None) -> str:
+def metrics_to_text(
+    fleet: Fleet,
+    last: LastRun | None,
+    seen: Seen | None = None,
+    wrong_tokens: int | None = None,
+) -> str:
     """Return the metrics of a fleet; without `seen`, those of its runs alone.
 
-    `last` is None where no run has ended yet, or the store does not say.
+    `last` is None where no run has ended yet, or the store does not say; `wrong_tokens` is None
+    outside of `fleet serve`.
     """
     families = [*_of_runs(fleet, last), *(_of_plan(fleet, seen) if seen else ())]
+    if wrong_tokens is not None:
+        told = "Requests with a wrong token since `fleet serve` was started."
+        families.append(_Family("fleet_serve_wrong_tokens", told, _only(wrong_tokens)))
     return "".join(line for each in families for line in _lines(fleet.fleet, each)) + "# EOF\n"
 
 

@@ -28,6 +28,7 @@ from fleet.model.tickets import (
 from fleet.ports import Clock
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.requests import Memberships
+from fleet.tickets.connections import Places
 from fleet.tickets.handout import judge, why_waits
 
 _REFUSED = 1
@@ -74,7 +75,7 @@ class TicketCalls:
         # One at a time: SQLite has one writer, and waits badly for its turn.
         self._turn = threading.Lock()
         self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
-        self.most_waiting = 1_500
+        self._places = Places(1_500, share=2)
         self.has_hung_up: Callable[[], bool] = lambda: False
         """Says whether the client of this call has gone."""
         self._ended = False
@@ -99,6 +100,10 @@ class TicketCalls:
                     )
         except FleetError as error:
             raise Fault(_REFUSED, str(error)) from error
+
+    def bound_waiting(self, total: int) -> None:
+        """Limit the calls that wait at the same time to a total; one client never takes all."""
+        self._places = Places(total, share=2)
 
     @property
     def waiting(self) -> int:
@@ -162,7 +167,7 @@ class TicketCalls:
 
     def _wait(self, client: str, number: int | str) -> str:
         """Return the answer of a ticket's machine; nothing where it never gets one."""
-        with self._event(number) as event:
+        with self._event(client, number) as event:
             ticket = self._own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
                 self._wait_for(event)
@@ -220,18 +225,19 @@ class TicketCalls:
         raise TicketRefused(f"fleet.yaml has no queue {self._queue} of kind tickets")
 
     @contextmanager
-    def _event(self, number: int | str) -> Iterator[threading.Event]:
+    def _event(self, client: str, number: int | str) -> Iterator[threading.Event]:
         """Yield an event that is set when a ticket may no longer wait."""
         event = threading.Event()
         key = read_number(number) or 0
         with self._turn:
-            if self._ended or sum(map(len, self._waiting.values())) >= self.most_waiting:
+            if self._ended or not self._places.take(client):
                 raise TicketRefused("too many clients wait; use collectTicket")
             self._waiting[key].append(event)
         try:
             yield event
         finally:
             with self._turn:
+                self._places.release(client)
                 self._waiting[key].remove(event)
                 if not self._waiting[key]:
                     del self._waiting[key]

@@ -10,17 +10,14 @@ import re
 import select
 import ssl
 import threading
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from datetime import datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from io import BufferedReader, RawIOBase
-from socket import AF_INET, AF_INET6, socket
-from typing import TYPE_CHECKING, Any, NamedTuple
+from io import BufferedReader, BytesIO
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from xml.parsers import expat
 from xmlrpc.client import Error, Fault, Unmarshaller, dumps
@@ -28,15 +25,18 @@ from xmlrpc.client import Error, Fault, Unmarshaller, dumps
 from fleet.errors import FileUnreadable, FleetError, Locked
 from fleet.model.tickets import ANYBODY
 from fleet.ports import Clock
-from fleet.queues.http import BackgroundServer, ThreadedServer
+from fleet.queues.http import BackgroundServer
 from fleet.state.files import LocalFiles
+from fleet.tickets.connections import (
+    MOST_BYTES,
+    Bounds,
+    Caller,
+    ConnectionServer,
+    Waiting,
+    body_length,
+)
+from fleet.tickets.refusals import WrongTokens
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-MOST_BYTES = 64 * 1024
-"""A longer call is refused."""
-_DRAINED_BYTES = 1024 * 1024
 _MALFORMED = -32700
 _UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no XML document can hold: the client could not parse the answer."""
@@ -73,15 +73,6 @@ _PAGE_HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Limits of the server."""
-
-    calls: int = 2_000
-    patience: float = 30
-    """Seconds that a client has to send its call."""
-
-
 _answering = threading.local()
 
 
@@ -95,7 +86,7 @@ def has_hung_up() -> bool:
 class XmlRpcServer(BackgroundServer):
     """Listens at an address, and has each call answered in a thread of its own."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a person chooses
         self,
         address: tuple[str, int],
         answer: Answer,
@@ -103,15 +94,19 @@ class XmlRpcServer(BackgroundServer):
         tokens: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         bounds: Bounds | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        bounds = bounds or Bounds()
         self._tokens = tokens or {}
         self.health: ReadHealth = lambda: (True, {})
         self.pages: ReadPage | None = None
         self.metrics: ReadMetrics | None = None
-        handler = _handler(self, answer, bounds.patience)
-        self._listener = _Server(address, handler, tls, bounds)
-        super().__init__(self._listener)
+        self._wrong = WrongTokens(note)
+        handler = _handler(self, answer)
+        self.listener = ConnectionServer(
+            address, handler, self._identify, self._wrong, bounds or Bounds()
+        )
+        self.listener.tls = tls
+        super().__init__(self.listener)
         host, port = self._server.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
         self.url = f"http{'s' if tls else ''}://{shown}:{port}"
@@ -121,10 +116,34 @@ class XmlRpcServer(BackgroundServer):
         """Return the token of each client; none at all: everybody may call."""
         return self._tokens
 
+    @property
+    def wrong_tokens(self) -> int:
+        """Return how many requests had a wrong token since the start."""
+        return self._wrong.total
+
+    def needs_token(self, method: str, path: str) -> bool:
+        """Return whether a request is answered only to a client."""
+        if method == "POST":
+            return True
+        if method not in ("GET", "HEAD") or path == "/healthz":
+            return False
+        is_metrics = urlsplit(path).path == "/metrics" and self.metrics is not None
+        return is_metrics or self.pages is not None
+
+    def _identify(self, method: str, path: str, authorization: str | None, address: str) -> Caller:
+        """Return the caller of a request: calls, pages and strangers have places of their own."""
+        if not self.needs_token(method, path):
+            return Caller(f"address {address}", None)
+        client = find_client(authorization, self._tokens)
+        if client is None:
+            return Caller(f"address {address}", None, is_wrong=authorization is not None)
+        name = f"{ANYBODY} {address}" if client == ANYBODY else client
+        return Caller(f"{'calls' if method == 'POST' else 'pages'} of {name}", name)
+
     def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
         """Use these tokens and this certificate from the next call on."""
         self._tokens = tokens
-        self._listener.tls = tls
+        self.listener.tls = tls
 
 
 def read_call(body: bytes) -> tuple[str, tuple[Any, ...]]:
@@ -155,36 +174,28 @@ def _refuse_doctype(*_: object) -> None:
     raise ValueError("it has a document type, which is not allowed")
 
 
-def _handler(
-    server: XmlRpcServer, answer: Answer, patience: float
-) -> type[BaseHTTPRequestHandler]:
+def _handler(server: XmlRpcServer, answer: Answer) -> Callable[[Waiting], BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = patience
-        wbufsize = -1
-
         def setup(self) -> None:
-            """Bound the time to read a call: a slow client costs a thread."""
-            super().setup()
-            self.rfile.close()
-            self.rfile = BufferedReader(_BoundedBody(self.connection, patience))
+            """Read the request that the loop has received."""
+            waiting: Waiting = self.request
+            self.client = waiting.caller.client
+            self.connection = waiting.connection
+            self.rfile = BufferedReader(BytesIO(waiting.received))
+            self.wfile = waiting.connection.makefile("wb")
 
         def do_POST(self) -> None:
             """Answer a call."""
-            body = _read(self)
-            if body is None:
+            client = _authenticated(self, self.client)
+            if client is None or (body := _read(self)) is None:
                 return
-            client = _authenticated(self, server.tokens)
-            if client is None:
-                return
-            if client == ANYBODY:
-                client = f"{ANYBODY} {self.client_address[0]}"
             _answering.connection = self.connection
             _reply(self, 200, _answered(answer, client, body), "text/xml")
 
         def do_GET(self) -> None:
             """Answer /healthz without authentication: it names no ticket and no machine."""
             if self.path != "/healthz":
-                _send_page(self, server)
+                _send_page(self, server, self.client)
                 return
             is_well, figures = server.health()
             body = json.dumps(figures).encode() + b"\n"
@@ -197,32 +208,11 @@ def _handler(
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
             """Log nothing: a client must not be able to fill a disk."""
 
-    return Handler
+    def handle(waiting: Waiting) -> BaseHTTPRequestHandler:
+        # The request is what the loop has read of it.
+        return Handler(waiting, waiting.address, server.listener)  # type: ignore[arg-type]
 
-
-class _BoundedBody(RawIOBase):
-    """A connection to read from; TimeoutError once its time is over."""
-
-    def __init__(self, connection: socket, patience: float) -> None:
-        self._connection = connection
-        self._patience = patience
-        self._until = time.monotonic() + patience
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Read what has come, or wait for something."""
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left)
-        try:
-            return self._connection.recv_into(buffer)
-        finally:
-            # Reading the answer has a time-out of its own.
-            self._connection.settimeout(self._patience)
+    return handle
 
 
 def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | None:
@@ -247,12 +237,12 @@ def _send_metrics(handler: BaseHTTPRequestHandler, read: ReadMetrics) -> None:
     _reply(handler, 200, read().encode(), kind, {"Cache-Control": "no-store"})
 
 
-def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer) -> None:
+def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer, client: str | None) -> None:
     metrics = server.metrics if urlsplit(handler.path).path == "/metrics" else None
     if server.pages is None and metrics is None:
         body = b"not found: GET /healthz or /metrics, or POST a call\n"
         _reply(handler, 404, body, "text/plain")
-    elif _authenticated(handler, server.tokens) is None:
+    elif _authenticated(handler, client) is None:
         return
     elif metrics is not None:
         _send_metrics(handler, metrics)
@@ -264,9 +254,8 @@ def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer) -> None:
         _reply(handler, 404, b"there is no such page\n", "text/plain", _PAGE_HEADERS)
 
 
-def _authenticated(handler: BaseHTTPRequestHandler, tokens: Mapping[str, str]) -> str | None:
-    """Return the client that asks; None where it was refused."""
-    client = find_client(handler.headers.get("Authorization"), tokens)
+def _authenticated(handler: BaseHTTPRequestHandler, client: str | None) -> str | None:
+    """Return the client of a request; refuse a request without a client."""
     if client is None:
         refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
         _reply(handler, 401, b"authentication required (NAME:TOKEN)\n", "text/plain", refusal)
@@ -274,16 +263,10 @@ def _authenticated(handler: BaseHTTPRequestHandler, tokens: Mapping[str, str]) -
 
 
 def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
-    """Return the body of a request; None where it was refused."""
-    given = handler.headers.get("Content-Length", "")
-    length = int(given) if given.isascii() and given.isdigit() and len(given) < 10 else None  # noqa: PLR2004 - more digits are no length
+    """Return the body of a request; None if it was refused."""
+    length = body_length(handler.headers.get("Content-Length", ""))
     if length is not None and length <= MOST_BYTES:
-        body = handler.rfile.read(length)
-        return body if len(body) == length else None
-    left = min(length or 0, _DRAINED_BYTES)
-    # A client that is still sending would not read the answer.
-    while left > 0 and (chunk := handler.rfile.read(min(left, MOST_BYTES))):
-        left -= len(chunk)
+        return handler.rfile.read(length)
     why = f"send a Content-Length of at most {MOST_BYTES} bytes\n"
     _reply(handler, 411 if length is None else 413, why.encode(), "text/plain")
     return None
@@ -314,53 +297,6 @@ def _reply(
     handler.end_headers()
     if handler.command != "HEAD" and status != HTTPStatus.NOT_MODIFIED:
         handler.wfile.write(body)
-
-
-class _Server(ThreadedServer):
-    block_on_close = False
-    # Hundreds of builders may ask in the same moment.
-    request_queue_size = 1024
-
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: type[BaseHTTPRequestHandler],
-        tls: ssl.SSLContext | None,
-        bounds: Bounds,
-    ) -> None:
-        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
-        self.tls = tls
-        self._free = threading.BoundedSemaphore(bounds.calls)
-        self._patience = bounds.patience
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
-        """Answer in a thread of its own, or refuse at once where there are too many calls."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
-        if self.tls is None:
-            with suppress(OSError):
-                request.send(b"HTTP/1.0 503 Too many calls at once\r\nContent-Length: 0\r\n\r\n")
-        self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        """Answer, then make room for another call."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        """Answer, over TLS if configured: in the thread, as a handshake may take long."""
-        tls = self.tls
-        if tls is None:
-            super().finish_request(request, client_address)
-            return
-        plain: socket = request
-        plain.settimeout(self._patience)
-        with tls.wrap_socket(plain, server_side=True) as secret:
-            super().finish_request(secret, client_address)
 
 
 _MOST_TOKEN_BYTES = 100_000

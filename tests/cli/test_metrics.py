@@ -130,7 +130,7 @@ def test_metrics_are_for_clients_with_a_token_where_there_are_tokens(
 def test_before_its_first_run_serve_tells_of_the_runs_before(trial: Trial) -> None:
     """So that a service whose runs all fail after a restart is still seen to be late."""
     store = trial.store()
-    live = LiveMetrics(store, lambda: a_fleet(fleet="trial"))
+    live = LiveMetrics(store, lambda: a_fleet(fleet="trial"), lambda: 0)
     none = live.read()
     trial.apply()
 

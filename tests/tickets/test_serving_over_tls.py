@@ -1,7 +1,10 @@
 """The service beyond this computer: over TLS, to clients that name themselves."""
 
+import socket
 import ssl
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fleet.tickets.connections import Bounds
 from fleet.tickets.xml_rpc import XmlRpcServer, load_tls
 from tests.builders import NOW
 from tests.rigs.resalloc_client import AGAIN, OldClient
@@ -97,3 +101,40 @@ def test_a_renewed_certificate_and_renewed_tokens_hold_from_the_next_call_on(
         assert client.call("closeTicket", 1) == ["packit", "closeTicket", 1]
         with pytest.raises(ProtocolError, match="401"):
             OldClient(running.url, trusting=trusting).call("closeTicket", 1)
+
+
+HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"
+
+
+@pytest.mark.parametrize("said", [b"", HALF_HELLO, b"POST / HTTP/1.0\r\n\r\n"])
+def test_silent_tls_connections_leave_places_for_calls(certificate: Path, said: bytes) -> None:
+    trusting = ssl.create_default_context(cafile=certificate)
+    tls = load_tls(str(certificate), None)
+    bounds = Bounds(calls=8, idle=40)
+    with (
+        XmlRpcServer(("127.0.0.1", 0), who, tokens=TOKENS, tls=tls, bounds=bounds) as running,
+        ExitStack() as held,
+    ):
+        before = threading.active_count()
+        for _ in range(100):
+            silent = socket.create_connection(("127.0.0.1", running.port), timeout=10)
+            held.enter_context(silent)
+            with suppress(OSError):
+                silent.sendall(said)
+
+        assert threading.active_count() <= before + 1
+        url = running.url.replace("//", f"//copr:{TOKENS['copr']}@")
+        client = OldClient(url, trusting=trusting)
+        assert client.call("closeTicket", 1) == ["copr", "closeTicket", 1]
+
+
+def test_a_slow_body_over_tls_takes_no_thread(certificate: Path) -> None:
+    trusting = ssl.create_default_context(cafile=certificate)
+    tls = load_tls(str(certificate), None)
+    with XmlRpcServer(("127.0.0.1", 0), who, tokens=TOKENS, tls=tls) as running:
+        before = threading.active_count()
+        plain = socket.create_connection(("127.0.0.1", running.port), timeout=10)
+        with trusting.wrap_socket(plain, server_hostname="127.0.0.1") as slow:
+            slow.sendall(b"POST /RPC2 HTTP/1.1\r\nContent-Length: 60000\r\n\r\n")
+
+            assert threading.active_count() <= before + 1

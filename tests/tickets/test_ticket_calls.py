@@ -158,6 +158,31 @@ def until_somebody_waits(service: TicketService) -> None:
         pass
 
 
+def test_waiting_calls_of_one_client_leave_another_its_place(tmp_path: Path) -> None:
+    with TicketService(tmp_path, named=True) as service, ThreadPoolExecutor(4) as threads:
+        service.calls.bound_waiting(3)
+        copr, packit = service.of("copr"), service.of("packit")
+        number = copr.take("extra_powerful")
+        waits = [threads.submit(service.of("copr").wait, number) for _ in range(2)]
+        until_so_many_wait(service, 2)
+
+        with pytest.raises(Fault, match="collectTicket"):
+            copr.wait(number)
+        other = packit.take("extra_powerful")
+        waits.append(threads.submit(service.of("packit").wait, other))
+        until_so_many_wait(service, 3)
+        copr.close(number)
+        packit.close(other)
+
+        assert [each.result(10) for each in waits] == ["", "", ""]
+
+
+def until_so_many_wait(service: TicketService, many: int) -> None:
+    """Return once so many calls wait."""
+    while service.calls.waiting < many:
+        pass
+
+
 # answers that were lost
 
 

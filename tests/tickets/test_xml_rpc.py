@@ -1,9 +1,12 @@
 """XML-RPC over HTTP: what is no call is refused in a sentence, and costs little."""
 
 import socket
+import threading
+import time
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from select import select
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.tickets.xml_rpc import MOST_BYTES, Bounds, XmlRpcServer, find_client, read_call
+from fleet.tickets.connections import MOST_BYTES, Bounds, Places
+from fleet.tickets.refusals import WrongTokens
+from fleet.tickets.xml_rpc import XmlRpcServer, find_client, read_call
+from tests.rigs.local_machines import until
 from tests.rigs.resalloc_client import OldClient
 
 BOMB = """<?xml version="1.0"?>
@@ -51,6 +57,11 @@ def send(server: XmlRpcServer, *pieces: bytes) -> bytes:
         while chunk := connection.recv(65536):
             answer += chunk
     return answer
+
+
+def connected(server: XmlRpcServer) -> socket.socket:
+    at = urlsplit(server.url)
+    return socket.create_connection((at.hostname, at.port or 0), timeout=10)
 
 
 def post(body: bytes, *headers: str) -> bytes:
@@ -182,12 +193,18 @@ def test_what_is_no_post_is_refused(server: XmlRpcServer) -> None:
         assert status in send(server, line + b" HTTP/1.0\r\n\r\n").splitlines()[0]
 
 
-def test_more_calls_at_once_than_may_be_are_turned_away_and_come_again() -> None:
-    with XmlRpcServer(("127.0.0.1", 0), echo, bounds=Bounds(calls=1)) as server:
-        at = urlsplit(server.url)
-        with socket.create_connection((at.hostname, at.port or 0)):
-            # Nothing is sent: who still sends while it is turned away may not hear why.
-            assert send(server).startswith(b"HTTP/1.0 503")
+def test_calls_beyond_the_bound_are_refused_and_retried() -> None:
+    free = threading.Event()
+
+    def answer(client: str, name: str, arguments: Sequence[Any]) -> object:
+        free.wait(30)
+        return echo(client, name, arguments)
+
+    with XmlRpcServer(("127.0.0.1", 0), answer, bounds=Bounds(calls=1)) as server:
+        with connected(server) as held:
+            held.sendall(post(dumps((), "x").encode()))
+            until(lambda: send(server, post(dumps((), "x").encode())).startswith(b"HTTP/1.0 503"))
+            free.set()
 
         assert OldClient(server.url, patience=100_000).call("x") == ["anybody 127.0.0.1", "x"]
 
@@ -247,3 +264,152 @@ def test_nobody_is_answered_with_what_is_expected() -> None:
 
     assert answer.startswith(b"HTTP/1.0 401")
     assert b"NAME:TOKEN" in answer
+
+
+# what one client costs the others
+
+
+def threads() -> int:
+    return threading.active_count()
+
+
+SILENT = {
+    "nothing": b"",
+    "half a line": b"POST / HT",
+    "headers without an end": b"POST / HTTP/1.0\r\nContent-Length: 60000\r\n",
+    "half a body": b"POST / HTTP/1.0\r\nContent-Length: 60000\r\n\r\n<method",
+    "a body too long": b"POST / HTTP/1.0\r\nContent-Length: 90000000\r\n\r\n<method",
+}
+
+
+@pytest.mark.parametrize("said", SILENT)
+def test_silent_connections_take_no_thread_and_no_place(said: str) -> None:
+    with (
+        XmlRpcServer(("127.0.0.1", 0), echo, bounds=Bounds(calls=4, idle=30)) as server,
+        ExitStack() as held,
+    ):
+        before = threads()
+        for _ in range(60):
+            silent = held.enter_context(connected(server))
+            with suppress(OSError):
+                silent.sendall(SILENT[said])
+
+        assert threads() <= before + 1
+        assert OldClient(server.url).call("x") == ["anybody 127.0.0.1", "x"]
+
+
+def test_a_silent_connection_ends_after_the_patience() -> None:
+    bounds = Bounds(patience=0.2)
+    with XmlRpcServer(("127.0.0.1", 0), echo, bounds=bounds) as server:
+        assert send(server) == b""
+
+
+def test_a_request_in_pieces_is_answered(server: XmlRpcServer) -> None:
+    whole = post(dumps((), "x").encode())
+
+    with connected(server) as connection:
+        for at in range(len(whole)):
+            connection.sendall(whole[at : at + 1])
+        answer = connection.recv(65536)
+
+    assert answer.startswith(b"HTTP/1.0 200")
+
+
+def test_waiting_calls_of_one_client_leave_places_to_others() -> None:
+    free, waiting = threading.Event(), threading.Semaphore(0)
+
+    def answer(client: str, name: str, arguments: Sequence[Any]) -> object:
+        if name == "waitTicket":
+            waiting.release()
+            free.wait(30)
+        return echo(client, name, arguments)
+
+    tokens = {"copr": "an-invented-token", "packit": "another-invented-token"}
+    wait = dumps((1,), "waitTicket").encode()
+    with (
+        XmlRpcServer(("127.0.0.1", 0), answer, tokens=tokens, bounds=Bounds(calls=20)) as server,
+        ExitStack() as held,
+    ):
+        server.metrics = lambda: "# EOF\n"
+        held.callback(free.set)
+        for _ in range(60):
+            asked = held.enter_context(connected(server))
+            asked.sendall(post(wait, f"Authorization: {basic('copr:an-invented-token')}"))
+        for _ in range(15):
+            assert waiting.acquire(timeout=10)
+
+        other = post(
+            dumps((), "x").encode(), f"Authorization: {basic('packit:another-invented-token')}"
+        )
+        own = f"Authorization: {basic('copr:an-invented-token')}\r\n\r\n"
+        assert b"packit" in send(server, other)
+        assert send(server, b"GET /healthz HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 200")
+        assert b"# EOF" in send(server, f"GET /metrics HTTP/1.0\r\n{own}".encode())
+
+
+def test_wrong_tokens_are_counted_reported_and_delayed() -> None:
+    noted: list[str] = []
+    wrong = post(dumps((), "x").encode(), f"Authorization: {basic('copr:wrong')}")
+    right = post(dumps((), "x").encode(), f"Authorization: {basic('copr:an-invented-token')}")
+    with XmlRpcServer(("127.0.0.1", 0), echo, tokens=TOKENS, note=noted.append) as server:
+        took = [timed(lambda: send(server, wrong)) for _ in range(5)]
+
+        assert all(answer.startswith(b"HTTP/1.0 401") for _, answer in took)
+        assert took[4][0] > 0.7 > took[0][0]
+        assert send(server, right).startswith(b"HTTP/1.0 200")
+        assert server.wrong_tokens == 5
+    assert [line for line in noted if "127.0.0.1" in line] == noted
+    assert len(noted) == 1
+    assert not any("an-invented-token" in line or "wrong token in 5" in line for line in noted)
+
+
+def test_a_request_without_a_token_is_not_counted() -> None:
+    with XmlRpcServer(("127.0.0.1", 0), echo, tokens=TOKENS) as server:
+        assert send(server, post(b"")).startswith(b"HTTP/1.0 401")
+        assert server.wrong_tokens == 0
+
+
+def timed(act: Callable[[], bytes]) -> tuple[float, bytes]:
+    began = time.monotonic()
+    answer = act()
+    return time.monotonic() - began, answer
+
+
+@pytest.mark.parametrize("clients", [1, 2, 5, 30])
+def test_places_stay_free_when_every_caller_takes_all_it_may(clients: int) -> None:
+    places = Places(100)
+    held = Counter(
+        name for _ in range(100) for name in map(str, range(clients)) if places.take(name)
+    )
+
+    assert places.take("newcomer")
+    assert held.total() < 100
+    assert max(held.values()) - min(held.values()) <= 2
+    for name, many in held.items():
+        for _ in range(many):
+            places.release(name)
+    assert sum(places.take("again") for _ in range(100)) == 75
+
+
+def test_wrong_tokens_of_many_networks_are_reported_in_one_line() -> None:
+    noted: list[str] = []
+    wrong = WrongTokens(noted.append)
+
+    for number in range(500):
+        wrong.count(f"2001:db8:{number:x}::{number}", number / 100)
+    wrong.report(70.0)
+
+    assert len(noted) == 2
+    assert "499" in noted[1]
+    assert wrong.total == 500
+
+
+def test_the_delay_of_wrong_tokens_ends_a_minute_later() -> None:
+    wrong = WrongTokens(lambda _: None)
+
+    delays = [wrong.count("192.0.2.1", 1.0) for _ in range(20)]
+
+    assert delays[:3] == [0, 0, 0]
+    assert delays[-1] == 8
+    assert wrong.count("192.0.2.2", 1.0) == 0
+    assert wrong.count("192.0.2.1", 100.0) == 0
