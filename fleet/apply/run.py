@@ -36,7 +36,7 @@ from fleet.apply.selection import (
 )
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
-from fleet.apply.tickets import Seen, hand_out_all, note_waits
+from fleet.apply.tickets import Seen, hand_out_all, note_failures, note_waits
 from fleet.apply.timer import TRUST, Signals, check_clock, check_servers, check_witnesses
 from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
@@ -155,6 +155,7 @@ class _Run:
         show(plan)
         with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
+            note_failures(fleet, world, inventories, plan, sources)
             run.keep(seen, sample_of(fleet, whole))
             run.record(plan, outcome, world)
         return Applied(plan, outcome, Decision(run.config, world, whole))

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from fleet.apply.observe import Sources
+from fleet.apply.observe import REMEMBERED, Sources
 from fleet.model.facts import Machine, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.tickets import UNKNOWN_USER, Given, Ticket
 from fleet.planner.competing import known_machines
-from fleet.planner.inventory import holds_of
+from fleet.planner.failures import describe_failures, recall
+from fleet.planner.inventory import PoolInventory, holds_of
 from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets.forgotten import find_forgotten
@@ -129,6 +130,24 @@ def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None
     """Record why tickets wait by the plan, for clients that ask."""
     for queue, desk in sources.desks.items():
         desk.note(find_held(fleet, world, plan, queue))
+
+
+def note_failures(
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    plan: Plan,
+    sources: Sources,
+) -> None:
+    """Record again why tickets wait, with the attempts that this run saw fail."""
+    attempts = sources.store.attempts(REMEMBERED) if sources.desks else ()
+    if {*attempts} <= {*world.attempts}:
+        return
+    memory = recall(fleet, world.altered(attempts=attempts), inventories)
+    pools = tuple(
+        each.altered(failures=describe_failures(memory, each.pool)) for each in plan.pools
+    )
+    note_waits(fleet, world, plan.altered(pools=pools), sources)
 
 
 _Listed = Mapping[str, tuple[str, Machine]]

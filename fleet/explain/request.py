@@ -31,6 +31,7 @@ from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import tail_seconds
 from fleet.planner.machine_inputs import UNPUBLISHED
+from fleet.planner.units import State
 from fleet.schema.findings import Path
 from fleet.schema.model import (
     AnyPool,
@@ -133,6 +134,21 @@ class Case:
         """Return the workers that a provider or a queue lists, not only a stack."""
         unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
         return frozenset(each.worker for each in self.plan.workers) - unseen
+
+    def worker_of(self, signature: Signature, key: str) -> str | None:
+        """Return the worker that a request is next for; None if its machine is yet to be made."""
+        worker = signature.by_worker.get(key)
+        return None if worker in self._unmade else worker
+
+    @cached_property
+    def _unmade(self) -> frozenset[str]:
+        """Return the workers whose creation an apply began and did not finish."""
+        return frozenset(
+            unit.name
+            for pool in self.inventory.values()
+            for unit in pool.having(State.UNFINISHED)
+            if unit.machine is None
+        )
 
     @cached_property
     def enforcement(self) -> tuple[Enforcement, ...]:
@@ -272,13 +288,12 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
 
 def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
     """Return the answer in a line."""
-    worker = signature.by_worker.get(key)
+    worker = case.worker_of(signature, key)
     if worker is not None:
         may = "exists" if worker in case.seen else "may exist (not listed now)"
         without = _without(case, signature, worker)
         return f"request {key} is next for worker {worker}, which {may}{without}"
-    if key in signature.by_create:
-        worker = signature.by_create[key]
+    if worker := signature.by_create.get(key) or signature.by_worker.get(key):
         return f"request {key} gets a new machine: {worker}{_without(case, signature, worker)}"
     unserved = case.unserved.get(key)
     because = unserved.because if unserved else "no reason recorded"
@@ -307,6 +322,10 @@ def _request_facts(
         task = f"task {described}, " if described else ""
         yield f"{task}priority {signature.priority}, since {since}"
     yield f"requires {', '.join(signature.required) or 'nothing'}"
+    if case.worker_of(signature, key) is None:
+        for pool in case.plan.pools:
+            if pool.failures and pool.pool in signature.pools:
+                yield f"pool {pool.pool}: {pool.failures}"
     position = signature.requests.index(key) + 1
     if signature.count > 1:
         yield f"number {position} of {signature.count:,} waiting requests with the same tags"
@@ -376,7 +395,7 @@ def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str
     if following is not None and not is_served(following.plan, key):
         waits = next((u.because for u in following.plan.unserved if key in u.requests), "")
         return f"act soon: in the next run the request would wait: {waits}"
-    worker = signature.by_worker.get(key)
+    worker = case.worker_of(signature, key)
     if worker is None:
         return "nothing to do: the next `fleet apply` creates it, then the queue assigns it"
     if worker not in case.seen:

@@ -571,6 +571,12 @@ class PoolVerdict(Value):
         (),
         description="Which of these figures are unknown; they count as 0 here.",
     )
+    failures: str = Field(
+        "",
+        description="Its latest attempts to create a machine, if they failed in a row: how many, "
+        "when, why.",
+        exclude_if=not_,
+    )
 
     @property
     def machines(self) -> int:

@@ -540,6 +540,7 @@ def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
         unwanted=_unwanted(pool_plan),
         draining=sum(is_going(unit) for unit in inventory.units),
         not_known=tuple(_not_known(pool_plan, price, costs.values())),
+        failures=pool_plan.failures,
     )
 
 

@@ -8,7 +8,7 @@ machine has closes no way: the next run uses another name.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import groupby
@@ -17,7 +17,7 @@ from operator import attrgetter
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.planner.inventory import PoolInventory, attempts_of
 from fleet.planner.units import DEAF_SAID, State, Unit, why_late
-from fleet.schema.model import BootFailures, Fleet, Pool
+from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
 
 BASE = timedelta(minutes=3)
 """How long the first failure closes; each one after it doubles that. Karpenter's figure."""
@@ -74,6 +74,11 @@ _TAKEN = re.compile(
     re.IGNORECASE,
 )
 """Codes of Hetzner, IBM, GCP, VMware and EC2 for a name, or a token, of another machine."""
+_TIMED_OUT = re.compile(r"\bnew did not finish within \S+ and was stopped")
+"""The text of a `new` that was ended because it took too long."""
+_ABANDONED = "its run stopped before `new` ended"
+_SHOWN = 200
+"""Letters of a refusal that a sentence about attempts shows."""
 _OURS = re.compile(r"\blocal_fault\b")
 """What this computer could not do, as on a full disk, says nothing of a machine type."""
 
@@ -107,23 +112,43 @@ def settle(
     """Return the tries that the world says have ended, each with what became of it.
 
     A machine that is nowhere, although both witnesses were heard, is `gone`: it is unknown whether
-    it would have registered, or whether it was made before its apply was killed.
+    it would have registered, or whether it was made before its apply was killed. A `new` without a
+    machine after its time limit has failed, also if its run was killed before that.
     """
     states = {
         name: {unit.name: _ended_as(unit) for unit in inventory.units}
         for name, inventory in inventories.items()
         if not inventory.blind
     }
+    unmade = {
+        (name, unit.name)
+        for name, inventory in inventories.items()
+        for unit in inventory.having(State.UNFINISHED)
+        if unit.machine is None
+    }
+    limits = _creation_limits(fleet)
     settled = []
     for attempt in attempts_of(fleet, world):
         if attempt.result != "starting" or attempt.at >= world.time or attempt.pool not in states:
             continue
         state = states[attempt.pool].get(attempt.worker)
-        if result := _became(state):
+        limit = limits.get(attempt.pool)
+        if limit and (attempt.pool, attempt.worker) in unmade and attempt.at + limit < world.time:
+            settled.append(attempt.altered(result="error", detail=_ABANDONED))
+        elif result := _became(state):
             late = why_late(fleet.pools.get(attempt.pool))
             detail = late if state is State.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
             settled.append(attempt.altered(result=result, detail=detail))
     return tuple(settled)
+
+
+def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
+    """Return the time limit of `new` by pool, where a person's own commands create machines."""
+    return {
+        name: timedelta(seconds=provider.timeouts.new)
+        for name, pool in fleet.dynamic_pools.items()
+        if isinstance(provider := fleet.providers.get(pool.provider), HooksProvider)
+    }
 
 
 def _ended_as(unit: Unit) -> State:
@@ -155,11 +180,26 @@ class Memory:
     """Provider and market to the tries of all its pools: a quota is the account's."""
     least: timedelta = timedelta()
     """How long a failure closes at least."""
+    limits: Mapping[str, timedelta] = field(default_factory=dict)
+    """Pool to the time limit of its `new`."""
 
     @cached_property
     def has_failures(self) -> bool:
         """Say whether any of them failed, so that there is something to look for."""
         return any(t.result in _FAILED for tries in self.by_pool.values() for t in tries)
+
+    def end_of(self, attempt: Attempt) -> datetime:
+        """Return the end of an attempt; one that hung began long before it failed."""
+        hung = _TIMED_OUT.search(attempt.detail) or attempt.detail == _ABANDONED
+        return attempt.at + (self.limits.get(attempt.pool, timedelta()) if hung else timedelta())
+
+    def is_recent(self, attempt: Attempt) -> bool:
+        """Say whether an attempt counts for the rate of failures.
+
+        Attempts that hang follow each other slowly, so as many as a rate needs are remembered.
+        """
+        took = self.end_of(attempt) - attempt.at
+        return self.now - attempt.at <= RESET + SAMPLE * took * 2
 
 
 def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Memory:
@@ -176,7 +216,7 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
         pool = fleet.pools.get(attempt.pool)
         if isinstance(pool, Pool):
             by_account[pool.provider, attempt.market].append(known)
-    return Memory(world.time, by_pool, by_account)
+    return Memory(world.time, by_pool, by_account, limits=_creation_limits(fleet))
 
 
 def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
@@ -222,7 +262,7 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
     streak = _closed(memory, own, {"name-taken"})
     if streak and streak.runs >= MOST_TAKEN:
         return f"{provider} refused every name as taken ({_describe_streak(streak)}"
-    ended = [a for a in own if a.result in _ENDED and memory.now - a.at <= RESET]
+    ended = [a for a in own if a.result in _ENDED and memory.is_recent(a)]
     failures = sum(each.result != "registered" for each in ended)
     if len(ended) < SAMPLE or failures < RATE * len(ended):
         return ""
@@ -256,13 +296,31 @@ def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str])
             if any(each.result in ("registered", "failed") for each in tries):
                 break
             continue
-        if before - at > RESET:
+        if before - memory.end_of(failed) > RESET:
             break
         runs, latest, before = runs + 1, latest or failed, at
     if latest is None:
         return None
     closes = min(CAP, BASE * 2 ** min(runs - 1, 10))
-    return _Streak(runs, latest.at + max(memory.least, closes))
+    return _Streak(runs, memory.end_of(latest) + max(memory.least, closes))
+
+
+def describe_failures(memory: Memory, pool: str) -> str:
+    """Return how many of a pool's latest attempts failed in a row, and why; empty where none."""
+    failed: list[Attempt] = []
+    before = memory.now
+    for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
+        if attempt.result == "registered" or before - memory.end_of(attempt) > RESET:
+            break
+        before = attempt.at
+        if attempt.result in _FAILED:
+            failed.append(attempt)
+    if not failed:
+        return ""
+    many = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts in a row"
+    detail = failed[0].detail or failed[0].result
+    said = detail if len(detail) <= _SHOWN else f"{detail[:_SHOWN]}…"
+    return f"{many} to create a machine failed, last at {_time(memory.end_of(failed[0]))}: {said}"
 
 
 def _describe_streak(streak: _Streak) -> str:

@@ -90,6 +90,8 @@ class PoolPlan:
     """Why it makes no machine; empty when it may."""
     options: tuple[Option, ...] = ()
     """Every way to make a machine here, in the order of fleet.yaml."""
+    failures: str = ""
+    """How many of its latest attempts failed in a row, and why; empty where none did."""
     digests: frozenset[str] = frozenset()
     """Digests of what its machines are made from today, one for each way."""
     lost: frozenset[str] = frozenset()

@@ -241,6 +241,8 @@ def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line
     for pool, row in zip(pools, lines, strict=True):
         yield row
         yield line("      ", Span(pool.because, Style.DIM))
+        if pool.failures:
+            yield line("      ", Span(pool.failures, Style.YELLOW))
 
 
 def _change(pool: PoolStatus | PoolVerdict) -> str:

@@ -7,6 +7,7 @@ never zero.
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
+from operator import not_
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -213,6 +214,12 @@ class PoolStatus(Value):
     unwanted: int | None = Field(description="How many of them config no longer wants.")
     draining: int | None = Field(description="How many of them get no new work.")
     not_known: tuple[NotKnown, ...]
+    failures: str = Field(
+        "",
+        description="Its latest attempts to create a machine, if they failed in a row: how many, "
+        "when, why.",
+        exclude_if=not_,
+    )
 
 
 class BudgetStatus(Value):
@@ -354,6 +361,7 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
         line(f"{_cost(status)}; {demand}"),
         *(line(Span("order: ", Style.YELLOW), said) for said in sentences(status.orders)),
         *_unknown(status),
+        *_failures(status),
         BLANK,
         *_pools(status),
         BLANK,
@@ -397,6 +405,12 @@ def _unknown(status: Status) -> Iterator[Line]:
         what = f"{approval.guard}, pool {approval.pool}, {used}, {until}"
         inert = f" ({approval.inert})" if approval.inert else ""
         yield line(Span("approval: ", Style.DIM), what, inert)
+
+
+def _failures(status: Status) -> Iterator[Line]:
+    for pool in status.pools:
+        if pool.failures:
+            yield line(Span(f"pool {pool.pool}: ", Style.YELLOW), pool.failures)
 
 
 def _pools(status: Status) -> Iterator[Line]:

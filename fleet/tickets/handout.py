@@ -15,7 +15,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleet.model.facts import Machine, World
-from fleet.model.plan import BudgetVerdict, Plan, Unserved
+from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
@@ -336,9 +336,10 @@ def _note(signed: Signed, lacking: Collection[str]) -> str:
 
 
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
-    """Return why tickets wait for a budget, with its figures, for a pool, or for a denied tag.
+    """Return why tickets wait: a budget with its figures, a pool, a denied tag, failed attempts.
 
-    What a limit holds back depends on who waits when somebody asks: the tickets tell that.
+    Which tickets a limit holds depends on the other tickets when a client asks: see
+    `why_all_wait`.
     """
     reasons: dict[int, str] = {}
     for unserved in plan.unserved:
@@ -347,8 +348,21 @@ def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, s
         is_told = "asked_by" in unserved.path or unserved.path[:1] == ("pools",)
         if tickets and (accounts or is_told):
             because = _why_held(fleet, world, unserved, accounts)
-            reasons |= {int(key.partition("/")[2]): because for key in tickets}
+            reasons |= {_id_of(key): because for key in tickets}
+    failures = {each.pool: each.failures for each in plan.pools if each.failures}
+    unmade = {None, *(each.worker for each in plan.actions if isinstance(each, Create))}
+    for signature in plan.signatures if failures else ():
+        failed = [f"pool {name}: {failures[name]}" for name in signature.pools if name in failures]
+        for key in signature.requests if failed and signature.queue == queue else ():
+            if signature.by_worker.get(key) in unmade:
+                known = reasons.get(_id_of(key), "")
+                reasons[_id_of(key)] = "; ".join(filter(None, (known, *failed)))
     return reasons
+
+
+def _id_of(key: str) -> int:
+    """Return the id of a ticket by the key of its request, `queue/id`."""
+    return int(key.partition("/")[2])
 
 
 def _why_held(

@@ -5,7 +5,16 @@ from datetime import timedelta
 import pytest
 
 from fleet.model.facts import Attempt, Unknown, WorkerState, World
-from fleet.planner.failures import BASE, CAP, RESET, classify, recall, settle, why_failing
+from fleet.planner.failures import (
+    BASE,
+    CAP,
+    RESET,
+    classify,
+    describe_failures,
+    recall,
+    settle,
+    why_failing,
+)
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -13,9 +22,11 @@ from tests.builders import (
     a_pool,
     a_sim_fleet,
     a_sim_world,
+    a_stack,
     a_worker,
     ago,
     an_attempt,
+    some_inputs,
 )
 from tests.builders.deciding import FIRST, with_machines
 from tests.builders.sentences import tells
@@ -142,6 +153,53 @@ def test_a_name_is_taken_when_the_provider_says_so(said: str) -> None:
 )
 def test_a_name_is_not_taken_when_another_object_exists(said: str) -> None:
     assert classify(said, "debian-1") == "error"
+
+
+def at_hooks(new: str) -> Fleet:
+    """Return a fleet whose pool has machines of own commands with this time limit of `new`."""
+    commands = {each: ["sh", each] for each in ("new", "delete", "list")}
+    desk = {"kind": "hooks", **commands, "timeouts": {"new": new}}
+    machine = {"cores": 4, "memory": "8GiB", "price": "0.10 EUR/h"}
+    return a_sim_fleet(
+        providers={"desk": desk}, pools={"builders": a_pool(provider="desk", machine=machine)}
+    )
+
+
+HUNG = "debian-ci-builders-0001: new did not finish within 30m and was stopped: register"
+
+
+@pytest.mark.parametrize(("limit", "minutes"), [("30m", 31), ("1h", 61), ("2h", 122), ("4h", 242)])
+def test_a_pool_closes_when_new_hangs_for_long(limit: str, minutes: int) -> None:
+    hung = some("error error error error", minutes=minutes, detail=HUNG)
+    ended = [each.altered(at=each.at - timedelta(minutes=minutes)) for each in hung]
+
+    assert tells(closed(*ended, fleet=at_hooks(limit)), "4", "4")
+    assert closed(*ended[1:], fleet=at_hooks(limit)) == ""
+
+
+def test_an_attempt_has_failed_when_its_run_died_before_new_ended() -> None:
+    begun = a_stack(provider="desk", workers=(some_inputs(),), ids={}, interrupted=True)
+    fleet = at_hooks("30m")
+
+    def results(minutes: int) -> list[str]:
+        tried = an_attempt(result="starting", at=ago(minutes=minutes))
+        world = a_sim_world(attempts=(tried,), stacks={"builders": begun})
+        return [each.result for each in settle(fleet, world, take_inventory(fleet, world))]
+
+    assert (results(29), results(31)) == ([], ["error"])
+
+
+@pytest.mark.parametrize("latest", ["error", "failed", OUT, "quota", "name-taken"])
+def test_failures_are_described_from_the_first_one_on(latest: str) -> None:
+    fleet = a_sim_fleet()
+
+    def described(results: str) -> str:
+        world = a_sim_world(attempts=tuple(some(results, detail="no route")))
+        return describe_failures(recall(fleet, world, take_inventory(fleet, world)), "builders")
+
+    assert tells(described(f"registered {latest}"), "1", "2026-11-21 07:59:00 UTC", "no route")
+    assert tells(described(f"{latest} gone {latest}"), "2")
+    assert described(f"{latest} registered") == ""
 
 
 def test_a_name_that_is_taken_closes_nothing() -> None:

@@ -57,6 +57,25 @@ def test_what_would_exceed_a_lowered_max_is_forgotten_and_not_made() -> None:
     ]
 
 
+@pytest.mark.parametrize(("result", "tries"), [("out-of-stock", 1), ("quota", 1), ("error", 4)])
+def test_a_creation_is_forgotten_when_its_pool_is_closed(result: str, tries: int) -> None:
+    failed = tuple(
+        an_attempt(worker=FIRST, result=result, at=ago(minutes=each + 1)) for each in range(tries)
+    )
+
+    plan = reconcile(a_sim_fleet(), unmade(FIRST).altered(attempts=failed))
+
+    assert actions_of(plan) == [("delete", FIRST, Reason.INTERRUPTED)]
+
+
+def test_a_creation_is_finished_when_only_another_type_is_closed() -> None:
+    failed = an_attempt(worker=FIRST, type="ccx63", result="out-of-stock", at=ago(minutes=1))
+
+    plan = reconcile(a_sim_fleet(), unmade(FIRST).altered(attempts=(failed,)))
+
+    assert actions_of(plan) == [("create", FIRST, Reason.INTERRUPTED)]
+
+
 def test_a_paused_pool_finishes_nothing() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="pause")})
 

@@ -6,7 +6,7 @@ What goes whatever waits gets no new work, so that this comes before anything is
 from collections.abc import Mapping
 
 from fleet.model.facts import Unknown, World
-from fleet.planner.failures import find_lost, recall
+from fleet.planner.failures import describe_failures, find_lost, recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.lifecycle.failed import (
@@ -80,6 +80,7 @@ def _begin(
             names=worker_names(fleet, name, remembered),
             closed=why_frozen(fleet, world, name) or wont_make(fleet, inventory, choice, shared),
             options=options,
+            failures=describe_failures(memory, name),
             lost=find_lost(memory, inventory),
             choice=choice,
         )

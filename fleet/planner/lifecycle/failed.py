@@ -10,11 +10,12 @@ the queue, or the way to it, that is away. What its provider found again and aga
 gets nothing new, and goes when it runs nothing; while it boots, only boot.deadline counts. What
 runs on a machine that is off is over.
 
-What an apply that was killed had begun is finished with its recorded inputs; what fleet.yaml no
-longer wants, and never came to be, is forgotten instead. A paused pool is left as it is.
+What an apply that was killed had begun is finished with its recorded inputs. A creation without a
+machine is forgotten instead, if fleet.yaml no longer wants it or its pool is closed for it by
+failures. A paused pool is left as it is.
 """
 
-from fleet.model.facts import World
+from fleet.model.facts import WorkerInputs, World, market_of
 from fleet.model.plan import Cause, Reason
 from fleet.planner.lifecycle.held import hold_or_delete
 from fleet.planner.pool_plan import PoolPlan, Why, gives_back, is_going
@@ -122,6 +123,13 @@ def finish_interrupted(pool_plan: PoolPlan) -> None:
         pool_plan.delete(unit, Reason.INTERRUPTED, because)
 
 
+def _why_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
+    """Return why the pool creates no machine this way now; empty while it may."""
+    way = inputs.type, market_of(inputs)
+    ways = (each for each in pool_plan.options if (each.type, each.market) == way)
+    return next((each.closed for each in ways), "")
+
+
 def _finish_creations(pool_plan: PoolPlan) -> None:
     units = pool_plan.inventory.having(State.UNFINISHED)
     # What exists already counts to max whatever becomes of it.
@@ -129,6 +137,11 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
     most = pool_plan.pool.workers.max if pool_plan.pool and pool_plan.pool.mode != "drain" else 0
     for unit in units:
         if unit.inputs is None:
+            continue
+        if unit.machine is None and (closed := _why_closed(pool_plan, unit.inputs)):
+            # A name that hangs in every run would keep its request from the pools that work.
+            because = f"an earlier apply was interrupted before creating it; {closed}"
+            pool_plan.delete(unit, Reason.INTERRUPTED, because)
             continue
         if unit.machine is None and held >= most:
             because = "an earlier apply was interrupted before creating it; no longer needed"

@@ -1,0 +1,105 @@
+"""A `new` that hangs: its attempts count as failed, another pool serves, and its ticket tells."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.builders.sentences import tells
+from tests.rigs.racks import a_rack, made
+from tests.rigs.trial import Trial
+
+HANGS = "cat > /dev/null; echo register >&2; exec sleep 300"
+QUICK = ", timeouts: {new: 1s}"
+FIRST, SECOND = "rack-first-0001", "rack-first-0002"
+FAILS = "cat > /dev/null; echo no route >&2; exit 1"
+
+
+def actions(trial: Trial) -> list[tuple[str, str]]:
+    """Return what a plan would do now."""
+    return [(each["action"], each["worker"]) for each in trial.plan()["actions"]]
+
+
+@pytest.mark.slow
+def test_another_pool_serves_when_new_hangs(project: Path) -> None:
+    trial = a_rack(project, HANGS, more=QUICK)
+
+    codes = [trial.do("apply")[0] for _ in range(5)]
+
+    assert codes == [1, 1, 1, 1, 0]
+    assert made(trial) == ["rack-works-0001"]
+    assert actions(trial) == []
+
+
+@pytest.mark.slow
+def test_a_machine_is_recorded_when_it_appears_after_its_new_hung(project: Path) -> None:
+    trial = a_rack(project, f"(. ./new.sh); {HANGS}", more=QUICK)
+
+    codes = [trial.do("apply")[0] for _ in range(2)]
+
+    assert codes == [1, 0]
+    assert made(trial) == [FIRST]
+    assert [each["worker"] for each in trial.plan()["workers"]] == [FIRST]
+
+
+@pytest.mark.slow
+def test_a_machine_is_kept_when_it_appears_after_its_pool_closed(project: Path) -> None:
+    trial = a_rack(project, HANGS, more=QUICK)
+    for _ in range(5):
+        trial.do("apply")
+    machine = json.loads((project / "machines/rack-works-0001").read_text())
+    late = {**machine, "name": FIRST, "labels": {**machine["labels"], "pool": "first"}}
+    (project / "machines" / FIRST).write_text(json.dumps(late), encoding="utf-8")
+
+    trial.do("apply")
+
+    assert made(trial) == [FIRST, "rack-works-0001"]
+    assert FIRST in [each["worker"] for each in trial.plan()["workers"]]
+
+
+@pytest.mark.parametrize("new", [HANGS, FAILS])
+def test_a_waiting_ticket_tells_of_the_first_attempt_that_failed(new: str, project: Path) -> None:
+    trial = a_rack(project, new, more=QUICK)
+    trial.do("apply")
+
+    shown = [
+        trial.told("ticket", "show", "1"),
+        trial.told("ticket", "show", "1", "--json"),
+        trial.told("ticket", "list"),
+        trial.do("ticket", "check", "1")[1],
+        trial.told("explain", "request", "1"),
+        trial.told("explain", "request", "t/1", "--json"),
+        trial.told("status"),
+        trial.told("status", "--json"),
+        trial.told("plan"),
+    ]
+
+    for said in (" ".join(each.split()) for each in shown):
+        assert tells(said, "1", FIRST)
+        assert ("did not finish" in said) == (new == HANGS)
+        assert ("no route" in said) == (new == FAILS)
+        assert "which exists" not in said
+
+
+def test_a_waiting_ticket_tells_how_many_attempts_failed(project: Path) -> None:
+    trial = a_rack(project, FAILS, other="")
+
+    for count in range(1, 6):
+        trial.do("apply")
+        said = trial.told("ticket", "show", "1", "--json")
+        assert str(min(count, 4)) in json.loads(said)["because"], said
+
+
+def test_a_served_ticket_tells_of_no_attempt(project: Path) -> None:
+    new = "test -e broken && { cat > /dev/null; exit 1; }; . ./new.sh"
+    trial = a_rack(project, new)
+    (project / "broken").touch()
+    trial.do("apply")
+    (project / "broken").unlink()
+
+    trial.told("apply")
+    trial.told("apply")
+
+    assert trial.told("ticket", "check", "1")
+    assert "failed" not in trial.told("ticket", "show", "1")
+    assert "failed" not in trial.told("status")
