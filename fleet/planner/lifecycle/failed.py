@@ -10,7 +10,7 @@ the queue, or the way to it, that is away. What its provider found again and aga
 gets nothing new, and goes when it runs nothing; while it boots, only boot.deadline counts. What
 runs on a machine that is off is over.
 
-What an apply that was killed had begun is finished with its recorded inputs. A creation without a
+Steps of a killed apply are finished with their recorded inputs. A creation without a
 machine is forgotten instead, if fleet.yaml no longer wants it or its pool is closed for it by
 failures. A paused pool is left as it is.
 """
