@@ -164,12 +164,19 @@ class Gitlab:
         *,
         needs: str = _COMMENTS,
     ) -> Iterator[Item]:
-        page = "1"
+        page, listed = "1", 0
         for _ in range(_MOST_PAGES):
             asked = {**query, "per_page": str(_PAGE), "page": page}
             reply = reader.get(self._project + path, asked, self._headers)
             reply = self._checked(reply, needs=needs)
-            yield from reply.parse(shape).root
+            found = reply.parse(shape).root
+            listed += len(found)
+            counted = reply.headers.get("x-total", "")  # missing above 10,000 entries
+            if counted.isdecimal() and listed > int(counted[:18]):
+                raise SourceUnreachable(
+                    f"{reply.address} listed {listed} entries, but counts {counted[:18]}"
+                )
+            yield from found
             page = reply.headers.get("x-next-page", "")
             if not page.isdecimal():
                 return

@@ -162,7 +162,7 @@ def test_half_a_listing_is_unknown(api: SimulatedHetzner) -> None:
     a_server(api, "demo-builders-0002")
     api.fail(Fault("GET", "/servers", half_page=True))
 
-    assert tells(_why_unknown(api.endpoint), "1 servers", "fleet demo", "2")
+    assert tells(_why_unknown(api.endpoint), "/servers", "1 entries", "2")
 
 
 @pytest.mark.parametrize("following", [1, 1001])

@@ -102,7 +102,7 @@ def test_a_short_list_beside_a_long_one_is_compared_as_ever() -> None:
 
 
 def test_a_list_without_an_end_has_one_more_request_at_least() -> None:
-    with serving(endless, debian=0) as server:
+    with serving(endless, debian=4) as server:
         demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
 
     assert demand.sample is not None

@@ -17,7 +17,7 @@ ENDPOINT = "https://api.hetzner.cloud/v1"
 ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
 """Debian's names of architectures, by Hetzner's."""
 _PER_PAGE = 50
-_MAX_PAGES = 1_000
+MAX_PAGES = 1_000
 _DONE = frozenset({200, 201, 204})
 _ANSWERS_FOR_ALL = frozenset({401, 403, 429})
 """What is answered so about one server would be answered so about every other."""
@@ -50,6 +50,23 @@ class PagedAnswer(Answer):
     """A page of a list."""
 
     meta: Meta
+
+    @property
+    def length(self) -> int:
+        """Return how many entries are on the page."""
+        return sum(len(part) for _, part in self if isinstance(part, tuple))
+
+
+def check_length(address: str, listed: int, pagination: Pagination) -> None:
+    """Raise SourceUnreachable if more was listed than the server counts, or less at the end."""
+    counted = pagination.total_entries
+    if counted is None:
+        return
+    if listed > counted or (pagination.next_page is None and listed < counted):
+        raise SourceUnreachable(
+            f"{address} listed {listed} entries, but counts {counted}: they changed while they "
+            "were read, or the list is not whole; the next run tries again"
+        )
 
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -118,18 +135,23 @@ class Reading:
 
     def pages(self, path: str, query: Mapping[str, str], shape: type[Page]) -> Iterator[Page]:
         """Yield every page of a list."""
-        number, before = 1, 0
-        while before < number <= _MAX_PAGES:
+        number, before, listed = 1, 0, 0
+        while before < number <= MAX_PAGES:
             asked = {**query, "page": str(number), "per_page": str(_PER_PAGE)}
             page = self.get(path, asked, shape)
+            listed += page.length
+            check_length(f"{self._reader.base}{path}", listed, page.meta.pagination)
             yield page
             following = page.meta.pagination.next_page
             if following is None:
                 return
             before, number = number, following
-        raise SourceUnreachable(
-            f"{self._reader.base}{path}: its pages never end (page {before} leads to {number})"
-        )
+        raise endless(f"{self._reader.base}{path}", before, number)
+
+
+def endless(address: str, page: int, following: int) -> SourceUnreachable:
+    """Return the error for a list that leads back, or on for too long."""
+    return SourceUnreachable(f"{address}: its pages never end (page {page} leads to {following})")
 
 
 def _is_gone(reply: "Reply") -> bool:

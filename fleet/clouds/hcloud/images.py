@@ -26,7 +26,16 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fleet.clouds.hcloud.api import ARCHITECTURES, Meta, advise, authorized, endpoint
+from fleet.clouds.hcloud.api import (
+    ARCHITECTURES,
+    MAX_PAGES,
+    Meta,
+    advise,
+    authorized,
+    check_length,
+    endless,
+    endpoint,
+)
 from fleet.clouds.hcloud.machines import TEMPORARY
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
 from fleet.images.disk import disk_of, raw_disk
@@ -276,16 +285,17 @@ class Hetzner:
     ) -> tuple[Shape, ...]:
         """Return all pages of a listing, or raise: half of it would read as what is gone."""
         found: list[Shape] = []
-        number: int | None = 1
-        while number:
+        number, before = 1, 0
+        while before < number <= MAX_PAGES:
             asked = {**query, "sort": "id:asc", "page": str(number), "per_page": _PER_PAGE}
             page = self._ask("GET", path, query=asked)
             found += part(page)
             pagination = _require(page.meta, "pages").pagination
-            number = pagination.next_page
-        if pagination.total_entries not in (None, len(found)):
-            raise SourceUnreachable(f"{self._base}{path} changed while it was read; try again")
-        return tuple(found)
+            check_length(f"{self._base}{path}", len(found), pagination)
+            if pagination.next_page is None:
+                return tuple(found)
+            before, number = number, pagination.next_page
+        raise endless(f"{self._base}{path}", before, number)
 
     def _ask(
         self,

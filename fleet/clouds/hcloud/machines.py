@@ -190,14 +190,14 @@ def _servers(reading: Reading, key: str, value: str) -> tuple[_Server, ...]:
     """Return every server whose label of this key is exactly this value."""
     asked = {"label_selector": f"{key}=={value}", "sort": "id:asc"}
     servers: dict[int, _Server] = {}
-    total = None
+    listed = 0
     for page in reading.pages("/servers", asked, _Page):
         servers |= {server.id: server for server in page.servers}
-        total = page.meta.pagination.total_entries
-    if total is not None and total != len(servers):
+        listed += len(page.servers)
+    if listed != len(servers):
         raise SourceUnreachable(
-            f"the provider listed {len(servers)} servers of {key} {value}, but counts {total}: "
-            "they changed while they were read, or the list is not whole; the next run tries again"
+            f"the provider listed {listed} servers of {key} {value}, but only {len(servers)} "
+            "different ones: they changed while they were read; the next run tries again"
         )
     # Where an image is built or published, no worker ever is: others look after that machine.
     return tuple(

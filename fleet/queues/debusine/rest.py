@@ -81,18 +81,55 @@ class DebusineRest:
         asking = Asking(reader, self._token)
         over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
-        listed = {walk.scope: len(walk.rows) for walk in walks}
-        pending = count_pending(listed, asking)
         is_over = self._deadline(reader, _LOOKING_AGAIN)
-        unlisted = {
-            walk.scope: _confirm(walk, pending[walk.scope], asking.page, is_over) for walk in walks
-        }
+        unlisted = _find_unlisted(walks, asking, is_over)
         rows = tuple(row for walk in walks for row in walk.rows.values())
         return rows, _sample(walks, unlisted)
 
     def _deadline(self, reader: Reader, share: float) -> Callable[[], bool]:
         """Return what says whether this share of the time is over."""
         return lambda: reader.left() < self._max_age * (1 - share)
+
+
+def _find_unlisted(
+    walks: "Sequence[Walk]", asking: "Asking", is_over: Callable[[], bool]
+) -> dict[str, int]:
+    """Return how many requests of each scope are pending beside the listed ones."""
+    pending = count_pending({walk.scope: len(walk.rows) for walk in walks}, asking)
+    if isinstance(pending, int):
+        _confirm_total(walks, pending, asking.page, is_over)
+        return {walk.scope: 0 if walk.done else 1 for walk in walks}
+    return {
+        walk.scope: _confirm(walk, pending[walk.scope], asking.page, is_over) for walk in walks
+    }
+
+
+def _confirm_total(
+    walks: "Sequence[Walk]",
+    total: int,
+    next_page: "Callable[[Walk], Page]",
+    is_over: Callable[[], bool],
+) -> None:
+    """Compare all lists with the one count of the whole server, which is no less than theirs.
+
+    Raises SourceUnreachable if more was listed, and it was not for requests that ended meanwhile.
+    """
+    listed = sum(walk.length for walk in walks)
+    if listed <= total:
+        return
+    names = _named([walk.scope for walk in walks])
+    if not all(walk.done for walk in walks):
+        raise _beyond_count(names, listed, total)
+    again = walk_in_turn((walk.scope for walk in walks), next_page, is_over)
+    listed = sum(len(walk.rows) for walk in again)
+    moved = sum(
+        len(walk.rows.keys() ^ second.rows.keys())
+        for walk, second in zip(walks, again, strict=True)
+    )
+    if not all(walk.done for walk in again) or listed - total > moved:
+        raise _beyond_count(names, listed, total)
+    for walk, second in zip(walks, again, strict=True):
+        walk.rows = second.rows
 
 
 def _confirm(
@@ -102,16 +139,21 @@ def _confirm(
 
     A list that does not hold what the server counts is looked at again, for a queue moves
     meanwhile. Raises SourceUnreachable where more is missing, or too much, than moved between two
-    whole looks at the list, the server having counted in between.
+    whole looks at the list, the server having counted in between; and for a list without an end
+    that is longer than the count.
     """
     first = frozenset(walk.rows)
     if not walk.done:
+        if walk.length > pending:
+            raise contradicted(walk.scope, listed=walk.length, pending=pending)
         return max(1, pending - len(first))
     if len(first) == pending:
         return 0
     (second,) = walk_in_turn((walk.scope,), next_page, is_over)
     walk.rows |= second.rows
     if not second.done:
+        if (most := max(len(first), second.length)) > pending:
+            raise contradicted(walk.scope, listed=most, pending=pending)
         return max(1, pending - len(walk.rows))
     moved = len(first ^ second.rows.keys())
     if abs(len(second.rows) - pending) > moved:
@@ -157,6 +199,8 @@ class Walk:
 
     scope: str
     rows: dict[int, Row] = field(default_factory=dict)
+    delivered: int = 0
+    """Rows of all its pages, also repeated ones."""
     cursor: str | None = None
     asked: set[str | None] = field(default_factory=set)
     done: bool = False
@@ -164,20 +208,29 @@ class Walk:
     newest: frozenset[int] | None = None
     """What was listed before it turned around; None where it did not."""
 
+    @property
+    def length(self) -> int:
+        """Return how many rows the list has at least; one without an end may repeat itself."""
+        return len(self.rows) if self.done else self.delivered
+
     def turn_around(self) -> None:
         """Go on from the other end of the list."""
         if self.newest is None:
             self.newest, self.cursor = frozenset(self.rows), OLDEST
 
+    def leads_to(self, page: Page) -> str | None:
+        """Return where the list goes on after a page; None: nowhere."""
+        return page.cursor() if self.newest is None else page.cursor_back()
+
     def take(self, page: Page) -> None:
         """Add a page."""
         self.asked.add(self.cursor)
+        self.delivered += len(page.results)
         self.rows |= {row.id: row for row in page.results}
+        self.cursor = self.leads_to(page)
         if self.newest is None:
-            self.cursor = page.cursor()
             self.done = self.cursor is None
         else:
-            self.cursor = page.cursor_back()
             # A whole page: those that were made at one time are in no certain order.
             self.done = self.cursor is None or self.newest.issuperset(r.id for r in page.results)
 
@@ -231,6 +284,11 @@ class Asking:
         query = _ASKED | ({} if walk.cursor is None else {"cursor": walk.cursor})
         page = self.get(LIST, walk.scope, query).parse(Page)
         self._check(page, walk.scope)
+        if not page.results and walk.leads_to(page) is not None:
+            raise SourceUnreachable(
+                f"{self._reader.base}{LIST}: a page of scope {walk.scope} is empty, but leads to "
+                "another one; is a proxy or cache answering instead of Debusine?"
+            )
         return page
 
     def _check(self, page: Page, scope: str) -> None:
@@ -326,12 +384,12 @@ class ServiceStatus(Answer):
     tasks: _Tasks
 
 
-def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int]:
+def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int] | int:
     """Return how many requests for workers are pending in each scope, as the server counts them.
 
     `listed` are the rows of every scope that was read, those with a worker included, as the
     server counts them too. Where only the total can be had, and it is no more than what was
-    listed, nothing was left out.
+    listed, nothing was left out, and that total is returned.
     """
     try:
         counted = counts_by_scope(asking)
@@ -345,7 +403,7 @@ def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int
         because = str(error)
     total = asking.get(STATUS).parse(ServiceStatus).tasks.Worker.pending
     if total <= sum(listed.values()):
-        return listed
+        return total
     raise SourceUnreachable(
         f"listed {sum(listed.values())} pending requests for workers, but the server counts "
         f"{total}; how many of them are in {_named(listed)} is unknown ({because}). Debusine "
@@ -357,15 +415,19 @@ def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int
 def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
     """Return the error for a list that differs from the server's count."""
     if listed > pending:
-        return SourceUnreachable(
-            f"scope {scope}: listed {listed} pending requests for workers, but the server counts "
-            f"{pending}; is a proxy or cache answering with an old list?"
-        )
+        return _beyond_count(f"scope {scope}", listed, pending)
     return SourceUnreachable(
         f"scope {scope}: listed {listed} pending requests for workers, but the server counts "
         f"{pending}. Debusine leaves out of its list, without an error, what the token's user may "
         f"not see: give that user the role viewer on each workspace of scope {scope} "
         f"(`debusine-admin workspace grant_role {scope}/WORKSPACE viewer GROUP`)"
+    )
+
+
+def _beyond_count(scopes: str, listed: int, pending: int) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"{scopes}: listed {listed} pending requests for workers, but the server counts "
+        f"{pending}; is a proxy or cache answering with an old list?"
     )
 
 
@@ -386,6 +448,6 @@ def counts_by_scope(asking: Asking) -> dict[str, int]:
     return counted
 
 
-def _named(scopes: Mapping[str, int]) -> str:
+def _named(scopes: Iterable[str]) -> str:
     names: Sequence[str] = sorted(scopes)
     return f"scope{'s' if names[1:] else ''} {', '.join(names)}"

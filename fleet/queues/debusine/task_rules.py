@@ -40,6 +40,8 @@ class _Item(Answer):
 
 
 class _Items(Answer):
+    count: int | None = None
+    """How many entries all pages have, as the server counts them."""
     next: str | None
     results: list[_Item]
 
@@ -113,10 +115,16 @@ class TaskRules:
     def _stored(self, place: str) -> Iterator[Entry]:
         workspace, name = quote(place.partition("/")[2]), quote(self._rules.collection)
         path = f"/api/1.0/collection/{workspace}/{_CATEGORY}/{name}/item/"
+        listed = 0
         with Reader(self._url, limits=self._limits) as reader:
             for page in range(1, _MOST_PAGES + 1):
                 reply = reader.get(path, {"page": str(page)}, self._headers(place))
                 items = self._checked(reply, place).parse(_Items)
+                listed += len(items.results)
+                if items.count is not None and listed > items.count:
+                    raise SourceUnreachable(
+                        f"{self._url}{path} lists {listed} entries, but counts {items.count}"
+                    )
                 yield from (item.data for item in items.results)
                 if items.next is None:
                     return
