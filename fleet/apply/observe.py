@@ -30,6 +30,7 @@ from fleet.model.facts import (
 )
 from fleet.model.orders import Order
 from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.values import first_mistake
 from fleet.observation import OBSERVATION_SECONDS
 from fleet.planner import assembly
 from fleet.planner.inventory import heirs_of, stack_name
@@ -562,6 +563,10 @@ class Concurrently:
                 )
             except FleetError as error:
                 told[name] = Unknown(unknown=str(error))
+            except ValidationError as error:
+                # Each answer has ranges; a value that passed them makes only its source unknown.
+                wrong = first_mistake(error, "a value")
+                told[name] = Unknown(unknown=f"{kind} {name} returned an impossible {wrong}")
         return told
 
     def _await(self, answers: Collection[Future[T]]) -> None:

@@ -16,6 +16,7 @@ from fleet.engines.projects import Account
 from fleet.errors import SecretMissing, SourceUnreachable
 from fleet.model.facts import Listing, Unknown
 from fleet.model.images import Publication
+from fleet.model.values import moment_or_none
 from fleet.ports import Clock, ImageBuilder, PriceReader, Provider, Publisher
 from fleet.schema.model import Fleet, secrets_in
 from fleet.schema.units import EnvSecret
@@ -153,7 +154,7 @@ def label_time(moment: datetime) -> str:
 def read_label_time(text: str | None) -> datetime | None:
     """Return the moment that a label holds; None where fleet did not write it."""
     try:
-        return datetime.strptime(text or "", _LABEL_TIME).replace(tzinfo=UTC)
+        return moment_or_none(datetime.strptime(text or "", _LABEL_TIME).replace(tzinfo=UTC))
     except ValueError:
         return None  # none, or a person's: the next run writes its own
 

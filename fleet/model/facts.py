@@ -194,11 +194,15 @@ AskSource = Literal["user", "task", "ticket", "system"]
 Market = Literal["spot", "on-demand"]
 
 
+MAX_COUNT = 1_000_000
+"""How many equal requests are counted as one; a longer queue is only longer."""
+
+
 class Request(Value):
     """Work that waits for a worker; `count` of them when the queue groups equal ones."""
 
     id: str = Field(description="The queue's own id; of the oldest when grouped.")
-    count: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    count: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     task: str = ""
     required: Tags = Field((), description="Tags a worker must provide.")
     provided: Tags = Field((), description="Tags a worker may require of it.")

@@ -3,12 +3,14 @@
 import hashlib
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -69,6 +71,45 @@ def in_utc(moment: datetime) -> datetime:
 
 
 Moment = Annotated[datetime, AfterValidator(in_utc)]
+
+
+def moment_or_none(moment: datetime | None) -> datetime | None:
+    """Return a moment in UTC; None if it is out of range, as a date that no one believes."""
+    try:
+        return None if moment is None else in_utc(moment)
+    except ValueError:
+        return None
+
+
+BelievedMoment = Annotated[AwareDatetime | None, AfterValidator(moment_or_none)]
+"""A moment of an answer; None if it is out of range, so that the rest of the answer counts."""
+MAX_ID = 2**63 - 1
+"""The largest id that a database gives."""
+Id = Annotated[int, Field(ge=0, le=MAX_ID)]
+Line = Annotated[str, StringConstraints(max_length=1_000)]
+"""A name, tag or word of an answer; the longest of any server known to us has 317 characters."""
+LongText = Annotated[str, StringConstraints(max_length=2_000_000)]
+"""A text of an answer that has no shape; GitLab's comments have up to 1,000,000 characters."""
+LineTags = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1, max_length=1_000)], ...],
+    Field(max_length=10_000),
+    AfterValidator(sorted_tags),
+]
+"""The tags of one request of an answer."""
+Amount = Annotated[Decimal, Field(ge=0, le=10_000_000)]
+"""An amount of money of an answer."""
+_OUT_OF_RANGE = frozenset(
+    {
+        *("greater_than_equal", "less_than_equal", "int_parsing_size"),
+        *("string_too_long", "string_too_short", "too_long"),
+    }
+)
+
+
+def is_out_of_range(error: ValidationError) -> bool:
+    """Say whether a value has the right shape, and only too large, small or long parts."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return all(each["type"] in _OUT_OF_RANGE for each in details)
 
 
 class Word(StrEnum):

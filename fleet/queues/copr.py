@@ -18,11 +18,12 @@ from datetime import datetime, timedelta
 from typing import Annotated
 from urllib.parse import quote
 
-from pydantic import BeforeValidator, RootModel
+from pydantic import BeforeValidator, Field, RootModel
 
 from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
 from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.model.tickets import SANDBOX, bounded
+from fleet.model.values import MAX_ID, MOST, Id, Line, LineTags
 from fleet.queues.http import Answer, Limits, Reader, Reply, retry_advice
 from fleet.schema.model import CoprQueue
 from fleet.schema.rules import SOURCE_CHROOT
@@ -49,17 +50,21 @@ _SANDBOX = re.compile(r"[^/]+/.+--.+")
 """What the backend calls the sandbox of a build: OWNER/PROJECT--SUBMITTER."""
 
 
+def _as_text(number: object) -> object:
+    return str(number) if type(number) is int and abs(number) <= MAX_ID else number
+
+
 class _Job(Answer):
     """What the list tells of one build; a source build has no tags and seldom a chroot."""
 
-    task_id: Annotated[str, BeforeValidator(str)]
+    task_id: Annotated[Line, BeforeValidator(_as_text)]
     """Of a source build the number of the build, which may be written as one."""
-    build_id: int
-    project_owner: str
-    sandbox: str | None
+    build_id: Id
+    project_owner: Line
+    sandbox: Line | None
     background: bool
-    chroot: str | None
-    tags: tuple[str, ...] | None = None
+    chroot: Line | None
+    tags: LineTags | None = None
 
     @property
     def is_source(self) -> bool:
@@ -89,9 +94,9 @@ class _Jobs(RootModel[tuple[_Job | None, ...]]):
 class _Named(Answer):
     """What the record of a single build tells beside the list."""
 
-    project_dirname: str
-    package_name: str | None
-    timeout: int | None = None
+    project_dirname: Line
+    package_name: Line | None
+    timeout: Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | None = None
     """Seconds after which Copr ends this build."""
 
 
@@ -168,7 +173,9 @@ def _list(reader: Reader) -> tuple[_Job | None, ...]:
         raise SourceUnreachable(
             f"{reply.address} answered with status {reply.status}: {_advice(reply)}"
         )
-    jobs = reply.parse(_Jobs).root
+    known, absurd = reply.parse_without_absurd(_Jobs, ())
+    # The list has null for a build that the frontend cannot describe.
+    jobs = (*known.root, *(None for _ in absurd))
     if not jobs and _MARK.lower() not in reply.headers:
         raise SourceUnreachable(
             f"{reply.address} lists no build and lacks the header {_MARK} of a Copr frontend; is "
@@ -302,7 +309,9 @@ def _request(job: _Job, count: int, named: _Named | None) -> Request:
         chroot=SOURCE_CHROOT if job.is_source else job.chroot,
         package=named.package_name if named else None,
         sandbox=job.ticket_sandbox,
-        deadline_seconds=named.timeout if named and (named.timeout or 0) > 0 else None,
+        deadline_seconds=min(named.timeout, MOST)
+        if named and named.timeout and named.timeout > 0
+        else None,
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 
 from fleet.errors import SourceUnreachable, WrongUsage
 from fleet.model.doctor import CiProject, CiVariable
+from fleet.model.values import Id, Line, LongText
 from fleet.queues.http import Body, Change, Limits, Reader, Reply, retry_advice
 
 MOST_CHARACTERS = 1_000_000
@@ -32,14 +33,14 @@ class _Answer(BaseModel):
 class User(_Answer):
     """Who a token is of."""
 
-    id: int
+    id: Id
 
 
 class Note(_Answer):
     """A comment of a merge request."""
 
-    id: int
-    body: str
+    id: Id
+    body: LongText
     author: User
     system: bool = False
 
@@ -47,23 +48,23 @@ class Note(_Answer):
 class MergeRequest(_Answer):
     """A merge request, by its number in the project."""
 
-    iid: int
+    iid: Id
 
 
 class _Variable(_Answer):
-    key: str
+    key: Line
     protected: bool
     masked: bool
-    environment_scope: str
+    environment_scope: Line
 
 
 class _Branch(_Answer):
-    name: str
+    name: Line
 
 
 class _Project(_Answer):
-    default_branch: str | None
-    ci_config_path: str | None = None
+    default_branch: Line | None
+    ci_config_path: Line | None = None
     protect_merge_request_pipelines: bool | None = None
 
 

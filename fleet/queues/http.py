@@ -4,6 +4,7 @@ Redirects are never followed, so a secret header reaches only the server that fl
 httpx takes 60 ms to load, so only the functions that call a server import it.
 """
 
+import json
 import os
 import random
 import re
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -29,6 +30,7 @@ from pydantic import BaseModel, ValidationError
 
 from fleet.clock import utc_now
 from fleet.errors import SourceUnreachable
+from fleet.model.values import is_out_of_range
 from fleet.observation import current_observation
 
 if TYPE_CHECKING:
@@ -140,13 +142,42 @@ class Reply:
 
     def parse(self, model: type[Shape]) -> Shape:
         """Return the JSON of the answer as a value of this model."""
+        self._check_kind()
+        return self.check(lambda: model.model_validate_json(self.body))
+
+    def parse_without_absurd(
+        self, model: type[Shape], place: tuple[str, ...]
+    ) -> tuple[Shape, list[Any]]:
+        """Return the answer without those rows of a list that are out of range, and these rows.
+
+        They have the right shape, and only too large, small or long values.
+        """
+        self._check_kind()
+        try:
+            return model.model_validate_json(self.body), []
+        except ValidationError as error:
+            absurd = _absurd_rows(error, place)
+        if not absurd:
+            return self.parse(model), []
+        content = json.loads(self.body, parse_int=_parse_int)
+        rows = content
+        for key in place:
+            rows = rows[key]
+        taken = [rows[number] for number in absurd]
+        rows[:] = [row for number, row in enumerate(rows) if number not in absurd]
+        return replace(self, body=json.dumps(content).encode()).parse(model), taken
+
+    def _check_kind(self) -> None:
         if "html" in self.kind:
             raise SourceUnreachable(
                 f"{self.address} answered with an HTML page instead of JSON; is this the address "
                 "of a login page or proxy?"
             )
+
+    def check(self, read: Callable[[], Shape]) -> Shape:
+        """Return a value of this answer; SourceUnreachable if the answer has another shape."""
         try:
-            return model.model_validate_json(self.body)
+            return read()
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = "".join(f" at {'.'.join(map(str, first['loc']))}" for _ in first["loc"][:1])
@@ -155,6 +186,27 @@ class Reply:
                 f"{self.address}: unexpected answer{where}: {first['msg']}; is the address right, "
                 "and the server's version supported?"
             ) from None
+
+
+def _absurd_rows(error: ValidationError, place: tuple[str, ...]) -> dict[int, None]:
+    """Return the rows of a list that are out of range; none if anything else is wrong."""
+    numbers: dict[int, None] = {}
+    if not is_out_of_range(error):
+        return {}
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        above, rest = each["loc"][: len(place)], each["loc"][len(place) :]
+        if above != place or len(rest) < 2 or not isinstance(rest[0], int):  # noqa: PLR2004 - a field of a row
+            return {}
+        numbers[rest[0]] = None
+    return numbers
+
+
+_MAX_DIGITS = 40
+
+
+def _parse_int(text: str) -> int:
+    """Return a number of JSON; Python refuses to read one of thousands of digits."""
+    return int(text[:_MAX_DIGITS])
 
 
 class _Asked(NamedTuple):

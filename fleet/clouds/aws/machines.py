@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_pascal
 
 from fleet.clock import utc_now
@@ -21,6 +21,7 @@ from fleet.clouds.aws.account import MARK, AwsAccount, code_of
 from fleet.clouds.cloud import raise_first
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Listing, Machine, MachineState, Unknown
+from fleet.model.values import Line, Moment, moment_or_none
 from fleet.schema.model import AwsProvider
 
 _DEADLINE = 300
@@ -44,23 +45,23 @@ class _Answer(BaseModel):
 
 
 class _Tag(_Answer):
-    key: str
-    value: str
+    key: Line
+    value: Line
 
 
 class _State(_Answer):
-    name: str
+    name: Line
 
 
 class _Instance(_Answer):
-    instance_id: str = Field(min_length=1)
-    instance_type: str
-    image_id: str
-    launch_time: AwareDatetime
+    instance_id: Line = Field(min_length=1)
+    instance_type: Line
+    image_id: Line
+    launch_time: Moment
     state: _State
     tags: tuple[_Tag, ...] = ()
-    public_ip_address: str | None = None
-    private_ip_address: str | None = None
+    public_ip_address: Line | None = None
+    private_ip_address: Line | None = None
 
     @property
     def marks(self) -> dict[str, str]:
@@ -214,7 +215,7 @@ def _expiry(instance: _Instance) -> datetime | None:
         moment = datetime.fromisoformat(instance.marks.get(f"{MARK}:expires", ""))
     except ValueError:
         return None  # none, or a person's: the next run writes its own
-    return moment if moment.tzinfo else None
+    return moment_or_none(moment)
 
 
 def _with_unique_names(machines: "list[Machine]") -> Iterator[Machine]:

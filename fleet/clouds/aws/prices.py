@@ -14,6 +14,7 @@ from fleet.clouds.aws.account import AwsAccount
 from fleet.clouds.cloud import trimmed
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
+from fleet.model.values import Amount, Line
 
 _HOURS = 744
 """Of the longest month: EC2 bills every one."""
@@ -28,19 +29,19 @@ _GP3 = {"productFamily": "Storage", "volumeApiName": "gp3"}
 
 
 class _Dimension(BaseModel):
-    price: dict[str, Decimal] = Field(alias="pricePerUnit")
+    price: dict[Line, Amount] = Field(alias="pricePerUnit")
 
 
 class _Term(BaseModel):
-    dimensions: dict[str, _Dimension] = Field(alias="priceDimensions")
+    dimensions: dict[Line, _Dimension] = Field(alias="priceDimensions")
 
 
 class _Terms(BaseModel):
-    on_demand: dict[str, _Term] = Field({}, alias="OnDemand")
+    on_demand: dict[Line, _Term] = Field({}, alias="OnDemand")
 
 
 class _Product(BaseModel):
-    attributes: dict[str, str]
+    attributes: dict[Line, Line]
 
 
 class _Offer(BaseModel):
@@ -55,8 +56,8 @@ class _Offer(BaseModel):
 
 
 class _SpotPrice(BaseModel):
-    name: str = Field(alias="InstanceType")
-    price: Decimal = Field(alias="SpotPrice")
+    name: Line = Field(alias="InstanceType")
+    price: Amount = Field(alias="SpotPrice")
 
 
 class AwsPrices:

@@ -4,11 +4,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from fleet.errors import SourceUnreachable
+from fleet.model.values import Count, Line
 
 if TYPE_CHECKING:
     from fleet.queues.http import Body, Change, Reader, Reply
@@ -36,8 +37,8 @@ class Answer(BaseModel):
 class Pagination(Answer):
     """Where a list goes on, and how long it is."""
 
-    next_page: int | None
-    total_entries: int | None
+    next_page: Count | None
+    total_entries: Count | None
 
 
 class Meta(Answer):
@@ -69,6 +70,7 @@ def check_length(address: str, listed: int, pagination: Pagination) -> None:
         )
 
 
+Labels = Annotated[dict[Line, Line], Field(max_length=1_000)]
 Shape = TypeVar("Shape", bound=BaseModel)
 Page = TypeVar("Page", bound=PagedAnswer)
 

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fleet.clouds.hcloud.api import (
     ARCHITECTURES,
     MAX_PAGES,
+    Labels,
     Meta,
     advise,
     authorized,
@@ -42,6 +43,7 @@ from fleet.images.disk import disk_of, raw_disk
 from fleet.images.programs import Tell, held
 from fleet.images.ssh import KeyPair, Ssh, Writing, new_key, write_disk
 from fleet.model.images import Manifest, Publication, Rental, Upload
+from fleet.model.values import Id, Line, LongText
 
 if TYPE_CHECKING:
     from fleet.queues.http import Reader, Reply
@@ -73,8 +75,8 @@ class _Answer(BaseModel):
 class Failure(_Answer):
     """Why the API says no."""
 
-    code: str = ""
-    message: str = ""
+    code: Line = ""
+    message: LongText = ""
 
     def __str__(self) -> str:
         return ": ".join(filter(None, (self.code, self.message)))
@@ -83,7 +85,7 @@ class Failure(_Answer):
 class Address(_Answer):
     """A public address."""
 
-    ip: str
+    ip: Line
 
 
 class PublicNet(_Answer):
@@ -95,35 +97,35 @@ class PublicNet(_Answer):
 class Found(_Answer):
     """A server, a key or an image: as much of it as publishing looks at."""
 
-    id: int
-    name: str | None = None
-    labels: dict[str, str] = Field(default_factory=dict)
-    status: str = ""
-    created: str = ""
-    description: str | None = None
+    id: Id
+    name: Line | None = None
+    labels: Labels = Field(default_factory=dict)
+    status: Line = ""
+    created: Line = ""
+    description: Line | None = None
     public_net: PublicNet = PublicNet()
 
 
 class Price(_Answer):
     """What a server type costs somewhere."""
 
-    location: str
-    price_hourly: dict[str, str]
+    location: Line
+    price_hourly: Labels
 
 
 class ServerType(_Answer):
     """What is sold."""
 
-    name: str
-    architecture: str
-    disk: int = Field(description="In GB.")
+    name: Line
+    architecture: Line
+    disk: int = Field(ge=0, le=2**30, description="In GB.")
     deprecation: object = None
     prices: tuple[Price, ...] = ()
 
 
 class _Action(_Answer):
-    id: int
-    status: str
+    id: Id
+    status: Line
     error: Failure | None = None
 
 

@@ -9,20 +9,20 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 
-from pydantic import AwareDatetime
-
 from fleet.clock import utc_now
 from fleet.clouds.cloud import label_time, raise_first, read_label_time
 from fleet.clouds.hcloud.api import (
     ARCHITECTURES,
     Answer,
     HcloudApi,
+    Labels,
     PagedAnswer,
     Reading,
     RefusesAll,
 )
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Found, Listing, Machine, MachineState, Unknown, WorkerInputs
+from fleet.model.values import Id, Line, Moment
 
 # A server in a state that says nothing still exists and costs money, so it counts as running.
 _STATES = {
@@ -39,25 +39,25 @@ _STATES = {
 
 
 class _Type(Answer):
-    name: str
-    architecture: str = ""
+    name: Line
+    architecture: Line = ""
 
 
 class _Image(Answer):
-    id: int
-    name: str | None
+    id: Id
+    name: Line | None
 
 
 class _Address(Answer):
-    ip: str
+    ip: Line
 
 
 class _Attached(_Address):
-    network: int
+    network: Id
 
 
 class _Firewall(Answer):
-    id: int
+    id: Id
 
 
 class _PublicNet(Answer):
@@ -67,7 +67,7 @@ class _PublicNet(Answer):
 
 
 class _Location(Answer):
-    name: str
+    name: Line
 
 
 class _Datacenter(Answer):
@@ -75,8 +75,8 @@ class _Datacenter(Answer):
 
 
 class _Labelled(Answer):
-    id: int
-    labels: dict[str, str]
+    id: Id
+    labels: Labels
 
 
 class _One(Answer):
@@ -84,11 +84,11 @@ class _One(Answer):
 
 
 class _Server(Answer):
-    id: int
-    name: str
-    status: str
-    created: AwareDatetime
-    labels: dict[str, str]
+    id: Id
+    name: Line
+    status: Line
+    created: Moment
+    labels: Labels
     server_type: _Type
     image: _Image | None = None
     public_net: _PublicNet
@@ -273,13 +273,13 @@ _KINDS = ("network", "firewall", "ssh_key", "placement_group")
 
 
 class _Subnet(Answer):
-    ip_range: str
+    ip_range: Line
 
 
 class _Part(Answer):
-    id: int
-    name: str
-    labels: dict[str, str]
+    id: Id
+    name: Line
+    labels: Labels
     subnets: tuple[_Subnet, ...] = ()
 
 

@@ -2,13 +2,15 @@
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from fleet.clouds.cloud import trimmed
 from fleet.clouds.hcloud.api import ARCHITECTURES, HcloudApi, PagedAnswer
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
+from fleet.model.values import Amount, Line
 from fleet.schema.model import HcloudProvider
 
 
@@ -17,17 +19,17 @@ class _Answer(BaseModel):
 
 
 class _Net(_Answer):
-    net: Decimal
+    net: Amount
 
 
 class _PriceAt(_Answer):
-    location: str
+    location: Line
     price_hourly: _Net
     price_monthly: _Net
 
 
 class _Address(_Answer):
-    type: str
+    type: Line
     prices: tuple[_PriceAt, ...]
 
 
@@ -36,7 +38,7 @@ class _Volume(_Answer):
 
 
 class _Pricing(_Answer):
-    currency: str
+    currency: Line
     primary_ips: tuple[_Address, ...]
     volume: _Volume
 
@@ -46,11 +48,11 @@ class _PricingPage(_Answer):
 
 
 class _Type(_Answer):
-    name: str
-    cores: int
-    memory: Decimal
-    disk: int
-    architecture: str
+    name: Line
+    cores: Annotated[int, Field(ge=0, le=10_000)]
+    memory: Annotated[Decimal, Field(ge=0, le=2**20, description="In GB.")]
+    disk: Annotated[int, Field(ge=0, le=2**30, description="In GB.")]
+    architecture: Line
     prices: tuple[_PriceAt, ...]
 
 

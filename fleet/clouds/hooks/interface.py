@@ -143,7 +143,9 @@ class Listed(Value):
     type: _Word
     created_at: Moment
     state: Literal["starting", "running", "stopping", "stopped", "failed"] = "running"
-    labels: dict[str, _Label] = Field(description="What `new` was given in FLEET_LABELS.")
+    labels: dict[_Label, _Label] = Field(
+        max_length=1_000, description="What `new` was given in FLEET_LABELS."
+    )
     image: _Word | None = None
     address: _Word | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from fleet.clock import utc_now
 from fleet.model.doctor import Finding, Machinery, Summary, judge_clock
+from fleet.model.values import Count, Line
 from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.grants import compare
 from fleet.queues.debusine.rest import STATUS, Asking, counts_by_scope
@@ -18,23 +19,23 @@ ANY = "any"
 
 
 class _Workers(Answer):
-    registered: int
-    connected: int
-    busy: int
+    registered: Count
+    connected: Count
+    busy: Count
 
 
 class _Tasks(Answer):
-    pending: int
-    running: int
+    pending: Count
+    running: Count
 
 
 class _Status(Answer):
-    external_workers_arch: dict[str, _Workers]
-    worker_tasks_arch: dict[str, _Tasks]
+    external_workers_arch: dict[Line, _Workers]
+    worker_tasks_arch: dict[Line, _Tasks]
 
 
 class _Who(Answer):
-    user: str
+    user: Line
     auth: bool
 
 

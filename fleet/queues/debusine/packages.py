@@ -45,6 +45,7 @@ SELECT r.task_name, r.scheduler_tags_required,
   FROM db_workrequest r
  WHERE r.id > (SELECT max(id) FROM db_workrequest) - %(looked_at)s AND r.status = 'completed'
    AND r.result = 'success' AND r.task_type = 'Worker' AND r.completed_at >= r.started_at
+   AND r.completed_at <= r.started_at + interval '10000 days'
  GROUP BY 1, 2, 3"""
 _RUNS = """\
 SELECT u.task_name, u.tag, u.machine, u.started_at, u.seconds
@@ -55,7 +56,8 @@ SELECT u.task_name, u.tag, u.machine, u.started_at, u.seconds
                CROSS JOIN LATERAL unnest(r.scheduler_tags_provided) t
          WHERE r.id > (SELECT max(id) FROM db_workrequest) - %(looked_at)s
            AND r.status = 'completed' AND r.result = 'success' AND r.task_type = 'Worker'
-           AND r.completed_at >= r.started_at AND t = ANY(%(tags)s::text[])
+           AND r.completed_at >= r.started_at
+           AND r.completed_at <= r.started_at + interval '10000 days' AND t = ANY(%(tags)s::text[])
            AND w.static_metadata ->> %(mark)s = %(fleet)s) u
  WHERE u.nth <= %(most)s AND u.machine IS NOT NULL"""
 _RUNNING = """\

@@ -11,14 +11,17 @@ equal priority, Debusine serves those first that have waited longest.
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, Sample, Unknown
-from fleet.queues.debusine.rows import Page, Row
+from fleet.model.values import MOST, Count
+from fleet.queues.debusine.rows import ListedRow, Page, Row
 from fleet.queues.http import Answer, Limits, Reader, Reply, TooSlow, retry_advice
 from fleet.schema.model import DebusineQueue
 
@@ -62,7 +65,8 @@ class DebusineRest:
                 rows, sample = self._rows(reader)
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
-        waiting = sorted((row for row in rows if row.worker is None), key=_order)
+        read = [row for row in rows if isinstance(row, Row)]
+        waiting = sorted((row for row in read if row.worker is None), key=_order)
         return QueueReading(
             demand=Demand(
                 read_at=now,
@@ -70,20 +74,24 @@ class DebusineRest:
                 stored=True,
                 estimate=sample is not None,
                 sample=sample,
-                environments=_environments(rows),
+                environments=_environments(read),
             ),
             workers=None,
             clock_ahead=reader.clock_ahead,
         )
 
-    def _rows(self, reader: Reader) -> tuple[tuple[Row, ...], Sample | None]:
+    def _rows(self, reader: Reader) -> tuple[tuple[ListedRow, ...], Sample | None]:
         """Return what is pending in every scope, and what is known of the rest."""
         asking = Asking(reader, self._token)
         over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
         is_over = self._deadline(reader, _LOOKING_AGAIN)
-        unlisted = _find_unlisted(walks, asking, is_over)
+        unlisted = Counter(_find_unlisted(walks, asking, is_over))
         rows = tuple(row for walk in walks for row in walk.rows.values())
+        # All that is known of a request with absurd values is that it waits.
+        unlisted.update(
+            row.scope for row in rows if not isinstance(row, Row) and row.worker is None
+        )
         return rows, _sample(walks, unlisted)
 
     def _deadline(self, reader: Reader, share: float) -> Callable[[], bool]:
@@ -94,7 +102,7 @@ class DebusineRest:
 def _find_unlisted(
     walks: "Sequence[Walk]", asking: "Asking", is_over: Callable[[], bool]
 ) -> dict[str, int]:
-    """Return how many requests of each scope are pending beside the listed ones."""
+    """Return the number of pending requests of each scope that were not listed."""
     pending = count_pending({walk.scope: len(walk.rows) for walk in walks}, asking)
     if isinstance(pending, int):
         _confirm_total(walks, pending, asking.page, is_over)
@@ -135,12 +143,11 @@ def _confirm_total(
 def _confirm(
     walk: "Walk", pending: int, next_page: "Callable[[Walk], Page]", is_over: Callable[[], bool]
 ) -> int:
-    """Return how many requests of a scope are pending beside the listed ones.
+    """Return the number of pending requests of a scope that were not listed.
 
-    A list that does not hold what the server counts is looked at again, for a queue moves
-    meanwhile. Raises SourceUnreachable where more is missing, or too much, than moved between two
-    whole looks at the list, the server having counted in between; and for a list without an end
-    that is longer than the count.
+    A list that differs from the server's count is read again, because a queue moves meanwhile.
+    Raises SourceUnreachable if the difference exceeds the changes between two whole lists, and
+    for a list without an end that is longer than the count.
     """
     first = frozenset(walk.rows)
     if not walk.done:
@@ -184,9 +191,12 @@ def _environments(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
     return {number: record for number, record in found.items() if number not in differing}
 
 
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
 def _order(row: Row) -> tuple[int, datetime, int]:
     """Return the sorting key of Debusine's scheduler: priority, then age."""
-    return (-row.priority_base - row.priority_adjustment, row.created_at, row.id)
+    return (-row.priority, row.created_at or _LAST, row.id)
 
 
 OLDEST = "cj0x"
@@ -198,7 +208,7 @@ class Walk:
     """How far one scope's list was read; a row that moved to another page counts as last seen."""
 
     scope: str
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, ListedRow] = field(default_factory=dict)
     delivered: int = 0
     """Rows of all its pages, also repeated ones."""
     cursor: str | None = None
@@ -225,14 +235,14 @@ class Walk:
     def take(self, page: Page) -> None:
         """Add a page."""
         self.asked.add(self.cursor)
-        self.delivered += len(page.results)
-        self.rows |= {row.id: row for row in page.results}
+        self.delivered += len(page.rows)
+        self.rows |= {row.id: row for row in page.rows}
         self.cursor = self.leads_to(page)
         if self.newest is None:
             self.done = self.cursor is None
         else:
             # A whole page: those that were made at one time are in no certain order.
-            self.done = self.cursor is None or self.newest.issuperset(r.id for r in page.results)
+            self.done = self.cursor is None or self.newest.issuperset(r.id for r in page.rows)
 
 
 def walk_in_turn(
@@ -282,9 +292,13 @@ class Asking:
                 "answering instead of Debusine?"
             )
         query = _ASKED | ({} if walk.cursor is None else {"cursor": walk.cursor})
-        page = self.get(LIST, walk.scope, query).parse(Page)
+        reply = self.get(LIST, walk.scope, query)
+        page, absurd = reply.parse_without_absurd(Page, ("results",))
+        if absurd:
+            counted = tuple(reply.check(partial(ListedRow.model_validate, row)) for row in absurd)
+            page = page.model_copy(update={"counted": counted})
         self._check(page, walk.scope)
-        if not page.results and walk.leads_to(page) is not None:
+        if not page.rows and walk.leads_to(page) is not None:
             raise SourceUnreachable(
                 f"{self._reader.base}{LIST}: a page of scope {walk.scope} is empty, but leads to "
                 "another one; is a proxy or cache answering instead of Debusine?"
@@ -292,7 +306,7 @@ class Asking:
         return page
 
     def _check(self, page: Page, scope: str) -> None:
-        for row in page.results:
+        for row in page.rows:
             given = {"status": row.status, "task_type": row.task_type, "scope": row.scope}
             if given != _ASKED | {"scope": scope}:
                 raise SourceUnreachable(
@@ -371,7 +385,7 @@ _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
 class _Count(Answer):
-    pending: int
+    pending: Count
 
 
 class _Tasks(Answer):
@@ -389,7 +403,7 @@ def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int
 
     `listed` are the rows of every scope that was read, those with a worker included, as the
     server counts them too. Where only the total can be had, and it is no more than what was
-    listed, nothing was left out, and that total is returned.
+    listed, the list is complete, and that total is returned.
     """
     try:
         counted = counts_by_scope(asking)
@@ -445,6 +459,8 @@ def counts_by_scope(asking: Asking) -> dict[str, int]:
         counted.setdefault(scope, 0)
         if labels.get("status") == "pending" and labels.get("task_type") == "Worker":
             counted[scope] += int(float(sample["value"]))
+            if counted[scope] > MOST:
+                raise SourceUnreachable(f"{METRICS} counts impossibly many requests")
     return counted
 
 

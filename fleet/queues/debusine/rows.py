@@ -5,14 +5,21 @@ look at; of those only plain values, and lists of them.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field, StringConstraints
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Request
-from fleet.model.values import Tags
+from fleet.model.values import (
+    MAX_ID,
+    MOST,
+    BelievedMoment,
+    Id,
+    Line,
+    LineTags,
+)
 from fleet.queues.http import Answer
 from fleet.tagrules.derive import at_path
 
@@ -32,28 +39,48 @@ LONGEST = 10**9
 _TIMEOUT = "timeout.global"
 _ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
+_LIST_LENGTH = 1_000
 GROUP_TAG = "task:group:"
 PACKAGE_TAG = "task:source-package:"
 
 
-class Row(Answer):
+def bounded_priority(priority: int) -> int:
+    """Return a priority within the range of a request's: the sum of two columns may exceed it."""
+    return min(max(priority, -MOST), MOST)
+
+
+Priority = Annotated[int, Field(ge=-(2**63), le=MAX_ID)]
+Link = Annotated[str, StringConstraints(max_length=10_000)]
+
+
+class ListedRow(Answer):
+    """The part of a work request that counts it: all that is read of one with absurd values."""
+
+    id: Id
+    task_type: Line
+    status: Line
+    scope: Line
+    worker: Id | None
+
+
+class Row(ListedRow):
     """What is read of one work request."""
 
-    id: int
-    task_name: str
-    task_type: str
-    status: str
-    scope: str
-    workspace: str
-    created_at: AwareDatetime
-    created_by: int | None
-    worker: int | None
-    priority_base: int
-    priority_adjustment: int
-    scheduler_tags_required: Tags
-    scheduler_tags_provided: Tags
+    task_name: Line
+    workspace: Line
+    created_at: BelievedMoment
+    created_by: Id | None
+    priority_base: Priority
+    priority_adjustment: Priority
+    scheduler_tags_required: LineTags
+    scheduler_tags_provided: LineTags
     task_data: dict[str, Any]
     dynamic_task_data: dict[str, Any] | None = None
+
+    @property
+    def priority(self) -> int:
+        """Return the rank that Debusine serves it by."""
+        return bounded_priority(self.priority_base + self.priority_adjustment)
 
     def to_request(self, paths: Iterable[str] = ()) -> Request:
         """Return the request; `created_at` stands in for its place in the queue's order.
@@ -65,7 +92,7 @@ class Row(Answer):
             task=self.task_name,
             required=self.scheduler_tags_required,
             provided=self.scheduler_tags_provided,
-            priority=self.priority_base + self.priority_adjustment,
+            priority=self.priority,
             pending_since=self.created_at,
             requester=None if self.created_by is None else str(self.created_by),
             groups=_after(GROUP_TAG, self.scheduler_tags_provided),
@@ -92,9 +119,16 @@ class Row(Answer):
 class Page(Answer):
     """One page of the list."""
 
-    next: str | None = Field(description="The server's own address of the next page.")
-    previous: str | None = Field(description="The same of the page before.")
-    results: tuple[Row, ...]
+    next: Link | None = Field(description="The server's own address of the next page.")
+    previous: Link | None = Field(description="The same of the page before.")
+    results: Annotated[tuple[Row, ...], Field(max_length=1_000)]
+    counted: tuple[ListedRow, ...] = ()
+    """Rows with absurd values, which are not among the results."""
+
+    @property
+    def rows(self) -> tuple[ListedRow, ...]:
+        """Return all its rows."""
+        return (*self.results, *self.counted)
 
     def cursor(self) -> str | None:
         """Return where the next page begins; None on the last page."""
@@ -167,10 +201,12 @@ def _within(value: object, *keys: str) -> object:
 
 
 def _is_shown(value: object) -> bool:
-    return all(map(_is_plain, value)) if isinstance(value, list) else _is_plain(value)
+    if isinstance(value, list):
+        return len(value) <= _LIST_LENGTH and all(map(_is_plain, value))
+    return _is_plain(value)
 
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, str):
         return len(value) <= _VALUE_LENGTH
-    return isinstance(value, int)
+    return isinstance(value, int) and abs(value) <= MAX_ID

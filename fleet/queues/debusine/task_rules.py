@@ -6,13 +6,13 @@ fleet have a path of their own, as a file of a checkout has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
-
-from pydantic import Field
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import HeldRules, QueueRule, Unknown
+from fleet.model.values import Count, Id, Line
+from fleet.queues.debusine.rows import Link
 from fleet.queues.http import Answer, Body, Limits, Reader, Reply, retry_advice
 from fleet.schema.model import DebusineQueue, DebusineRules
 from fleet.tagrules.export import rule_of_entry
@@ -25,8 +25,8 @@ Entry = dict[str, Any]
 
 
 class _Collection(Answer):
-    id: int
-    name: str
+    id: Id
+    name: Line
     data: dict[str, Any]
 
 
@@ -40,19 +40,19 @@ class _Item(Answer):
 
 
 class _Items(Answer):
-    count: int | None = None
+    count: Count | None = None
     """How many entries all pages have, as the server counts them."""
-    next: str | None
+    next: Link | None
     results: list[_Item]
 
 
 class Counts(Answer):
     """How many entries a post changes, by the server's count."""
 
-    added: Annotated[int, Field(ge=0)]
-    updated: Annotated[int, Field(ge=0)]
-    removed: Annotated[int, Field(ge=0)]
-    unchanged: Annotated[int, Field(ge=0)]
+    added: Count
+    updated: Count
+    removed: Count
+    unchanged: Count
 
 
 class TaskRules:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleet.errors import SourceUnreachable
-from fleet.model.facts import Request
+from fleet.model.facts import MAX_COUNT, Request
+from fleet.model.values import MOST, moment_or_none
 from fleet.queues.debusine.packages import NAMED_PATHS, Looks, Packages
 from fleet.queues.debusine.rows import (
     LONGEST,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A request that was created before or after these has an unknown age.
+_FIRST = datetime(1969, 12, 31, tzinfo=UTC)
+_LAST = datetime(2201, 1, 1, tzinfo=UTC)
 _SCOPES = 'SELECT s.name FROM db_scope s ORDER BY s.name COLLATE "C"'
 # What is not looked at is a constant, and so divides no group. The smallest pair of age and id is
 # that of the oldest; a double tells microseconds apart. What stands in task data itself comes
@@ -39,7 +43,8 @@ WITH classes AS MATERIALIZED (
     SELECT * FROM unnest(%(workspaces)s::bigint[], %(tags)s::text[], %(numbers)s::int[])
                   c(workspace_id, tag, class))
 SELECT r.task_name AS task, r.scheduler_tags_required AS required,
-       r.priority_base + r.priority_adjustment AS priority,
+       greatest(least(r.priority_base::bigint + r.priority_adjustment, %(most)s), -%(most)s)::int
+           AS priority,
        {provided} AS provided,
        {klass} AS class,
        CASE WHEN %(scope)s THEN s.name END AS scope,
@@ -47,9 +52,12 @@ SELECT r.task_name AS task, r.scheduler_tags_required AS required,
        {data} AS data,
        CASE WHEN r.task_name = %(timed)s
              AND jsonb_typeof(r.task_data #> '{{timeout,global}}') = 'number'
-            THEN least((r.task_data #>> '{{timeout,global}}')::numeric, %(longest)s)::int
+            THEN greatest(0, least((r.task_data #>> '{{timeout,global}}')::numeric,
+                                   %(longest)s))::int
        END AS deadline,
-       (date_part('epoch', r.created_at) * 1000000)::bigint AS since, r.id AS id
+       (date_part('epoch', greatest(least(r.created_at, %(last)s::timestamptz),
+                                    %(first)s::timestamptz)) * 1000000)::bigint
+           AS since, r.id AS id
   FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
                         JOIN db_scope s ON s.id = v.scope_id
   {join}
@@ -107,6 +115,7 @@ def read_groups(
     brought = sorted(looks.provided)
     statement, values = _statement(looks, paths, brought, is_classed=bool(packages.classes))
     values |= _classes(packages) | {"timed": TIMED_TASK, "longest": LONGEST}
+    values |= {"most": MOST, "first": _FIRST, "last": _LAST}
     rows = connection.execute(
         statement.encode(), values | {"scopes": list(scopes), "prefix": PACKAGE_TAG}
     ).fetchall()
@@ -230,12 +239,12 @@ def _request(
     data |= dict(zip(NAMED_PATHS, named.data, strict=False))
     return Request(
         id=str(number),
-        count=count,
+        count=min(count, MAX_COUNT),
         task=task,
         required=required,
         provided=_tags_of(provided, brought),
         priority=priority,
-        pending_since=_EPOCH + timedelta(microseconds=since),
+        pending_since=moment_or_none(_EPOCH + timedelta(microseconds=since)),
         requester=None if submitter is None else str(submitter),
         scope=named.scope,
         workspace=named.workspace,
@@ -264,9 +273,9 @@ def _alike(request: Request) -> Hashable:
 
 def _joined(one: Request, other: Request) -> Request:
     older = min(one, other, key=_order)
-    return older.altered(count=one.count + other.count)
+    return older.altered(count=min(one.count + other.count, MAX_COUNT))
 
 
 def _order(request: Request) -> tuple[int, datetime, int]:
     """Return the sorting key of Debusine's scheduler: priority, then age."""
-    return (-request.priority, request.pending_since or _EPOCH, int(request.id))
+    return (-request.priority, request.pending_since or _LAST, int(request.id))

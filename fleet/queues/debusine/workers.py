@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fleet.model.facts import Request, Work, Worker, WorkerState
+from fleet.model.values import moment_or_none
 from fleet.queues.debusine import changes
 from fleet.queues.debusine.packages import NAMED_PATHS, Seconds
 from fleet.queues.debusine.rows import keep, package_of
@@ -123,12 +124,12 @@ def _worker(
         # Until a worker has reported, it counts as what its pool offers.
         provides=tuple(row.tags.provides) if row.has_reported else (),
         requires=tuple(row.tags.requires) if row.has_reported else (),
-        since=_since(row, state, running[1] if running else None, last_end),
-        last_seen=row.last_seen,
-        connected_since=row.connected_at if row.enabled else None,
+        since=moment_or_none(_since(row, state, running[1] if running else None, last_end)),
+        last_seen=moment_or_none(row.last_seen),
+        connected_since=moment_or_none(row.connected_at) if row.enabled else None,
         away=state is WorkerState.BUSY and row.connected_at is None,
         stranded=state is WorkerState.DISABLED and running is not None,
-        token_expires=row.expires if state is WorkerState.ENROLLED else None,
+        token_expires=moment_or_none(row.expires) if state is WorkerState.ENROLLED else None,
     )
 
 
@@ -182,7 +183,7 @@ def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | N
     return str(number), Work(
         task=task,
         required=tags,
-        started_at=started,
+        started_at=moment_or_none(started),
         expected_seconds=seconds.expected(task, tags, request.package),
         requester=str(submitter),
         package=request.package,
