@@ -17,6 +17,7 @@ from fleet.model.doctor import Summary
 from fleet.model.facts import (
     Attempt,
     Base,
+    Departure,
     Entry,
     Found,
     HeldRules,
@@ -104,6 +105,9 @@ class Registry(Protocol):
 
     def drain(self, worker: str) -> None:
         """Have the queue give this worker nothing new, and read it back."""
+
+    def resume(self, worker: str) -> None:
+        """Have the queue give a worker new work again that `drain` kept from it."""
 
     def disable(self, worker: str) -> None:
         """Switch the worker off for good; refused with WorkerBusy while it runs something."""
@@ -606,6 +610,14 @@ class Store(Protocol):
 
     def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
         """Remember that, and forget what was last tried before that moment."""
+
+    def departures(self) -> tuple[Departure, ...]:
+        """Return why workers were drained or switched off, by worker and registry."""
+
+    def note_departures(
+        self, departures: Collection[Departure], gone: Collection[Departure] = ()
+    ) -> None:
+        """Remember these, each in place of an earlier one of its worker and registry."""
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return, by provider, the price list that was kept last; an unreadable one is none."""

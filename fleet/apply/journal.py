@@ -54,6 +54,10 @@ class _Registry:
         self._note(f"queue {self._name}: drain {worker}")
         self._registry.drain(worker)
 
+    def resume(self, worker: str) -> None:
+        self._note(f"queue {self._name}: give back {worker}")
+        self._registry.resume(worker)
+
     def disable(self, worker: str) -> None:
         self._note(f"queue {self._name}: disable {worker}")
         self._registry.disable(worker)

@@ -321,7 +321,7 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
     modes = {pool.pool: pool.mode for pool in plan.pools}
     held = [action for action in plan.withheld if modes.get(action.pool) != "observe"]
     actions = len(plan.actions) + len(plan.releases) + len(plan.unreleased) + len(held)
-    actions += len(plan.promotions)
+    actions += len(plan.resumes) + len(plan.promotions)
     if actions:
         yield write_count(actions, "action")
     served = sum(len(each.by_worker) + len(each.by_create) for each in plan.signatures)

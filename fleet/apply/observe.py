@@ -157,6 +157,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         # Without a store nothing is made anyway.
         attempts=told_or((), lambda: sources.store.attempts(REMEMBERED)),
         orders=_orders(sources.store, now),
+        departures=told_or((), sources.store.departures),
         members=_members(sources),
         runs=_told(lambda: ended_runs(sources.store, now)),
         delete_seconds=_delete_seconds(sources.store),

@@ -7,7 +7,7 @@ in the user data. What an approval allows is spent first, and refunded if it was
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -15,12 +15,31 @@ from fleet.apply.observe import Sources
 from fleet.apply.spending import refund, spend, undone
 from fleet.errors import FleetError, PlanRefused, StackFailed, StoreMissing, WorkerBusy, refusal
 from fleet.guard.freezes import find_stopped
-from fleet.model.facts import Attempt, Stack, Unknown, WorkerInputs, World, market_of
+from fleet.model.facts import (
+    Attempt,
+    Stack,
+    Unknown,
+    WorkerInputs,
+    World,
+    market_of,
+)
+from fleet.model.orders import Hold
 from fleet.model.outcome import StackOutcome
-from fleet.model.plan import Action, ApprovalVerdict, Create, Delete, Drain, Plan, Reason, Release
+from fleet.model.plan import (
+    Action,
+    ApprovalVerdict,
+    Create,
+    Delete,
+    Drain,
+    Plan,
+    Reason,
+    Release,
+    Resume,
+    is_begun,
+)
 from fleet.model.user_data import write_swap, write_user_data
 from fleet.planner.failures import classify, settle
-from fleet.planner.inventory import PoolInventory
+from fleet.planner.inventory import PoolInventory, find_departures
 from fleet.ports import (
     Change,
     Engine,
@@ -149,6 +168,7 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
         check_registries(run, actions)
         with ExitStack() as held:
             change = prepare_change(run, creates, deletes, held) if creates or deletes else None
+            note_departures(run.world, actions, run.sources.store)
             for action in actions:
                 if isinstance(action, Drain):
                     run.tell(f"{action.pool}: drain {action.worker}")
@@ -201,6 +221,17 @@ def prepare_change(
     return change
 
 
+def note_departures(world: World, actions: Sequence[Action], store: Store) -> None:
+    """Write down why workers are about to be drained or switched off.
+
+    A later step of the same departure leaves the record as it is.
+    """
+    new = find_departures(world.departures, actions, world.time)
+    if new:
+        with suppress(StoreMissing):  # only `fleet sweep` comes here without one
+            store.note_departures(new)
+
+
 def _desired(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
 ) -> tuple[WorkerInputs, ...]:
@@ -215,8 +246,7 @@ def _desired(
 def _gone(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
     """Return what an apply that was killed has deleted already: the engine only forgets it."""
     listed = {m.name for at, m in run.world.machines() if at == run.ref.provider}
-    interrupted = {each.worker for each in deletes if each.reason is Reason.INTERRUPTED}
-    return interrupted - listed
+    return {each.worker for each in deletes if is_begun(each)} - listed
 
 
 def _check_preview(
@@ -528,6 +558,49 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
         return False
     tell(f"{each.pool}: release {each.worker}: {each.because}")
     return True
+
+
+def resume_all(world: World, plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
+    """Give back what was held, and return what was; the next run does what cannot be done."""
+    if not plan.resumes:
+        return ()
+    orders = sources.store.orders(world.time)
+    held = {each.machine for each in orders if isinstance(each, Hold)}
+    return tuple(
+        each.worker
+        for each in plan.resumes
+        if each.registry in sources.registries
+        and each.worker not in held
+        and _resume(world, each, sources, tell)
+    )
+
+
+def _resume(world: World, each: Resume, sources: Sources, tell: Tell) -> bool:
+    try:
+        sources.registries[each.registry].resume(each.worker)
+        own = (each.worker, each.registry)
+        known = (d for d in world.departures if (d.worker, d.registry) == own)
+        sources.store.note_departures([d.altered(over=world.time) for d in known])
+    except FleetError as trouble:
+        tell(f"{each.worker} not given back: {trouble}")
+        return False
+    tell(f"{each.pool}: give back {each.worker}: {each.because}")
+    return True
+
+
+def forget_departures(world: World, store: Store) -> None:
+    """Forget why workers went whose machines are surely gone."""
+    stacks = world.stacks
+    unread = isinstance(stacks, Unknown) or any(
+        isinstance(each, Unknown) for each in (*stacks.values(), *world.providers.values())
+    )
+    if unread or not world.departures:
+        return
+    there = {machine.name for _, machine in world.machines()}
+    there |= {name for stack in world.known_stacks.values() for name in stack.names}
+    gone = [each for each in world.departures if each.worker not in there]
+    if gone:
+        store.note_departures((), gone)
 
 
 def confirm_all(sources: Sources, tell: Tell) -> None:

@@ -181,6 +181,8 @@ class RunLog:
                     yield self._change(key[0], stack, key[1], action, "failed")
         for name in outcome.released:
             yield self._entry("disable", plan=outcome.plan, machine=name, outcome="done")
+        for name in outcome.resumed:
+            yield self._entry("resume", plan=outcome.plan, machine=name, outcome="done")
         for version in outcome.promoted:
             yield self._entry("promote", plan=outcome.plan, details=image_details(version))
         for place in outcome.rules:

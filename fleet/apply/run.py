@@ -21,8 +21,10 @@ from fleet.apply.pool import (
     PoolRun,
     apply_pool,
     confirm_all,
+    forget_departures,
     is_empty,
     release_all,
+    resume_all,
     settle_attempts,
     stagger,
 )
@@ -347,6 +349,7 @@ def settle_accounts(
     """Charge the time until now, and record what became of earlier attempts, as was observed."""
     charge_ledger(fleet, world, inventories, sources.store, tell)
     besides = sources.executor.under_way
+    forget_departures(world, sources.store)
     settle_attempts(fleet, world, inventories, sources.store, besides=besides)
 
 
@@ -356,6 +359,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     if refused:
         return Outcome(plan=plan.digests.plan, refused=refused)
     released = release_all(plan, sources, tell)
+    resumed = resume_all(world, plan, sources, tell)
     enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
 
     def apply_one(verdict: PoolVerdict) -> StackOutcome | None:
@@ -389,6 +393,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         left=tuple(each.pool for each in pools if each.pool not in done),
         under_way=tuple(going),
         released=released,
+        resumed=resumed,
         refused=refused,
     )
 

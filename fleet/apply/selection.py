@@ -35,7 +35,7 @@ def part_at_rest(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
                 for each in getattr(plan, key)
                 if each.pool not in under_way and each.worker not in machines
             )
-            for key in ("actions", "withheld", "releases")
+            for key in ("actions", "withheld", "releases", "resumes")
         }
     )
 
@@ -66,7 +66,10 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
     providers = {each.provider for each in pools if each.mode not in {"observe", "pause"}}
     chosen = {
         key: tuple(each for each in getattr(plan, key) if each.pool in selection.pools)
-        for key in ("pools", "actions", "withheld", "releases", "holds", "workers", "approvals")
+        for key in (
+            *("pools", "actions", "withheld", "releases", "resumes"),
+            *("holds", "workers", "approvals"),
+        )
     }
     return plan.altered(
         # What an image's version boots concerns every pool of it.

@@ -179,7 +179,7 @@ def _plan_deletions(
     pools = tuple(pool.altered(because=_SAID[reason]) for pool in plan.pools)
     unknown = (*plan.unknown, *(f"{gone} (using its provider's list)" for gone in lost))
     # What machines share is changed by an apply alone.
-    left = {"releases": (), "bases": ()}
+    left = {"releases": (), "resumes": (), "bases": ()}
     return seal(plan.altered(pools=pools, unknown=tuple(dict.fromkeys(unknown)), **left))
 
 

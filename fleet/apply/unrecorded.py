@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from fleet.apply.observe import Sources
-from fleet.apply.pool import is_orphan, retire_worker
+from fleet.apply.pool import is_orphan, note_departures, retire_worker
 from fleet.engines.parallel import each_done
 from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.model.facts import Machine, World
@@ -46,6 +46,7 @@ def delete_unrecorded_machines(
             tell(f"{action.pool}: {action.action} {action.worker}")
             done.add(action.worker)
 
+    note_departures(world, actions, sources.store)
     for action in actions:
         try:
             _go_on(sources)

@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """End the hold; its worker was drained, so the next runs delete the machine."""
+    """End the hold; the next run gives back what was drained for it."""
     ordering = Ordering.of(args, console)
     holds = [each for each in ordering.in_force() if isinstance(each, Hold)]
     ending = [each for each in holds if each.machine == args.machine]
@@ -24,5 +24,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         held = ", ".join(each.machine for each in holds) or "none"
         raise FleetError(f"{args.machine} is not held; held: {held}")
     ordering.lift(ending, "release")
-    console.out(f"{args.machine} is no longer held: a drained machine is deleted once it is idle")
+    console.out(
+        f"{args.machine} is no longer held: the next `fleet apply` gives its worker work again"
+    )
     return 0

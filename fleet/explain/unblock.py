@@ -543,7 +543,7 @@ def is_throttled(plan: Plan, key: str) -> bool:
 def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
     """Return the first run that serves a request if every run's machines come up."""
     while run.number < MOST_RUNS:
-        if run.number and not (run.plan.actions or run.plan.releases):
+        if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
             return None
         following = replans.run_after(run)
         if following is None:

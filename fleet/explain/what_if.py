@@ -32,6 +32,7 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.plan import Create, Plan, Signature
+from fleet.planner.inventory import departures_after
 from fleet.reconcile import reconcile
 from fleet.schema.findings import Path
 from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
@@ -263,14 +264,18 @@ def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
     gone = {a.worker for a in plan.actions if a.action == "delete"}
     drained = {a.worker for a in plan.actions if a.action == "drain"}
     made = [a for a in plan.actions if isinstance(a, Create)]
+    resumed = {each.worker for each in plan.resumes}
 
     def settle(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
         return tuple(
-            worker.altered(draining=True) if worker.name in drained else worker
+            worker.altered(draining=worker.name in drained)
+            if worker.name in drained or worker.name in resumed
+            else worker
             for worker in workers
             if (worker.machine or worker.name) not in gone
         )
 
+    after = after.altered(departures=departures_after(world.departures, plan))
     after = _with_machines(_with_workers(after, settle), fleet, made, gone)
     registered = _registered_machines(after)
     for _, machine in [*after.machines()]:

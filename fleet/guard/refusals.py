@@ -31,6 +31,7 @@ from fleet.model.plan import (
     PoolVerdict,
     Reason,
     Release,
+    is_begun,
     rate,
 )
 from fleet.model.prices import convert
@@ -132,8 +133,8 @@ def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[
     if len(actions) <= allowed:
         return [*actions], []
     in_turn = sorted(actions, key=_turn)
-    begun = [action for action in in_turn if action.reason is Reason.INTERRUPTED]
-    fresh = [action for action in in_turn if action.reason is not Reason.INTERRUPTED]
+    begun = [action for action in in_turn if is_begun(action)]
+    fresh = [action for action in in_turn if not is_begun(action)]
     firsts = list({action.pool: action for action in reversed(fresh)}.values())
     firsts.sort(key=_turn)
     first_names = {action.worker for action in firsts}
@@ -304,7 +305,7 @@ def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
         if left > 0:
             # Workers that may merely be unseen are not made again.
             is_lost = _is_lost([*going, *lost])
-            again = [a for a in made[verdict.pool] if is_lost and not _is_begun(a)]
+            again = [a for a in made[verdict.pool] if is_lost and not is_begun(a)]
             because = _because([*going, *lost], unwanted=verdict.unwanted)
             yield _Case(verdict, count, left, [*going, *lost], because, again, unseen=len(lost))
 
@@ -339,17 +340,12 @@ def _cause_of(going: Action | Release) -> Cause:
 
 def _is_removal(action: Action) -> bool:
     """Say whether demand did not cause it; what a killed apply had begun was let pass then."""
-    kept = isinstance(action, Create) or _is_begun(action)
+    kept = isinstance(action, Create) or is_begun(action)
     return not kept and action.cause is not Cause.DEMAND
 
 
 def _is_orphan(action: Action) -> bool:
     return action.reason is Reason.ORPHAN
-
-
-def _is_begun(action: Action) -> bool:
-    """Say whether an earlier apply had begun it."""
-    return action.reason is Reason.INTERRUPTED
 
 
 def _faster_than_replaced(

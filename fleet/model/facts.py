@@ -547,6 +547,18 @@ class Attempt(Value):
     detail: str = Field("", description="What the provider said, without secrets.")
 
 
+class Departure(Value):
+    """Why a run drained a worker or switched it off: later steps carry the same reason."""
+
+    worker: str
+    registry: str = Field("", description="Where it was drained; empty: its token was revoked.")
+    reason: str = Field(description="A reason of the plan's.")
+    at: Moment
+    over: Moment | None = Field(
+        None, description="When it was given back after a hold; None: it was not."
+    )
+
+
 class World(Value):
     """Everything one decision rests on, without secrets."""
 
@@ -576,6 +588,11 @@ class World(Value):
     orders: tuple[Order, ...] | Unknown = Field(
         (),
         description="Freezes, holds and approvals of operators that are in force.",
+        exclude_if=not_,
+    )
+    departures: tuple[Departure, ...] = Field(
+        (),
+        description="Workers that earlier runs drained or switched off, and why.",
         exclude_if=not_,
     )
     members: dict[str, Tags] | Unknown = Field(

@@ -1,5 +1,6 @@
 """What an apply did, pool by pool, as a value that every report renders."""
 
+from operator import not_
 from typing import Literal
 
 from pydantic import Field
@@ -35,6 +36,9 @@ class Outcome(Value):
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
     released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
+    resumed: tuple[str, ...] = Field(
+        (), description="Workers that get work again after a hold.", exclude_if=not_
+    )
     promoted: tuple[str, ...] = Field(
         (), description="Versions of images that were moved, as IMAGE VERSION."
     )

@@ -367,6 +367,9 @@ class Delete(Value):
         False, description="It never registered: its token is revoked, so that it cannot any more."
     )
     releases: bool = Field(False, description="What it was given goes back to the queue first.")
+    begun: bool = Field(
+        False, description="An earlier run switched it off for this reason.", exclude_if=not_
+    )
 
 
 class Holding(Value):
@@ -391,6 +394,15 @@ class Release(Value):
     may_work: bool = Field(
         False, description="A token of it works: guards count it as a deletion."
     )
+
+
+class Resume(Value):
+    """Give a worker new work again: its machine was drained for a hold alone, which is over."""
+
+    pool: str
+    worker: str
+    registry: str = Field(description="The queue or provider that drained it.")
+    because: str
 
 
 class Replaced(Value):
@@ -427,6 +439,12 @@ class Promotion(Value):
 
 
 Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
+
+
+def is_begun(action: Action) -> bool:
+    """Say whether an earlier run, which did not come to its end, had begun an action."""
+    begun = isinstance(action, Delete) and action.begun
+    return begun or action.reason is Reason.INTERRUPTED
 
 
 NotKnown = Literal["machines", "workers", "cost", "price"]
@@ -640,6 +658,11 @@ class Plan(Value):
         (), description="Workers whose machines no longer exist."
     )
     unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
+    resumes: tuple[Resume, ...] = Field(
+        (),
+        description="Workers that get work again: they were drained for a hold that is over.",
+        exclude_if=not_,
+    )
     holds: tuple[Holding, ...] = Field(
         (),
         description="Machines that failed to boot and are held from this run on.",
@@ -744,5 +767,8 @@ class Plan(Value):
     @property
     def is_quiet(self) -> bool:
         """Say whether nothing would be done."""
-        changes = (self.actions, self.releases, self.holds, self.bases, self.promotions)
+        changes = (
+            *(self.actions, self.releases, self.resumes, self.holds),
+            *(self.bases, self.promotions),
+        )
         return not any(changes)

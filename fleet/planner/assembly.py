@@ -358,6 +358,7 @@ def assemble(
         time=world.time,
         currency=fleet.money.currency,
         releases=releases,
+        resumes=tuple(each for pool_plan in pool_plans.values() for each in pool_plan.resumes),
         holds=tuple(each for pool_plan in pool_plans.values() for each in pool_plan.holds),
         bases=() if is_still else tuple(find_base_changes(fleet, world)),
         promotions=() if is_still else moving.now,

@@ -15,6 +15,7 @@ so. Names and labels of what exists stay; the store then remembers whose the sta
 key may be dropped after an apply.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from fleet.model.facts import (
     Attempt,
     Charge,
     Demand,
+    Departure,
     Listing,
     Machine,
     Stack,
@@ -33,13 +35,14 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.orders import Hold
-from fleet.model.plan import Estimate
+from fleet.model.plan import Action, Create, Estimate, Plan, Reason
 from fleet.planner.units import (
     Registries,
     Sightings,
     State,
     Unit,
     enrols_at,
+    is_busy,
     is_overdue,
     is_up,
     queue_registries,
@@ -147,6 +150,35 @@ def holds_of(world: World) -> dict[str, Hold]:
     return {each.machine: each for each in holds}
 
 
+def find_departures(
+    known: Collection[Departure], actions: Iterable[Action], now: datetime
+) -> tuple[Departure, ...]:
+    """Return why workers are about to be drained or switched off, unless that is known."""
+    told = {(each.worker, each.registry, each.reason) for each in known if each.over is None}
+    noted = (
+        Departure(
+            worker=action.worker,
+            registry=action.registry or "",
+            reason=action.reason.value,
+            at=now,
+        )
+        for action in actions
+        if not isinstance(action, Create)
+    )
+    return tuple(each for each in noted if (each.worker, each.registry, each.reason) not in told)
+
+
+def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departure, ...]:
+    """Return the departures that are known once a plan is carried out."""
+    after = {(each.worker, each.registry): each for each in known}
+    found = find_departures(known, plan.actions, plan.time)
+    after |= {(each.worker, each.registry): each for each in found}
+    for resume in plan.resumes:
+        own = (resume.worker, resume.registry)
+        after[own] = after[own].altered(over=plan.time)
+    return tuple(after.values())
+
+
 def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
     """Return what each renamed pool is called now, without those whose heirs took over nothing.
 
@@ -226,6 +258,9 @@ class Seen:
         self._static = static_names(fleet)
         self.owners = find_owners(fleet, world)
         self.holds = holds_of(world)
+        self.departures: defaultdict[str, list[Departure]] = defaultdict(list)
+        for departure in sorted(world.departures, key=lambda each: (each.at, each.registry)):
+            self.departures[departure.worker].append(departure)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
         self._draining: dict[object, frozenset[str]] = {}
         self._world = world
@@ -436,11 +471,20 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     blind += _unrecorded(seen, name, provider)
     desks = desks_of(fleet, queues)
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
+
+    def is_of_use(unit: Unit) -> bool:
+        """Say whether its pool is wanted, and other tickets may have what one gave back."""
+        if not isinstance(pool, Pool) or pool.mode == "drain":
+            return False
+        worker = unit.worker
+        is_fresh = worker is None or is_busy(worker) or not worker.uses
+        return is_fresh or unit.registry not in desks or pool.reuse is not None
+
     return PoolInventory(
         pool=name,
         provider=provider,
         units=tuple(
-            _joined(unit, seen, registries)
+            _joined(unit, seen, registries, world.time, is_of_use)
             for unit in units_of(
                 Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
                 is_overdue=lambda machine: is_overdue(pool, machine, world.time),
@@ -462,13 +506,55 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     )
 
 
-def _joined(unit: Unit, seen: Seen, registries: Registries) -> Unit:
-    """Return a unit with who holds it, and whether another queue drains it."""
-    is_leaving = unit.name in seen.draining(registries) and not (
-        unit.worker is not None and unit.worker.draining
-    )
+def _joined(
+    unit: Unit,
+    seen: Seen,
+    registries: Registries,
+    now: datetime,
+    is_of_use: Callable[[Unit], bool],
+) -> Unit:
+    """Return a unit with its hold, and with what is known of its drains."""
     held = seen.holds.get(unit.name)
-    return replace(unit, held=held, is_leaving=is_leaving) if held or is_leaving else unit
+    is_drained = unit.worker is not None and unit.worker.draining
+    is_leaving = unit.name in seen.draining(registries) and not is_drained
+    known = seen.departures.get(unit.name, ())
+    if not (held or is_leaving or known):
+        return unit
+    departures = tuple(each for each in known if _is_of(each, unit))
+    unit = replace(unit, held=held, is_leaving=is_leaving, departures=departures)
+    return _given_back(unit, now) if not held and is_of_use(unit) else unit
+
+
+def _is_of(departure: Departure, unit: Unit) -> bool:
+    """Say whether a departure is of this machine, not of an older one of its name."""
+    return unit.machine is None or unit.machine.created_at <= departure.at
+
+
+def _given_back(unit: Unit, now: datetime) -> Unit:
+    """Return a unit as it is once its hold is over: it may work, and was not idle during it.
+
+    What was drained for another reason before the hold goes on to go.
+    """
+    worker, departures = unit.worker, unit.departures
+    if worker is None:
+        return unit
+    drains = [each for each in departures if each.over is None]
+    resumes = tuple(each for each in drains if each.reason == Reason.HELD.value)
+    if not worker.draining or unit.registry not in {each.registry for each in resumes}:
+        over = [each.over for each in departures if each.over is not None]
+        since = max([*over, worker.since]) if over and worker.since else None
+        if since is None or worker.state is not WorkerState.IDLE or worker.draining:
+            return unit
+        return replace(unit, worker=worker.altered(since=since))
+    if len(resumes) < len(drains):
+        return unit
+    resumed = worker.altered(draining=False)
+    if worker.state is WorkerState.IDLE:
+        resumed = resumed.altered(since=now)
+    state = unit.state
+    if state is State.DRAINING:
+        state = registered_state(resumed, now, has_registry=True, overdue=False)
+    return replace(unit, worker=resumed, state=state, is_leaving=False, resumes=resumes)
 
 
 def _registries(

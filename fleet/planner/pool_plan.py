@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fleet.model.facts import WorkerInputs, market_of
-from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason
+from fleet.model.orders import FLEET
+from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason, Resume
 from fleet.model.prices import price_of_type
 from fleet.planner.demand import Row
 from fleet.planner.images import ImageChoice
@@ -73,7 +74,10 @@ _CAUSES = {
     Reason.LIVECHECK_FAILED: Cause.KNOWLEDGE,
     Reason.ORPHAN: Cause.KNOWLEDGE,
 }
+_OWN = frozenset({Reason.ORPHAN, Reason.REGISTRATION_LOST})
+"""Reasons that guards count: what they find is no later step of a drain."""
 _NOTHING = Offer(frozenset())
+_REASONS = frozenset(reason.value for reason in Reason)
 Because = tuple[Reason, str]
 
 
@@ -243,6 +247,21 @@ class PoolPlan:
             if unit.state is State.STARTING and unit.awaits_token and unit.name not in self.lost
         ]
 
+    @property
+    def resumes(self) -> Iterator[Resume]:
+        """Yield the drains that are lifted because the hold they were for is over."""
+        if not self.may_remove or (self.pool is not None and self.pool.mode == "observe"):
+            return
+        leaving = self.leaving
+        for unit in self.inventory.units:
+            for each in unit.resumes if unit.name not in leaving else ():
+                yield Resume(
+                    pool=self.name,
+                    worker=unit.name,
+                    registry=each.registry,
+                    because="its hold is over, and nothing else speaks for its going",
+                )
+
     def cost_of(self, unit: Unit) -> Decimal | None:
         """Return what a unit costs per hour; None when that is not known."""
         kind = unit.machine.type if unit.machine else unit.inputs.type if unit.inputs else ""
@@ -287,7 +306,9 @@ class PoolPlan:
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the drain of a registered worker, where anything may be removed."""
-        may_go = unit.held is None or reason is Reason.HELD
+        if unit.is_leaving and reason is not Reason.HELD:
+            reason = reason_of_departure(unit) or reason
+        may_go = unit.held is None or reason is Reason.HELD or unit.held.by == FLEET
         if self.may_remove and may_go and unit.registry is not None:
             self.actions.append(
                 Drain(
@@ -303,6 +324,8 @@ class PoolPlan:
     def delete(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed."""
         revokes = unit.awaits_token and self.inventory.tokens is not None
+        carried = reason_of_departure(unit) if is_going(unit) and reason not in _OWN else None
+        reason = carried or reason
         if self.may_remove and not unit.may_run and unit.held is None:
             self.actions.append(
                 Delete(
@@ -316,6 +339,7 @@ class PoolPlan:
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                     revokes=revokes,
                     releases=unit.holds_in_vain,
+                    begun=carried is not None and unit.state is not State.DRAINING,
                 )
             )
 
@@ -344,6 +368,16 @@ def is_going(unit: Unit) -> bool:
     """
     is_told = unit.worker is not None and unit.worker.draining
     return unit.state in _GOING or is_told or unit.held is not None
+
+
+def reason_of_departure(unit: Unit) -> Reason | None:
+    """Return the reason for which a run drained a unit or switched it off; None: unknown.
+
+    A drain for a hold is no departure, nor one of a newer fleet with reasons of its own.
+    """
+    reasons = (each.reason for each in unit.departures if each.over is None)
+    known = (Reason(each) for each in reasons if each in _REASONS)
+    return next((each for each in known if each is not Reason.HELD), None)
 
 
 def gives_back(unit: Unit) -> str:

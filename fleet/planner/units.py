@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from fleet.model.facts import (
+    Departure,
     Listing,
     Machine,
     MachineState,
@@ -252,6 +253,10 @@ class Unit:
     """Its worker is idle and not connected, but was heard a moment ago or is about to connect."""
     is_leaving: bool = False
     """Another queue, where its worker is registered too, gives it no new work."""
+    departures: tuple[Departure, ...] = ()
+    """Why earlier runs drained it or switched it off, the first one first."""
+    resumes: tuple[Departure, ...] = ()
+    """Drains for a hold that is over: it is given work again, unless it goes for a reason."""
 
     @property
     def is_capacity(self) -> bool:

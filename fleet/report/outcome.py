@@ -56,6 +56,8 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
     }
     if outcome.released:
         done["released"] = len(outcome.released)
+    if outcome.resumed:
+        done["given back"] = len(outcome.resumed)
     if outcome.promoted:
         moved = len(outcome.promoted)
         done["image version moved" if moved == 1 else "image versions moved"] = moved

@@ -40,6 +40,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
         *_unserved(plan),
         *_actions(plan),
         *_releases(plan),
+        *_resumes(plan),
         *_bases(plan),
         *_promotions(plan),
         *_pools(plan),
@@ -93,6 +94,11 @@ def _actions(plan: Plan) -> Iterator[str]:
 def _releases(plan: Plan) -> Iterator[str]:
     rows = [(code(each.worker), code(each.pool), sentence(each.because)) for each in plan.releases]
     yield from _section(f"{len(rows):,} to release", ("Worker", "Pool", "Why"), rows)
+
+
+def _resumes(plan: Plan) -> Iterator[str]:
+    rows = [(code(each.worker), code(each.pool), sentence(each.because)) for each in plan.resumes]
+    yield from _section(f"{len(rows):,} to give back", ("Worker", "Pool", "Why"), rows)
 
 
 def _bases(plan: Plan) -> Iterator[str]:

@@ -268,6 +268,11 @@ def changes_section(plan: Plan) -> Iterator[Line]:
         for group in groups:
             yield from _group(group, rows, plan.currency)
     yield from _releases(plan)
+    if plan.resumes:
+        yield line("  ", Span("workers whose hold is over", Style.BOLD))
+    for resumed in plan.resumes:
+        yield line("    ", Span("^ give back", Style.GREEN), f" {resumed.worker}")
+        yield line("        ", resumed.because)
     for base in plan.bases:
         yield line("  ", Span(f"shared resources of {base.provider}", Style.BOLD))
         yield from (line(f"    {step}") for step in (*base.steps, base.outdating) if step)

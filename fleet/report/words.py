@@ -189,6 +189,7 @@ def changes(plan: Plan) -> str:
         unsure = plan.unknown or plan.estimates
         return "nothing to change (some facts are unknown)" if unsure else "nothing to change"
     released = f", {len(plan.releases):,} to release" if plan.releases else ""
+    released += f", {len(plan.resumes):,} to give back" if plan.resumes else ""
     parts = sum(len(each.steps) for each in plan.bases)
     shared = f", {many(parts, 'change')} to shared resources" if parts else ""
     moved = len(plan.promotions)

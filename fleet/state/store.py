@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved, touching
-from fleet.model.facts import Attempt, Charge, Ledger, PriceList
+from fleet.model.facts import Attempt, Charge, Departure, Ledger, PriceList
 from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
@@ -83,6 +83,7 @@ _PLACES = 9
 # Keys of the table `about`; of those that end in a space, the rest says what they are of.
 _CHARGED, _WAITING = "charged_until", "waiting"
 _PRICES, _RULES, _NOTICES, _LOOKS = "prices ", "rules ", "notice ", "looks "
+_DEPARTURES = "departure "
 _SENT = {"sent": True, "failed": False}
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
@@ -601,6 +602,21 @@ class DatabaseStore(Database):
             old = [key for key, (_, at) in _notified(connection).items() if at < before]
             write_about(connection, rows, drop=[f"{_NOTICES}{key}" for key in old])
 
+    def departures(self) -> tuple[Departure, ...]:
+        """Return why workers were drained or switched off, by worker and registry."""
+        with self.begin() as connection:
+            noted = read_about(connection, _DEPARTURES)
+        with _readable("why a worker was drained"):
+            return tuple(Departure.model_validate_json(noted[key]) for key in sorted(noted))
+
+    def note_departures(
+        self, departures: Collection[Departure], gone: Collection[Departure] = ()
+    ) -> None:
+        """Remember these, each in place of an earlier one, and forget those that are gone."""
+        rows = {_departure_key(each): each.model_dump_json() for each in departures}
+        with self._transaction() as connection:
+            write_about(connection, rows, drop=map(_departure_key, gone))
+
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return, by provider, the price list that was kept last; an unreadable one is none."""
         with self.begin() as connection:
@@ -856,6 +872,10 @@ def _readable(what: str) -> Iterator[None]:
             f"the store has {what} in a form that this fleet cannot read; another release of "
             "fleet wrote it"
         ) from error
+
+
+def _departure_key(departure: Departure) -> str:
+    return f"{_DEPARTURES}{departure.worker} {departure.registry}"
 
 
 def _notified(connection: sa.Connection) -> dict[str, tuple[bool, datetime]]:

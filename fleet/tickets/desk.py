@@ -136,6 +136,15 @@ class StoredTicketDesk:
 
         self._book.mark(worker, step, now)
 
+    def resume(self, worker: str) -> None:
+        """Give a machine other tickets again, as its pool's `reuse` allows."""
+        now = self._clock.now()
+
+        def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
+            return replace(tenancy if holder else touch(tenancy, now), draining=False)
+
+        self._book.mark(worker, step, now)
+
     def disable(self, worker: str) -> None:
         """Give a machine no more tickets; WorkerBusy while it has one."""
         now = self._clock.now()

@@ -1,18 +1,148 @@
-"""`fleet release` ends a hold: the machine goes like any that was drained."""
+"""`fleet release` ends a hold: what was drained for it alone is given back."""
 
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+
+from fleet.model.facts import Listing
 from tests.cli.test_freeze import WHY
 from tests.cli.test_machine import ONE, TWO
 from tests.rigs.trial import Trial
 
 
-def test_a_released_machine_goes(idle: Trial) -> None:
+def later(minutes: int) -> time_machine.travel:
+    """Let so much time pass."""
+    return time_machine.travel(datetime.now(UTC) + timedelta(minutes=minutes), tick=False)
+
+
+def draining(trial: Trial) -> list[str]:
+    """Return the workers that get no new work."""
+    listing = trial.cloud.list("trial")
+    assert isinstance(listing, Listing)
+    return [each.name for each in listing.workers or () if each.draining]
+
+
+def reasons(trial: Trial, action: str) -> dict[str, str]:
+    """Return the reason of each action of this kind that a plan has."""
+    actions = trial.plan()["actions"]
+    return {each["worker"]: each["reason"] for each in actions if each["action"] == action}
+
+
+def test_a_released_machine_is_given_back(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.apply()
+    assert draining(idle) == [ONE]
 
     idle.told("release", ONE)
     idle.apply()
 
-    assert idle.machines() == [TWO]
+    assert idle.machines() == [ONE, TWO]
+    assert draining(idle) == []
+    assert idle.plan()["actions"] == []
+
+
+@pytest.mark.parametrize("ends_before", [False, True])
+def test_a_busy_machine_is_given_back_when_released(idle: Trial, *, ends_before: bool) -> None:
+    idle.cloud.assign(ONE, "7")
+    idle.told("hold", ONE, *WHY)
+    idle.apply()
+    if ends_before:
+        idle.cloud.assign(ONE, None)
+
+    idle.told("release", ONE)
+    idle.apply()
+
+    assert draining(idle) == []
+    idle.cloud.assign(ONE, None)
+    idle.apply()
+    assert idle.machines() == [ONE, TWO]
+
+
+def test_a_machine_is_given_back_when_its_hold_expires(idle: Trial) -> None:
+    idle.told("hold", ONE, "--for", "5m", "--reason", "looked at")
+    idle.apply()
+
+    with later(6):
+        idle.apply()
+
+    assert draining(idle) == []
+    assert idle.machines() == [ONE, TWO]
+
+
+def test_a_machine_is_idle_anew_when_its_hold_was_long(idle: Trial) -> None:
+    idle.told("hold", ONE, "--for", "9h", "--reason", "looked at")
+    idle.told("hold", TWO, "--for", "9h", "--reason", "looked at")
+    idle.apply()
+    with later(50):
+        idle.told("release", ONE)
+        idle.apply()
+
+    # TWO is held all the time; ONE may work, and has its idle time before it goes.
+    with later(60):
+        assert idle.plan()["actions"] == []
+    with later(66):
+        assert reasons(idle, "drain") == {ONE: "idle-too-long"}
+
+
+def test_a_machine_drained_before_its_hold_goes_when_released(idle: Trial) -> None:
+    idle.told("machine", "delete", ONE, "--apply")
+    idle.told("hold", ONE, *WHY)
+    idle.apply()
+
+    idle.told("release", ONE)
+
+    assert reasons(idle, "delete") == {ONE: "requested"}
+
+
+def test_a_released_machine_goes_when_its_pool_drains(idle: Trial) -> None:
+    idle.told("hold", ONE, *WHY)
+    idle.apply()
+    written = (idle.folder / "fleet.yaml").read_text(encoding="utf-8")
+    idle.write(written.replace("image: trixie, ", "image: trixie, mode: drain, "))
+
+    idle.told("release", ONE)
+
+    assert reasons(idle, "delete") == {ONE: "pool-draining"}
+
+
+def test_a_paused_pool_gives_back_when_it_goes_on(idle: Trial) -> None:
+    idle.told("hold", ONE, *WHY)
+    idle.apply()
+    written = (idle.folder / "fleet.yaml").read_text(encoding="utf-8")
+    idle.write(written.replace("image: trixie, ", "image: trixie, mode: pause, "))
+    idle.told("release", ONE)
+
+    idle.apply()
+    assert draining(idle) == [ONE]
+    idle.write(written)
+    idle.apply()
+
+    assert draining(idle) == []
+    assert idle.machines() == [ONE, TWO]
+
+
+def test_a_machine_held_again_is_kept_when_released_before(idle: Trial) -> None:
+    idle.told("hold", ONE, *WHY)
+    idle.apply()
+    idle.told("release", ONE)
+    idle.told("hold", ONE, *WHY)
+
+    idle.apply()
+
+    assert draining(idle) == [ONE]
+    assert idle.plan()["actions"] == []
+
+
+def test_a_drain_without_a_record_goes_when_released(idle: Trial) -> None:
+    # As an older fleet left it: why it was drained is not recorded.
+    idle.told("hold", ONE, *WHY)
+    idle.cloud.drain(ONE)
+    idle.apply()
+
+    idle.told("release", ONE)
+
+    assert reasons(idle, "delete") == {ONE: "idle-too-long"}
 
 
 def test_what_is_not_held_is_told_with_what_is(idle: Trial) -> None:

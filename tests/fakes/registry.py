@@ -45,6 +45,7 @@ class FakeRegistry(FakeEnroller):
 
     def __init__(self, *busy: str) -> None:
         super().__init__(*busy)
+        self.resumed: list[str] = []
         self.disabled: list[str] = []
         self.revoked: list[str] = []
         self.released: list[str] = []
@@ -53,6 +54,11 @@ class FakeRegistry(FakeEnroller):
     def drain(self, worker: str) -> None:
         """Have the queue give this worker nothing new."""
         self.drained.append(worker)
+
+    def resume(self, worker: str) -> None:
+        """Have the queue give this worker work again."""
+        self.drained = [each for each in self.drained if each != worker]
+        self.resumed.append(worker)
 
     def disable(self, worker: str) -> None:
         """Switch the worker off for good."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
-from fleet.model.facts import Attempt, Charge, Entry, Ledger, PriceList
+from fleet.model.facts import Attempt, Charge, Departure, Entry, Ledger, PriceList
 from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
@@ -40,6 +40,7 @@ class Shelf:
     manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     rules: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     notified: dict[str, tuple[bool, datetime]] = field(default_factory=dict)
+    departures: dict[tuple[str, str], Departure] = field(default_factory=dict)
     prices: dict[str, PriceList] = field(default_factory=dict)
     holder: tuple[str, datetime] | None = None
 
@@ -351,6 +352,18 @@ class FakeStore:
         """Remember it."""
         kept = {key: each for key, each in self._shelf.notified.items() if each[1] >= before}
         self._shelf.notified = kept | dict(tried)
+
+    def departures(self) -> tuple[Departure, ...]:
+        """Return what was noted."""
+        return tuple(self._shelf.departures[key] for key in sorted(self._shelf.departures))
+
+    def note_departures(
+        self, departures: Collection[Departure], gone: Collection[Departure] = ()
+    ) -> None:
+        """Note these in place of earlier ones, and forget others."""
+        for each in gone:
+            self._shelf.departures.pop((each.worker, each.registry), None)
+        self._shelf.departures |= {(each.worker, each.registry): each for each in departures}
 
     def price_lists(self) -> Mapping[str, PriceList]:
         """Return what was kept."""

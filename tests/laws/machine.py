@@ -117,6 +117,11 @@ class Cloud:
         self._farm.burn()
         self._farm.made[worker].draining = True
 
+    def resume(self, worker: str) -> None:
+        """Give a worker work again."""
+        self._farm.burn()
+        self._farm.made[worker].draining = False
+
     def disable(self, worker: str) -> None:
         """Switch a worker off for good; refused while it runs something."""
         self._farm.burn()

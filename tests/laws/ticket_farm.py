@@ -75,6 +75,11 @@ class FarmDesk(FakeTicketDesk):
         self._farm.burn()
         self.known[worker] = replace(touch(self._tenancy(worker), self._farm.now), draining=True)
 
+    def resume(self, worker: str) -> None:
+        """Give a machine other tickets again."""
+        self._farm.burn()
+        self.known[worker] = replace(touch(self._tenancy(worker), self._farm.now), draining=False)
+
     def disable(self, worker: str) -> None:
         """Give a machine no ticket for good."""
         self._farm.burn()

@@ -302,6 +302,12 @@ class LocalWorkers(LocalMachines):
             (folder / HOME / DRAINING).touch()
             self.rewrite(record, draining_since=record.draining_since or self._clock.now())
 
+    def resume(self, worker: str) -> None:
+        """Tell a worker to go on as before its drain."""
+        with self._reached(worker) as (folder, record):
+            (folder / HOME / DRAINING).unlink(missing_ok=True)
+            self.rewrite(record, draining_since=None)
+
     def disable(self, worker: str) -> None:
         """Switch a worker off for good; refused while it says that it is busy."""
         with self._reached(worker) as (folder, record):

@@ -263,6 +263,18 @@ class SimCloud:
         now = self._clock.now()
         self._set(worker, lambda each: {"draining": True, "drained_at": each.drained_at or now})
 
+    def resume(self, worker: str) -> None:
+        """Give a worker work again."""
+        now = self._clock.now()
+        self._set(
+            worker,
+            lambda each: {
+                "draining": False,
+                "drained_at": None,
+                "since": each.since if each.running else now,
+            },
+        )
+
     def disable(self, worker: str) -> None:
         """Switch a worker off for good; refused while it runs something."""
         now = self._clock.now()

@@ -40,6 +40,7 @@ from fleet.model.plan import Create, Delete, Drain, Plan
 from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.durations import USUAL, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
+from fleet.planner.inventory import departures_after
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.tagrules.context import context_of, queue_context
 from fleet.tagrules.names import names_of
@@ -177,6 +178,7 @@ class Farm:
         self._serials: defaultdict[str, int] = defaultdict(int)
         self._made = 0
         self._approved = dict(world.approved) if isinstance(world.approved, dict) else {}
+        self._departures = world.departures
         self._runs = list(() if isinstance(world.runs, Unknown) else world.runs)
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._desks = {n for n, q in fleet.queues.items() if isinstance(q, TicketQueue)}
@@ -307,6 +309,7 @@ class Farm:
             attempts=tuple(each for tries in self._attempts.values() for each in tries),
             approved=dict(self._approved),
             orders=facts.orders,
+            departures=self._departures,
             members=facts.members,
             runs=tuple(self._runs),
             delete_seconds=facts.delete_seconds,
@@ -317,6 +320,7 @@ class Farm:
 
     def carry_out(self, plan: Plan) -> None:
         """Do what a plan says, as far as the outside lets it."""
+        departures = departures_after(self._departures, plan)
         for action in plan.actions:
             match action:
                 case Create():
@@ -327,6 +331,9 @@ class Farm:
                     self._remove(action.worker, "deleted")
         for release in plan.releases:
             self._remove(release.worker, "deleted")
+        for resume in plan.resumes:
+            self._resume(resume.worker)
+        self._departures = tuple(each for each in departures if each.worker in self.boxes)
         for approval in plan.approvals:
             if approval.passes:
                 used = self._approved.get(approval.digest, 0)
@@ -418,6 +425,15 @@ class Farm:
             box.draining = True
             if box.running is None:
                 box.since = self.now
+            self._see(box)
+
+    def _resume(self, name: str) -> None:
+        box = self.boxes.get(name)
+        if box is not None and box.draining:
+            box.draining = False
+            if box.running is None:
+                box.since = self.now
+            self._classify(box)
             self._see(box)
 
     def _remove(self, name: str, how: Literal["deleted", "taken"]) -> None:

@@ -1,6 +1,7 @@
 """Keep what an operator holds: it gets no new work, and nothing makes it go.
 
-Its worker is drained, so once the hold is over it goes like any other that was.
+Its worker is drained. Once the hold is over it is given back: it gets work again, unless something
+else speaks for its going. What was drained before for another reason goes on to go.
 """
 
 from fleet.model.facts import Unknown, World
@@ -84,4 +85,6 @@ def keep_held(pool_plan: PoolPlan) -> None:
         pool_plan.kept[unit.name] = (Reason.HELD, because)
         is_drained = unit.worker is not None and unit.worker.draining
         if unit.state in (State.IDLE, State.BUSY, State.DISCONNECTED) and not is_drained:
-            pool_plan.drain(unit, Reason.HELD, because)
+            # What failed to boot and came up while fleet holds it was to go.
+            reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
+            pool_plan.drain(unit, reason, because)

@@ -142,6 +142,12 @@ def drain(execute: Execute, name: str, fleet: str) -> None:
     execute(_TELL, {"id": seen["id"], "static": json.dumps(drained(seen["static"]))})
 
 
+def resume(execute: Execute, name: str, fleet: str) -> None:
+    """Have a worker be given work again that `drain` kept from it."""
+    seen = _own(execute, name, fleet)
+    execute(_TELL, {"id": seen["id"], "static": json.dumps(undrained(seen["static"]))})
+
+
 def disable(execute: Execute, name: str, fleet: str) -> None:
     """Switch off every token of a worker that has nothing to do."""
     seen = _own(execute, name, fleet)

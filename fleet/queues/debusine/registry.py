@@ -120,7 +120,7 @@ except changes.Refusal as refusal:
     refused = [refusal.kind, str(refusal)]
 print({mark!r} + json.dumps([done, refused]))
 """
-SENT = "20dfd852d35a3a6f3eba45ce8e6342f28c547e068ea49e05a15a357e93ffdebe"
+SENT = "d22bad75e3d6038e1679a010ff9f6485b27a6e66a1699abe615a28ca49a867d0"
 """The SHA-256 of `changes.py` in this version of fleet: nothing else is sent to a server."""
 
 
@@ -176,9 +176,10 @@ INTERVAL = 15
 _TRIES = 3
 
 _NO_ROW: Mapping[str, Any] = {"static": {}, "enabled": False, "awaited": False, "held": ()}
-_Written = Literal["drained", "off", "perhaps off"]
+_Written = Literal["drained", "given back", "off", "perhaps off"]
 _AGAIN: Mapping[_Written, Callable[..., Any]] = {
     "drained": changes.drain,
+    "given back": changes.resume,
     # Nothing given to it since could be fetched: it goes back to the queue.
     "off": changes.release,
     "perhaps off": changes.release,
@@ -234,6 +235,10 @@ class DebusineRegistry:
     def drain(self, worker: str) -> None:
         """Have the server give a worker nothing new: empty the list of tasks that it takes."""
         self._write(worker, "drained", changes.drain)
+
+    def resume(self, worker: str) -> None:
+        """Have the server give a worker work again: restore the list of tasks that it takes."""
+        self._write(worker, "given back", changes.resume)
 
     def disable(self, worker: str) -> None:
         """Switch off a worker that has nothing to do."""
@@ -315,6 +320,8 @@ def _stands(seen: Mapping[str, Any], what: _Written) -> bool:
     match what:
         case "drained":
             return bool(seen["static"].get(changes.TASKS_ALLOWLIST) == [])
+        case "given back":
+            return changes.BEFORE_DRAIN not in seen["static"]
         case "perhaps off" if seen["enabled"] or seen["awaited"]:
             return True  # it never came to be
         case "off" | "perhaps off":

@@ -1,0 +1,136 @@
+"""Both steps of a departure give one reason, also where fleet.yaml changes in between."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+
+from tests.cli.test_machine import ONE, TWO
+from tests.rigs.trial import Trial
+
+
+def planned(trial: Trial) -> dict[str, tuple[str, str]]:
+    """Return what a plan does with each worker, and why."""
+    return {each["worker"]: (each["action"], each["reason"]) for each in trial.plan()["actions"]}
+
+
+def declare(trial: Trial, old: str, new: str) -> None:
+    """Replace a part of fleet.yaml."""
+    path = trial.folder / "fleet.yaml"
+    written = path.read_text(encoding="utf-8")
+    assert old in written
+    path.write_text(written.replace(old, new), encoding="utf-8")
+
+
+def lower_max(trial: Trial) -> None:
+    """Allow one machine less, past the guard."""
+    declare(trial, "workers: {max: 4}", "workers: {max: 1}")
+    declare(trial, "providers:", "guards: {refuse: {delete: {share: 100%}}}\nproviders:")
+
+
+def test_a_machine_above_max_is_deleted_as_above_max(idle: Trial) -> None:
+    lower_max(idle)
+    assert planned(idle) == {ONE: ("drain", "above-max")}
+    idle.apply()
+
+    assert planned(idle) == {ONE: ("delete", "above-max")}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("max: 4}", "max: 4}, mode: drain"),
+        ("machine: ccx33", "machine: ccx43"),
+        ("max: 4}", "max: 4}, retire: {max_age: 1m}"),
+        ("max: 4}", "max: 4, min: 2}"),
+    ],
+    ids=["mode", "machine", "age", "min"],
+)
+def test_an_idle_departure_keeps_its_reason_when_config_changes(
+    idle: Trial, old: str, new: str
+) -> None:
+    idle.age(minutes=30)
+    idle.apply()
+
+    declare(idle, old, new)
+
+    reasons = planned(idle)
+    assert [reasons[ONE], reasons[TWO]] == [("delete", "idle-too-long")] * 2
+
+
+def test_a_removed_pool_keeps_the_reason_of_an_idle_departure(idle: Trial) -> None:
+    idle.age(minutes=30)
+    idle.apply()
+
+    declare(idle, "  builders:", "  others:")
+
+    assert planned(idle)[ONE] == ("delete", "idle-too-long")
+
+
+def test_an_outdated_departure_keeps_its_reason_when_reverted(idle: Trial) -> None:
+    declare(idle, "machine: ccx33", "machine: ccx43")
+    first = planned(idle)
+    idle.apply()
+
+    declare(idle, "machine: ccx43", "machine: ccx33")
+
+    gone = {each for each, (action, _) in first.items() if action == "drain"}
+    assert gone
+    assert {planned(idle)[each] for each in gone} == {("delete", "outdated")}
+
+
+def test_a_requested_departure_keeps_its_reason_in_an_apply(idle: Trial) -> None:
+    idle.told("machine", "delete", ONE, "--apply")
+
+    assert planned(idle) == {ONE: ("delete", "requested")}
+
+
+def test_a_disabled_worker_keeps_the_reason_of_its_drain(idle: Trial) -> None:
+    lower_max(idle)
+    idle.apply()
+
+    # As a run leaves it that is killed before the machine is deleted.
+    idle.cloud.disable(ONE)
+
+    assert planned(idle) == {ONE: ("delete", "above-max")}
+    idle.apply()
+    assert idle.machines() == [TWO]
+
+
+def test_a_disabled_worker_without_a_record_is_disabled(idle: Trial) -> None:
+    idle.cloud.disable(ONE)
+
+    assert planned(idle) == {ONE: ("delete", "disabled")}
+
+
+def test_a_drain_without_a_record_keeps_the_reason_of_today(idle: Trial) -> None:
+    idle.cloud.drain(ONE)
+
+    assert planned(idle) == {ONE: ("delete", "idle-too-long")}
+    declare(idle, "max: 4}", "max: 4}, mode: drain")
+    assert planned(idle)[ONE] == ("delete", "pool-draining")
+
+
+def test_a_record_is_forgotten_when_its_machine_is_gone(idle: Trial) -> None:
+    lower_max(idle)
+    for _ in range(3):
+        idle.apply()
+
+    assert idle.machines() == [TWO]
+    assert "departures" not in idle.told("observe")
+
+
+def test_a_new_machine_of_the_name_has_no_old_reason(idle: Trial) -> None:
+    lower_max(idle)
+    idle.apply()
+    idle.told("observe", "--out", "seen.json")
+    recorded = (idle.folder / "seen.json").read_text(encoding="utf-8")
+    newer = (datetime.now(UTC) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    younger = re.sub(r'"created_at": ?"[^"]+"', f'"created_at": "{newer}"', recorded)
+    (idle.folder / "seen.json").write_text(younger, encoding="utf-8")
+
+    with time_machine.travel(datetime.now(UTC) + timedelta(minutes=2), tick=False):
+        told = idle.told("plan", "--world", "seen.json")
+
+    assert "[idle-too-long]" in told
