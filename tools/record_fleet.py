@@ -1,13 +1,13 @@
 """Record fleets as this commit leaves them, for tests/walks/test_upgrade.py of later ones.
 
-Run it at a release: `.venv/bin/python tools/record_fleet.py NAME` writes
-tests/fixtures/upgrades/NAME/, a folder each for a store in SQLite, a store in PostgreSQL and the
-real Pulumi CLI at a simulated Hetzner Cloud. The last two are left out, with a word, where this
-computer has no PostgreSQL, Pulumi or plugin. What is recorded once is never recorded again with
-later code: what it holds is what that release wrote.
+Run it at a release, as docs/how-to/release.md says: it writes tests/fixtures/upgrades/NAME/, a
+folder each for a store in SQLite, a store in PostgreSQL, the real engine at a simulated Hetzner
+Cloud, and the digests of machines, recipes and approvals. Where this computer has no PostgreSQL,
+Pulumi or plugin, it leaves that out with a word. No folder is ever recorded again by later code.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +26,7 @@ from fleet.schema.model import Fleet, ImageRecipe
 from fleet.state.files import LocalFiles
 from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
+from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.engine import FixedClock
 from tests.rigs import postgres
 from tests.rigs.inside import run_inside
@@ -37,6 +38,8 @@ ROOT = Path(__file__).parent.parent
 STORIES = ROOT / "tests/fixtures/upgrades/story"
 BEGIN = datetime(2026, 11, 25, 4, 0, tzinfo=UTC)
 """When the recorded story begins: an hour at which no day or month ends."""
+CLOUD = "hetzner.json"
+"""The file of the simulated Hetzner Cloud."""
 PASSPHRASE = "a passphrase for tests"  # noqa: S105 - encrypts made-up state
 JOB = {
     "GITLAB_USER_LOGIN": "ada",
@@ -48,12 +51,12 @@ JOB = {
 class Story:
     """A fleet in a folder, with a clock of its own."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], warm: Warm | None) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
         self.now = BEGIN
         self.clock = folder.parent / "clock"
         self.environment = environment | {"WALK_CLOCK": str(self.clock)}
-        self._warm = warm
+        self._warm: Warm | None = None
 
     def apply(self, code: int = 0) -> None:
         """Apply; PostgreSQL has a clock of its own."""
@@ -87,6 +90,23 @@ class Story:
         for _ in range(times):
             self.later(minutes=10)
             self.apply(code)
+
+    @contextmanager
+    def at_hetzner(self, plugins: str) -> Iterator[None]:
+        """Have a simulated Hetzner Cloud at the time of the story; commands are processes."""
+        around = self.folder.parent
+        self.environment |= {"FLEET_PASS": PASSPHRASE, "FLEET_PULUMI_PLUGINS": plugins}
+        (around / "bin").mkdir()
+        (around / "bin/pulumi").symlink_to(os.environ["FLEET_PULUMI"])
+        self.environment["PATH"] = f"{around / 'bin'}{os.pathsep}{self.environment['PATH']}"
+        api = SimulatedHetzner(state_file=self.folder / CLOUD, now=lambda: self.now)
+        self._warm = Warm(around)
+        try:
+            with api:
+                self.environment |= {"HCLOUD_ENDPOINT": api.endpoint, "HCLOUD_TOKEN": api.token}
+                yield
+        finally:
+            self._warm.end()
 
     def wait_for(self, *requests: Mapping[str, object]) -> None:
         """Have these requests wait in the queue."""
@@ -159,6 +179,24 @@ def own_machines(story: Story, store: DatabaseStore) -> None:
     story.run(3)
 
 
+def servers(story: Story) -> None:
+    """Play an hour of servers at the simulated Hetzner Cloud, with the real engine."""
+    story.tell("state", "init")
+    story.run(2)
+    for user in ("bob", "bob", "eve"):
+        story.later(minutes=1)
+        story.tell("ticket", "open", "--tag", "extra_powerful", "--user", user)
+    story.run(2)
+    story.tell("ticket", "close", "3", "--user", "eve")
+    story.run()
+    story.edit("workers: {max: 3, min: 2}", "workers: {max: 1, min: 1}")
+    story.tell(
+        *("approve", "delete", "--pool", "powerful", "--count", "4"),
+        *("--for", "25d", "--reason", "fewer in winter"),
+    )
+    story.run(3)
+
+
 def image_versions(story: Story) -> Iterator[Version]:
     """Yield the versions of an image: one that served before, one that does, one that failed."""
     fleet = load(str(story.folder / "fleet.yaml"), LocalFiles()).fleet
@@ -189,28 +227,22 @@ def image_versions(story: Story) -> Iterator[Version]:
 
 
 @contextmanager
-def a_story(name: str, store: str = "sqlite") -> Iterator[Story]:
+def a_story(name: str, store: str = "") -> Iterator[Story]:
     """Yield a story in a folder of its own, before its first command."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "fleet"
         copytree(STORIES / name, folder)
-        story = Story(folder, clean_environment(Path(temporary), JOB), None)
-        story.edit("STORE", store)
+        story = Story(folder, clean_environment(Path(temporary), JOB))
+        if store:
+            story.edit("STORE", store)
         yield story
 
 
 def record(story: Story, into: Path, url: str | None = None) -> None:
     """Keep a fleet, and what this commit tells of it ten minutes later."""
-    one_more = story.folder / "one-more.json"
-    world = story.folder / "world.json"
-    resting, waiting = world.read_bytes(), json.loads(world.read_bytes())
-    (demand,) = (each["demand"] for each in waiting["queues"].values())
-    demand["requests"] += [{"id": str(number)} for number in range(20, 24)]
-    one_more.write_text(f"{json.dumps(waiting)}\n", encoding="utf-8")
     story.later(minutes=10)
-    world.write_bytes(one_more.read_bytes())
-    story.tell("plan", "--out", "plan.json")
-    world.write_bytes(resting)
+    if (story.folder / "world.json").exists():
+        save_plan(story)
     if url is not None:
         # The database of a later test is another one.
         story.edit(url, "STORE")
@@ -231,6 +263,18 @@ def record(story: Story, into: Path, url: str | None = None) -> None:
     write_json(into / "expected.json", expected)
 
 
+def save_plan(story: Story) -> None:
+    """Save a plan for when more requests wait."""
+    world, more = story.folder / "world.json", story.folder / "more.json"
+    resting = world.read_bytes()
+    waiting = json.loads(resting)
+    waiting["queues"]["work"]["demand"]["requests"] += [{"id": str(n)} for n in range(20, 24)]
+    more.write_text(f"{json.dumps(waiting)}\n", encoding="utf-8")
+    world.write_bytes(more.read_bytes())
+    story.tell("plan", "--out", "plan.json")
+    world.write_bytes(resting)
+
+
 def record_digests(into: Path) -> None:
     """Keep what machines of every kind, recipes and approvals are known by."""
     with TemporaryDirectory() as temporary:
@@ -240,7 +284,7 @@ def record_digests(into: Path) -> None:
         if fleet is None:
             raise SystemExit("fleet.yaml of the digests is invalid")
         write_json(folder / "world.json", a_world(fleet))
-        story = Story(folder, clean_environment(Path(temporary), JOB), None)
+        story = Story(folder, clean_environment(Path(temporary), JOB))
         plan = json.loads(story.tell("plan", "--world", "world.json", "--json"))
         copytree(folder, into, dirs_exist_ok=True)
     made = {each["pool"]: each["inputs"]["labels"]["digest"] for each in plan["actions"]}
@@ -298,9 +342,18 @@ def main(name: str) -> int:
     """Record all that this computer can."""
     into = ROOT / "tests/fixtures/upgrades" / name
     record_digests(into / "digests")
-    with a_story("own") as story:
+    with a_story("own", "sqlite") as story:
         own_machines(story, DatabaseStore(sqlite_url(story.folder / ".fleet/store.db"), "before"))
         record(story, into / "sqlite")
+    plugins = os.environ.get("FLEET_PULUMI_PLUGINS", "")
+    if not (os.environ.get("FLEET_PULUMI") and plugins):
+        print(
+            "WITHOUT hetzner: set FLEET_PULUMI and FLEET_PULUMI_PLUGINS, as tools/pulumi_*.py say"
+        )
+    else:
+        with a_story("hetzner") as story, story.at_hetzner(plugins):
+            servers(story)
+            record(story, into / "hetzner")
     if because := postgres.why_not():
         print(f"WITHOUT postgresql: {because}")
     else:

@@ -4,13 +4,19 @@ A database is kept as the statements that make it: a review reads them, whatever
 the program that wrote its file.
 """
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from tests.rigs import postgres
 
+_LEFT_OUT = shutil.ignore_patterns(
+    *("*.lock", "*.db", "*.log", "*.bak"), *("pulumi", "history", "backups", "locks")
+)
+"""Files of one computer, or written by each run; databases, which are kept as statements."""
 _STATE = ".fleet"
 _KEPT = "state"
 """The name of the folder of state in a fixture: one that begins with a dot is overlooked."""
@@ -20,14 +26,31 @@ _POSTGRES = "postgresql.sql"
 def keep(folder: Path, into: Path, url: str | None = None) -> None:
     """Write the fleet of a folder into a fixture; `url` is its store in PostgreSQL."""
     shutil.rmtree(into, ignore_errors=True)
-    shutil.copytree(folder, into, ignore=shutil.ignore_patterns("*.lock", "*.db", "*.log"))
+    shutil.copytree(folder, into, ignore=_LEFT_OUT)
     (into / _STATE).rename(into / _KEPT)
+    for stack in (into / _KEPT).glob(".pulumi/stacks/*/*.json*"):
+        state = _without_places(json.loads(stack.read_bytes()))
+        stack.write_text(f"{json.dumps(state, indent=1)}\n", encoding="utf-8")
     for database in sorted((folder / _STATE).glob("*.db")):
         with closing(sqlite3.connect(database)) as connection:
             statements = "\n".join(connection.iterdump())
         (into / _KEPT / f"{database.stem}.sql").write_text(f"{statements}\n", encoding="utf-8")
     if url is not None:
         (into / _KEPT / _POSTGRES).write_text(postgres.dump(url), encoding="utf-8")
+
+
+def _without_places(stack: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the state of a Pulumi stack without the files of this computer that made it."""
+    match stack:
+        case dict():
+            return {
+                key: _without_places(part)
+                for key, part in stack.items()
+                if key not in ("sourcePosition", "stackTrace")
+            }
+        case list():
+            return [_without_places(part) for part in stack]
+    return stack
 
 
 def restore(fixture: Path, into: Path, url: str | None = None) -> None:

@@ -6,6 +6,7 @@ machines, recipes and approvals. Digests of plans may change; those may not.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -19,11 +20,15 @@ from fleet.model.images import recipe_digest
 from fleet.schema.load import load
 from fleet.schema.pools import ImageRecipe
 from fleet.state.files import LocalFiles
+from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells
+from tests.ports.hcloud_rig import skip_without_plugin
 from tests.rigs.older_fleet import restore, rows
 from tests.rigs.postgres import database
 from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import Trial
+from tests.rigs.warm import Warm
+from tests.walks.walking import Walk
 
 UPGRADES = ROOT / "tests/fixtures/upgrades"
 RELEASES = sorted(each.name for each in UPGRADES.iterdir() if each.name != "story")
@@ -35,6 +40,20 @@ KEPT = ("fleet_tickets", "fleet_tenancies", "fleet_orders", "fleet_spent", "flee
 """Tables of which an apply at rest changes no row."""
 REWORDED = ("note", "because")
 """Why a ticket waits may be told in other words."""
+
+
+def kept_rows(folder: Path, url: str | None = None) -> dict[str, list[dict[str, object]]]:
+    """Return the rows of the tables that no apply at rest changes."""
+    found = {name: rows(folder, name, url) for name in KEPT}
+    for row in found["fleet_tickets"]:
+        for column in REWORDED:
+            del row[column]
+    return found
+
+
+def used(approvals: list[dict[str, Any]]) -> dict[str, tuple[object, ...]]:
+    """Return how far each approval is used up, by its digest."""
+    return {each["digest"]: (each["used"], each["count"], each["inert"]) for each in approvals}
 
 
 class Older(Trial):
@@ -63,12 +82,7 @@ class Older(Trial):
         return made | {each["name"]: each["labels"] for each in commanded}
 
     def kept(self) -> dict[str, list[dict[str, object]]]:
-        """Return the rows of the tables that no apply at rest changes."""
-        found = {name: rows(self.folder, name, self.url) for name in KEPT}
-        for row in found["fleet_tickets"]:
-            for column in REWORDED:
-                del row[column]
-        return found
+        return kept_rows(self.folder, self.url)
 
 
 @pytest.fixture(params=RELEASES)
@@ -126,9 +140,6 @@ def test_upgrade_lists_the_tickets_of_before(older: Older) -> None:
 
 @ON_EACH
 def test_upgrade_counts_what_approvals_let_pass(older: Older) -> None:
-    def used(approvals: list[dict[str, Any]]) -> dict[str, tuple[object, ...]]:
-        return {each["digest"]: (each["used"], each["count"], each["inert"]) for each in approvals}
-
     assert used(older.plan()["approvals"]) == used(older.expected["approvals"])
 
 
@@ -161,7 +172,7 @@ def test_plan_saved_before_an_upgrade_is_applied_or_refused(older: Older) -> Non
     saved = json.loads((older.folder / "plan.json").read_text())
     planned = {each["worker"]: each["inputs"]["labels"] for each in saved["actions"]}
     before = older.existing()
-    (older.folder / "one-more.json").rename(older.folder / "world.json")
+    (older.folder / "more.json").rename(older.folder / "world.json")
 
     code, said = older.do("apply", "plan.json", *(["--trust-clock"] if older.url else []))
 
@@ -216,3 +227,76 @@ def test_digests_of_machines_recipes_and_approvals_stay(
     }
     assert found == expected
     assert plan["bases"] == []
+
+
+class AtHetzner(Walk):
+    """Servers of the simulated Hetzner Cloud as a release left them, with the real engine."""
+
+    def __init__(self, folder: Path, warm: Warm, fixture: Path) -> None:
+        skip_without_plugin()
+        super().__init__(folder, warm)
+        for each in self.project.iterdir():
+            each.unlink()
+        restore(fixture, self.project)
+        self.expected = json.loads((self.project / "expected.json").read_text())
+        now = datetime.fromisoformat(self.expected["at"]).timestamp()
+        Path(self.environment["WALK_CLOCK"]).write_text(str(now), encoding="utf-8")
+        self.api = SimulatedHetzner(state_file=self.project / "hetzner.json", now=self.now)
+        self.environment |= {
+            "HCLOUD_ENDPOINT": self.api.endpoint,
+            "HCLOUD_TOKEN": self.api.token,
+            "FLEET_PASS": "a passphrase for tests",
+            "FLEET_PULUMI_PLUGINS": os.environ["FLEET_PULUMI_PLUGINS"],
+        }
+
+    def stacks(self) -> dict[str, list[str]]:
+        """Return the resources of each stack, as its engine recorded them."""
+        place = self.project / ".fleet/.pulumi/stacks"
+        states = {path.name: json.loads(path.read_text()) for path in place.glob("*/*.json")}
+        return {
+            name: sorted(each["urn"] for each in state["checkpoint"]["latest"]["resources"])
+            for name, state in states.items()
+        }
+
+
+@pytest.fixture
+def at_hetzner(tmp_path: Path, warm: Warm, release: Path) -> Iterator[AtHetzner]:
+    walk = AtHetzner(tmp_path, warm, release / "hetzner")
+    with walk.api:
+        yield walk
+
+
+@pytest.mark.engine
+def test_upgrade_changes_no_server_or_ticket(at_hetzner: AtHetzner) -> None:
+    servers, stacks = set(at_hetzner.api.state.servers), at_hetzner.stacks()
+    kept = kept_rows(at_hetzner.project)
+
+    plan = at_hetzner.json("fleet plan --json")
+    outcome = at_hetzner.json("fleet apply --json")
+
+    assert (plan["actions"], plan["unknown"], plan["bases"]) == ([], [], [])
+    assert used(plan["approvals"]) == used(at_hetzner.expected["approvals"])
+    assert {stack["result"] for stack in outcome["stacks"]} == {"unchanged"}
+    writes = [each for each in at_hetzner.api.requests if each.method in ("POST", "DELETE")]
+    assert writes == []
+    assert set(at_hetzner.api.state.servers) == servers
+    assert at_hetzner.stacks() == stacks
+    assert kept_rows(at_hetzner.project) == kept
+
+
+@pytest.mark.engine
+def test_servers_of_before_are_deleted_by_the_new_version(at_hetzner: AtHetzner) -> None:
+    (done,) = [each for each in at_hetzner.expected["tickets"] if each["state"] == "ready"]
+    at_hetzner.run(f"fleet ticket close {done['id']} --user {done['submitter']}")
+    (server,) = [
+        each["id"]
+        for each in at_hetzner.api.state.servers.values()
+        if each["name"] == done["machine"]
+    ]
+
+    for _ in range(2):
+        at_hetzner.run("fleet apply")
+
+    assert server not in at_hetzner.api.state.servers
+    (ticket,) = at_hetzner.json("fleet ticket list --json")
+    assert ticket["state"] == "ready"
