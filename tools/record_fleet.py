@@ -368,4 +368,6 @@ def main(name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    if len(sys.argv) != 2:  # noqa: PLR2004 - the program and the name
+        sys.exit("usage: record_fleet.py NAME")
+    sys.exit(main(sys.argv[1]))
