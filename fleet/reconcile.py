@@ -25,6 +25,7 @@ from fleet.planner.lifecycle.warm import keep_warm
 from fleet.planner.limits import judge_limits
 from fleet.planner.pool_plan import Headroom
 from fleet.planner.staffing import find_supplies, staff
+from fleet.planner.turns import give_up_for_others
 from fleet.schema.model import Fleet
 
 
@@ -56,6 +57,7 @@ def reconcile_unsealed(
     layout = lay_out(fleet, world, pool_plans, supplies, demand)
     allocation = allocate(layout.groups, layout.places, layout.rows)
     service = staff(pool_plans, supplies, layout.places, allocation)
+    give_up_for_others(world, pool_plans, layout.places, demand, service)
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
     for pool_plan in pool_plans.values():
@@ -71,3 +73,14 @@ def reconcile_unsealed(
     proof = allocation.proof if explained else Proof()
     decided = Decided(demand, service, budgets, limits, proof)
     return assemble(fleet, world, pool_plans, decided, explained=explained)
+
+
+def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
+    """Return the machines in a sandbox that a plan gives up for tickets that come before."""
+    pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
+    supplies = find_supplies(fleet, world, pool_plans)
+    demand = sign_demand(fleet, world, supplies)
+    layout = lay_out(fleet, world, pool_plans, supplies, demand)
+    allocation = allocate(layout.groups, layout.places, layout.rows)
+    service = staff(pool_plans, supplies, layout.places, allocation)
+    return give_up_for_others(world, pool_plans, layout.places, demand, service)

@@ -393,6 +393,12 @@ class QueueReading(Value):
         "said what time it has.",
         exclude_if=lambda minutes: minutes is None,
     )
+    behind: dict[str, Count] = Field(
+        default_factory=dict,
+        description="Waiting ticket to how many places it is behind because its owner had "
+        "machines meanwhile.",
+        exclude_if=not_,
+    )
     packages: dict[str, str] = Field(
         default_factory=dict,
         description="Ticket with a machine to the source package of its build, if the queue of "

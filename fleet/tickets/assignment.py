@@ -1,9 +1,8 @@
 """Assign free machines to waiting tickets: one pass, in time proportional to both.
 
-A ticket's standing is a hundred for each priority, less one for each machine that its owner has
-or stands before it with, more one for each step of `ageing` that it waits. So owners take turns,
-and whatever comes after it, a ticket gets its turn. tests/laws holds the law. Tags
-of another `priority` are another class: whatever its standing, one of `low` comes after all else.
+`fleet/planner/turns.py` says whose turn it is: owners take turns, and whatever comes after it, a
+ticket gets its turn. tests/laws holds the law. Tags of another `priority` are another class:
+whatever its standing, one of `low` comes after all else.
 
 A machine that a ticket had is in that ticket's sandbox for good: only tickets of the same sandbox
 may reuse it, and only as far as the pool's `reuse` goes.
@@ -17,6 +16,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.model.tickets import ALONE, Given, Limit, Ticket
+from fleet.planner.turns import CLASS, PRIORITY, Waiting, in_turn
 from fleet.schema.pools import Reuse
 
 
@@ -98,11 +98,6 @@ def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> boo
     return reuse.max_age is None or age < reuse.max_age
 
 
-_PRIORITY = 100
-_CLASS = 10**9
-"""More than any ticket's standing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A machine that may be given to a ticket."""
@@ -139,6 +134,8 @@ class Terms:
     blocked: frozenset[str] = frozenset()
     class_of: Callable[[tuple[str, ...]], int] = lambda _: 0
     """The class of who asks for these tags; the lower is served first."""
+    behind: Mapping[int, int] = field(default_factory=dict)
+    """Ticket to how many places it is behind because its owner had machines meanwhile."""
     budgets: tuple["Budget", ...] = ()
     group_of: Callable[[Ticket], str] = lambda _: ""
     """The group that a ticket is of, as budgets take it."""
@@ -248,18 +245,20 @@ def in_order(
     waiting: Sequence[Ticket], held: Iterable[Ticket], terms: Terms, now: datetime
 ) -> list[Ticket]:
     """Return waiting tickets by class, then by their standing, then by age, then by id."""
-    turns = Counter(ticket.owner for ticket in held)
     classes = {tags: terms.class_of(tags) for tags in {ticket.tags for ticket in waiting}}
-    rank = {
-        t.id: (t.priority - t.background) * _PRIORITY - classes[t.tags] * _CLASS for t in waiting
-    }
-    standing: dict[int, int] = {}
-    oldest_first = sorted(waiting, key=lambda t: (-rank[t.id], t.opened_at, t.id))
-    for ticket in oldest_first:
-        waited = int((now - ticket.opened_at).total_seconds()) // terms.ageing
-        standing[ticket.id] = rank[ticket.id] - turns[ticket.owner] + waited
-        turns[ticket.owner] += 1
-    return sorted(oldest_first, key=lambda t: (-standing[t.id], t.opened_at, t.id))
+    known = {ticket.id: ticket for ticket in waiting}
+    ranked = (
+        Waiting(
+            t.id,
+            t.owner,
+            (t.priority - t.background) * PRIORITY - classes[t.tags] * CLASS,
+            t.opened_at,
+        )
+        for t in waiting
+    )
+    owners = (ticket.owner for ticket in held)
+    ids = in_turn(ranked, owners, terms.ageing, now, terms.behind)
+    return [known[number] for number in ids]
 
 
 def _keys(ticket: Ticket, limits: Iterable[Limit]) -> list[tuple[Limit, str]]:

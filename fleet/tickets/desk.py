@@ -22,8 +22,9 @@ from fleet.model.tickets import (
     to_request,
 )
 from fleet.planner.durations import Made, by_type
+from fleet.planner.turns import places_behind
 from fleet.ports import Clock, Tell
-from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse
+from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse, TicketQueue
 from fleet.tagrules.names import names_of
 from fleet.tickets.assignment import Tenancy, clean, may_serve_again, touch
 from fleet.tickets.store import DatabaseTickets
@@ -53,12 +54,28 @@ class StoredTicketDesk:
             tickets = self._book.tickets()
             tenancies, ended = self._book.tenancies(), self._book.ended()
             reading = read_desk(self._fleet, tickets, tenancies, now, ended)
+            reading = reading.altered(behind=self._behind(tickets, now))
             reading = self._with_runs(reading, {each.package for each in tickets} - {""})
         except (StoreMissing, StoreFailed) as error:
             unknown = Unknown(unknown=str(error))
             return QueueReading(demand=unknown, workers=unknown)
         self._tickets, self._reading = tickets, (now, reading)
         return reading
+
+    def _behind(self, tickets: Iterable[Ticket], now: datetime) -> dict[str, int]:
+        """Return the tickets that are behind for machines that their owners had meanwhile."""
+        current = (expire(ticket, now) for ticket in tickets)
+        waiting = [
+            (t.id, t.owner, t.priority - t.background, t.opened_at)
+            for t in current
+            if t.state is TicketState.WAITING
+        ]
+        desk = self._fleet.queues.get(self._book.queue)
+        if len({owner for _, owner, _, _ in waiting}) < 2 or not isinstance(desk, TicketQueue):  # noqa: PLR2004 - one owner alone takes no turns
+            return {}
+        ended = self._book.had_since(min(since for *_, since in waiting))
+        behind = places_behind(waiting, ended, desk.ageing)
+        return {str(number): places for number, places in sorted(behind.items())}
 
     def _with_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
         """Return a reading with how long earlier builds of these packages took.

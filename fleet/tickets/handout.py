@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.facts import Machine, World
 from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
+from fleet.model.price_lists import with_price_lists
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
@@ -26,7 +27,9 @@ from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.limits import limits_on
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
+from fleet.planner.turns import turns_behind
 from fleet.planner.units import State, is_up
+from fleet.reconcile import find_given_up
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules.context import NOTHING
@@ -249,6 +252,8 @@ class HandOut:
         self._supplies = find_supplies(fleet, world, self._pool_plans)
         self._demand = sign_demand(fleet, world, self._supplies)
         self._taken = {*besides}
+        if _may_give_up(self._pool_plans):
+            self._taken |= find_given_up(with_price_lists(fleet, world), world)
         self._group_of: dict[str, str] = {}
         self._budgets: list[Budget] = []
         if spending_limits(fleet):
@@ -267,6 +272,7 @@ class HandOut:
         asked = {each.id: tuple(required_of(each.ask)) for each in own}
         terms = replace(
             terms_of(self._fleet, queue),
+            behind=turns_behind(self._world, queue),
             budgets=tuple(self._budgets),
             group_of=lambda ticket: self._group_of.get(f"{queue}/{ticket.id}", ""),
         )
@@ -323,6 +329,17 @@ class HandOut:
             for each in self._demand
         )
         self._demand = tuple(each for each in left if each.requests)
+
+
+def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
+    """Say whether a full pool has a free machine that tickets of one sandbox alone may have."""
+    return any(
+        pool_plan.pool is not None
+        and pool_plan.pool.reuse is not None
+        and len(pool_plan.inventory.units) >= pool_plan.pool.workers.max
+        and any(u.worker and u.worker.uses for u in pool_plan.inventory.having(State.IDLE))
+        for pool_plan in pool_plans.values()
+    )
 
 
 def _note(signed: Signed, lacking: Collection[str]) -> str:

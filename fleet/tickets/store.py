@@ -27,6 +27,7 @@ from fleet.model.tickets import (
 )
 from fleet.model.values import in_utc
 from fleet.planner.durations import Run
+from fleet.planner.turns import Had
 from fleet.state.database import (
     MADE,
     TENANCIES,
@@ -44,6 +45,8 @@ _MOST_KEPT = 50_000
 """Of more tickets those that have ended are forgotten before that: each run looks through them."""
 _MOST_RUNS = 20_000
 """So many of the tickets that have ended are looked at for how long builds take."""
+_MOST_HAD = 5_000
+"""So many of the tickets that have ended are looked at for whose turn it is."""
 _TRIES = 100
 _OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
@@ -60,7 +63,7 @@ class DatabaseTickets:
 
     def __init__(self, begin: Begin, queue: str) -> None:
         self._begin = begin
-        self._queue = queue
+        self.queue = queue
         self._is_there = False
 
     def open(
@@ -128,6 +131,22 @@ class DatabaseTickets:
         """Return the tickets, of every queue, to whose machines nothing was done since."""
         same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
         return self._read(sa.select(TICKETS).where(~_OPEN, TICKETS.c.machine != "", *same))
+
+    def had_since(self, since: datetime) -> tuple[Had, ...]:
+        """Return the latest machines that tickets gave back since then, and whose they were."""
+        columns = TICKETS.c
+        query = (
+            sa.select(columns.owner, columns.priority, columns.background, columns.ended_at)
+            .where(self._own(), ~_OPEN, columns.machine != "")
+            .where(columns.ended_at >= since.isoformat())
+            .order_by(columns.id.desc())
+            .limit(_MOST_HAD)
+        )
+        with self._tables() as connection, rows_of(TICKETS):
+            return tuple(
+                Had(row.owner, row.priority - bool(row.background), _moment(row.ended_at))
+                for row in connection.execute(query)
+            )
 
     def tenancies(self) -> tuple[Tenancy, ...]:
         """Return what is remembered of machines, of every queue."""
@@ -333,7 +352,7 @@ class DatabaseTickets:
                 )
 
     def _own(self) -> sa.ColumnElement[bool]:
-        return TICKETS.c.queue == self._queue
+        return TICKETS.c.queue == self.queue
 
     def _numbered(self, number: int) -> sa.Select[Any]:
         return sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
@@ -361,25 +380,25 @@ class DatabaseTickets:
             if held >= most_of_address:
                 raise TicketRefused(
                     f"clients without a token at {ticket.address} have {held:,} open tickets in "
-                    f"queue {self._queue} (most_open_per_address: {most_of_address:,}); close "
+                    f"queue {self.queue} (most_open_per_address: {most_of_address:,}); close "
                     "some, give its clients tokens (`fleet serve --tokens`), or raise "
-                    f"queues.{self._queue}.most_open_per_address"
+                    f"queues.{self.queue}.most_open_per_address"
                 )
         held = count(TICKETS.c.submitter == ticket.submitter)
         if held >= most_of_submitter:
             raise TicketRefused(
                 f"{ticket.submitter or 'a client without a name'} has {held:,} open tickets in "
-                f"queue {self._queue} (most_open_per_submitter: {most_of_submitter:,}); close "
+                f"queue {self.queue} (most_open_per_submitter: {most_of_submitter:,}); close "
                 "some first"
             )
         if count() >= most:
             raise TicketRefused(
-                f"queue {self._queue} has {most:,} open tickets (most_open: {most:,}); retry later"
+                f"queue {self.queue} has {most:,} open tickets (most_open: {most:,}); retry later"
             )
 
     def _insert(self, connection: sa.Connection, ticket: Ticket, *, least: int = 0) -> int | None:
         """Insert a ticket and return its id; None where another took that id at this moment."""
-        row = {**_row(ticket), "queue": self._queue}
+        row = {**_row(ticket), "queue": self.queue}
         newest = sa.func.coalesce(sa.func.max(TICKETS.c.id), 0)
         least = max(least, int(value_of(connection, TICKETS_AFTER) or 0))
         highest = sa.case((newest < least, least), else_=newest)

@@ -1,0 +1,211 @@
+"""The turns of owners where fleet itself gives out machines, also where `reuse` keeps these.
+
+A ticket's standing is a hundred for each priority, less one for each machine that its owner has,
+had since all owners that wait are there, or stands before it with, more one for each step of
+`ageing` that it waits. Steps of waiting in which its owner had machines count once only.
+
+A machine in a sandbox that only later tickets may have is given up where a ticket before them
+waits for nothing but the room of its pool.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from fleet.model.facts import Demand, World
+from fleet.model.plan import Delete, Reason
+from fleet.planner.demand import Place, Signed
+from fleet.planner.formulation import Stop
+from fleet.planner.layout import class_of
+from fleet.planner.pool_plan import PoolPlan
+from fleet.planner.staffing import Service
+from fleet.planner.units import State, is_busy
+from fleet.schema.model import Fleet, TicketQueue
+from fleet.tagrules.vocabulary import Vocabulary
+
+PRIORITY = 100
+"""Places that one priority is ahead."""
+CLASS = 10**9
+"""More than any ticket's standing."""
+
+
+class Waiting(NamedTuple):
+    """A ticket that waits, as its turn needs it."""
+
+    id: int
+    owner: str
+    rank: int
+    """Its priority and the class of its tags, in places."""
+    since: datetime
+
+
+class Had(NamedTuple):
+    """A machine that an owner had and gave back."""
+
+    owner: str
+    priority: int
+    ended_at: datetime
+
+
+def places_behind(
+    waiting: Iterable[tuple[int, str, int, datetime]], ended: Iterable[Had], ageing: int
+) -> dict[int, int]:
+    """Return by how many places tickets are behind for machines that their owners had meanwhile.
+
+    `waiting`: id, owner, priority and opening of each ticket. Of what its owner had before the
+    last owner came, at most what the ticket has waited for counts.
+    """
+    waiting = [*waiting]
+    oldest: dict[str, datetime] = {}
+    for _, owner, _, since in waiting:
+        oldest[owner] = min(since, oldest.get(owner, since))
+    if len(oldest) < 2:  # noqa: PLR2004 - one owner alone takes no turns
+        return {}
+    together = max(oldest.values())
+    ends: defaultdict[tuple[str, int], list[datetime]] = defaultdict(list)
+    priorities = {(owner, priority) for _, owner, priority, _ in waiting}
+    for had in ended:
+        for owner, priority in priorities:
+            if owner == had.owner and had.priority <= priority:
+                ends[owner, priority].append(had.ended_at)
+    for each in ends.values():
+        each.sort()
+    behind = {}
+    for number, owner, priority, since in waiting:
+        own = ends[owner, priority]
+        begin = max(together, since)
+        later = len(own) - bisect_left(own, begin)
+        before = bisect_left(own, begin) - bisect_left(own, since)
+        waited = int((begin - since).total_seconds()) // ageing
+        if places := later + min(before, waited):
+            behind[number] = places
+    return behind
+
+
+def in_turn(
+    waiting: Iterable[Waiting],
+    held: Iterable[str],
+    ageing: int,
+    now: datetime,
+    behind: Mapping[int, int],
+) -> list[int]:
+    """Return the ids of tickets in the order of service; `held` are the owners of machines."""
+    turns = Counter(held)
+    oldest_first = sorted(waiting, key=lambda t: (-t.rank, t.since, t.id))
+    standing: dict[int, int] = {}
+    alike: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for ticket in oldest_first:
+        waited = int((now - ticket.since).total_seconds()) // ageing
+        standing[ticket.id] = ticket.rank - turns[ticket.owner] + waited
+        standing[ticket.id] -= behind.get(ticket.id, 0)
+        turns[ticket.owner] += 1
+        if behind:
+            alike[ticket.owner, ticket.rank].append(ticket.id)
+    for ids in alike.values():
+        # Of one owner's tickets the oldest comes first, whatever it had meanwhile.
+        best_first = sorted((standing[number] for number in ids), reverse=True)
+        standing |= dict(zip(ids, best_first, strict=True))
+    return [t.id for t in sorted(oldest_first, key=lambda t: (-standing[t.id], t.since, t.id))]
+
+
+def give_up_for_others(
+    world: World,
+    pool_plans: Mapping[str, PoolPlan],
+    places: Mapping[str, Place],
+    demand: Sequence[Signed],
+    service: Service,
+) -> frozenset[str]:
+    """Delete machines that only later tickets may have, for the room that earlier ones wait for.
+
+    Return their names. Those tickets then wait, for the same room.
+    """
+    given_up: set[str] = set()
+    for _, pool_plan in sorted(pool_plans.items()):
+        if pool_plan.pool is None or not pool_plan.pool.reuse or not pool_plan.may_remove:
+            continue
+        in_use = dict(_later_uses(pool_plan))
+        waiting = _waiting_for_room(pool_plan, places, service) if in_use else {}
+        if not waiting:
+            continue
+        for queue in sorted({key.partition("/")[0] for key in waiting}):
+            turns = _turns_of(pool_plan.fleet, world, queue, demand)
+            freed = sum(isinstance(action, Delete) for action in pool_plan.actions)
+            for key in sorted(waiting.keys() & turns.keys(), key=turns.__getitem__)[freed:]:
+                later = {u: turns[k] for u, k in in_use.items() if turns.get(k, -1) > turns[key]}
+                if later:
+                    unit = max(later, key=lambda each: (later[each], each))
+                    del in_use[unit]
+                    _give_up(pool_plan, unit, key, waiting[key], service)
+                    given_up.add(unit)
+    return frozenset(given_up)
+
+
+def _later_uses(pool_plan: PoolPlan) -> Iterator[tuple[str, str]]:
+    """Yield machines in a sandbox that are counted for one ticket of it, and the ticket."""
+    for unit in pool_plan.inventory.having(State.IDLE):
+        counted = pool_plan.used.get(unit.name)
+        if counted and unit.worker is not None and unit.worker.uses:
+            yield unit.name, counted
+
+
+def _waiting_for_room(
+    pool_plan: PoolPlan, places: Mapping[str, Place], service: Service
+) -> dict[str, tuple[Stop, ...]]:
+    """Return the requests that only the room of a pool keeps from a machine there."""
+    room = ("pools", pool_plan.name, "workers")
+
+    def is_short(stop: Stop) -> bool:
+        own = places[stop.place].pool == pool_plan.name
+        return own and bool(stop.rows) and all(row.path[:3] == room for row in stop.rows)
+
+    return {key: stops for key, stops in service.unserved.items() if any(map(is_short, stops))}
+
+
+def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
+    """Return the place in turn of each waiting ticket of a queue; none of another kind has one."""
+    desk, reading = fleet.queues.get(queue), world.queues[queue]
+    if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):
+        return {}
+    vocabulary = Vocabulary(fleet)
+    known = {f"{queue}/{each.id}": each for each in reading.demand.requests}
+    waiting = []
+    for signed in demand:
+        if signed.queue != queue:
+            continue
+        classed = class_of(fleet, vocabulary, signed.ask.required) * CLASS
+        for each in signed.requests:
+            request = known.get(each.key)
+            if request is not None and request.id.isdecimal():
+                rank = request.priority * PRIORITY - classed
+                since = request.pending_since or world.time
+                waiting.append(Waiting(int(request.id), request.owner or "", rank, since))
+    workers = reading.workers if isinstance(reading.workers, tuple) else ()
+    held = [each.work.owner or "" for each in workers if is_busy(each) and each.work]
+    ids = in_turn(waiting, held, desk.ageing, world.time, turns_behind(world, queue))
+    return {f"{queue}/{number}": place for place, number in enumerate(ids)}
+
+
+def turns_behind(world: World, queue: str) -> dict[int, int]:
+    """Return by how many places tickets of a queue are behind for what their owners had."""
+    behind = world.queues[queue].behind
+    return {int(number): places for number, places in behind.items() if number.isdecimal()}
+
+
+def _give_up(
+    pool_plan: PoolPlan, name: str, key: str, stops: tuple[Stop, ...], service: Service
+) -> None:
+    """Delete a machine, and have the tickets that it is counted for wait."""
+    counted = {each for each, unit in service.by_worker.items() if unit == name}
+    service.by_worker = {k: u for k, u in service.by_worker.items() if k not in counted}
+    service.unserved = {**service.unserved, **dict.fromkeys(counted, stops)}
+    pool_plan.served -= len(counted)
+    del pool_plan.used[name]
+    unit = next(each for each in pool_plan.inventory.units if each.name == name)
+    pool_plan.delete(
+        unit,
+        Reason.TICKET_RETURNED,
+        f"its ticket ended, and request {key} comes before the next of its sandbox and waits for "
+        "its room: owners take turns",
+    )

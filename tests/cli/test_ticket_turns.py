@@ -1,0 +1,140 @@
+"""Owners take turns at `workers.max`, also where `reuse` keeps a machine for one of them."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import time_machine
+
+from fleet.cli.main import main
+
+FLEET = """\
+fleet: trial
+cadence: 1m
+providers:
+  desk: {kind: sim, boot: 30s}
+queues:
+  tickets: {kind: tickets}
+images:
+  builder: {existing: {desk: b-1}, provides: [plain]}
+pools:
+  powerful:
+    provider: desk
+    machine: ccx63
+    image: builder
+    provides: [big, other]
+    workers: {max: MOST}
+REUSE
+"""
+REUSE = "    reuse: {opportunity: 15m, max_uses: 99, max_age: 8h}"
+
+
+class Story:
+    """A fleet in the current folder, whose clients hold each machine for some runs."""
+
+    def __init__(self, clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]) -> None:
+        self._clock = clock
+        self._capsys = capsys
+        self.served: list[str] = []
+        """Users in the order in which they got machines."""
+        self._since: dict[str, int] = {}
+
+    def run(self, *args: str) -> str:
+        assert main([*args]) == 0
+        return self._capsys.readouterr().out
+
+    def begin(self, most: int, reuse: str = REUSE) -> None:
+        text = FLEET.replace("MOST", str(most)).replace("REUSE", reuse)
+        Path("fleet.yaml").write_text(text, encoding="utf-8")
+        self.run("state", "init")
+
+    def open(self, user: str, count: int = 1, sandbox: str = "", tags: str = "big") -> None:
+        own = ("--sandbox", sandbox or f"{user}/ping")
+        for _ in range(count):
+            self.run("ticket", "open", "--tag", tags, "--user", user, *own)
+
+    def step(self, holds: int = 2) -> None:
+        """Run once, a minute later; who has had a machine for so many runs gives it back."""
+        self._clock.shift(timedelta(minutes=1))
+        self.run("apply")
+        for ticket in json.loads(self.run("ticket", "list", "--json")):
+            number, user = str(ticket["id"]), ticket["owner"]
+            if ticket["state"] != "ready":
+                continue
+            if number not in self._since:
+                self.served.append(user)
+            self._since[number] = self._since.get(number, 0) + 1
+            if self._since[number] >= holds:
+                self.run("ticket", "close", number, "--user", user)
+
+
+@pytest.fixture
+def story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Story]:
+    monkeypatch.chdir(tmp_path)
+    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+        yield Story(clock, capsys)
+
+
+@pytest.mark.parametrize(
+    ("most", "reuse"), [(1, REUSE), (2, REUSE), (1, "")], ids=["one", "two", "no reuse"]
+)
+def test_a_newcomer_waits_for_one_turn_when_an_owner_has_many(
+    story: Story, most: int, reuse: str
+) -> None:
+    story.begin(most, reuse)
+    story.open("ada", 12)
+    for _ in range(6):
+        story.step()
+    before = len(story.served)
+    story.open("ben")
+
+    for _ in range(14):
+        story.step()
+
+    # Whoever has a machine keeps it, and one ticket of ada may get the one that is free.
+    assert "ben" in story.served[: before + most + 1]
+
+
+def test_a_newcomer_is_next_when_an_owner_has_waited_long(story: Story) -> None:
+    story.begin(1)
+    story.open("ada", 30)
+    for _ in range(40):
+        story.step()
+    before = len(story.served)
+    story.open("ben")
+
+    for _ in range(8):
+        story.step()
+
+    assert "ben" in story.served[: before + 2]
+
+
+def test_owners_alternate_when_both_have_many(story: Story) -> None:
+    story.begin(1)
+    story.open("ada", 12)
+    for _ in range(8):
+        story.step(holds=1)
+    before = len(story.served)
+    story.open("ben", 6)
+
+    for _ in range(30):
+        story.step(holds=1)
+
+    turns = story.served[before : before + 8]
+    assert abs(turns.count("ada") - turns.count("ben")) <= 2
+
+
+def test_a_machine_is_reused_when_no_other_owner_waits(story: Story) -> None:
+    story.begin(1)
+    story.open("ada", 4)
+
+    for _ in range(14):
+        story.step()
+
+    assert story.served == ["ada"] * 4
+    machines = json.loads(story.run("plan", "--json"))["workers"]
+    assert [each["worker"] for each in machines] == ["trial-powerful-0001"]
