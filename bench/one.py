@@ -92,9 +92,9 @@ def told(fleet: Fleet, plan: Plan) -> Answer:
         ),
         "peak_mib": held_mib(),
     }
-    if plan.optimum is not None and plan.optimum.bound:
+    if plan.optimum is not None and plan.optimum.model_bound:
         cost = plan.optimum.cost if plan.optimum.model is None else plan.optimum.model
-        figures["over_bound"] = float(cost / plan.optimum.bound)
+        figures["over_bound"] = float(cost / plan.optimum.model_bound)
     if all(name.startswith("it-") for name in fleet.pools):
         figures["hourly"] = sum(_price(int(each.pool[3:])) for each in created)
     return figures

@@ -150,7 +150,7 @@ def over_bound(*, limited: bool) -> Iterator[float]:
         optimum = reconcile(scene.fleet, world_of(scene)).optimum
         if optimum is not None:
             cost = optimum.cost if optimum.model is None else optimum.model
-            yield float(cost / optimum.bound) if optimum.bound else float("inf")
+            yield float(cost / optimum.model_bound) if optimum.model_bound else float("inf")
 
 
 def beside_baselines() -> tuple[dict[str, float], dict[str, float]]:

@@ -211,8 +211,19 @@ class Optimum(Value):
     model: Rate | None = Field(None, description="What the allocation costs in the model.")
     bound: Rate = Field(description="No allocation that serves the same requests costs less.")
     relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
+    averaged: Rate = Field(
+        Decimal(0),
+        exclude_if=not_,
+        description="The bound of the parts in which requests of one group with different "
+        "durations count as equally long. It is one of the model alone, so `bound` has 0 for it.",
+    )
     gap: float = Field(description="(model - bound) / model; 0: proven to be the best.")
     because: str = Field("", description="Where the gap is not 0: what ended the search.")
+
+    @property
+    def model_bound(self) -> Decimal:
+        """Return the bound of the model, in which requests of one group are equally long."""
+        return self.bound + self.averaged
 
     @property
     def is_about_cost(self) -> bool:

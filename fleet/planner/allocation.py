@@ -30,7 +30,7 @@ added that hold of whole numbers.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
@@ -144,6 +144,9 @@ class Proof:
     """No solver is installed: who comes first was served where it costs least."""
     longer: Longer = ()
     """Ranks, and how many requests of each may wait although they could be served."""
+    averaged: float = 0.0
+    """The bound of parts whose requests of different lengths counted as equally long: of the model
+    alone."""
 
     def __add__(self, other: "Proof") -> "Proof":
         """Return the proof of both together: components share nothing."""
@@ -155,6 +158,7 @@ class Proof:
             self.rounded or other.rounded,
             self.unsolved or other.unsolved,
             longer=self.longer + other.longer,
+            averaged=self.averaged + other.averaged,
         )
 
 
@@ -217,14 +221,15 @@ def _solve(component: Component, allocation: Allocation, exact: int) -> None:
     model = Model(component, by_rank=False, exact=exact)
     if not model.is_exact:
         model, answer = _solve_large(component, model)
-        allocation.proofs.append(partial(_prove_large, model, answer))
+        prove: Callable[[], Proof] = partial(_prove_large, model, answer)
     else:
         solution = model.programme.solve(model.everybody())
         if solution is None:
             model = Model(component, by_rank=True, exact=exact)
             solution = _in_turn(model)
         answer = Answer(model, model.in_whole_requests(solution.values) if solution else ())
-        allocation.proofs.append(partial(_prove, model, solution, answer.cost()))
+        prove = partial(_prove, model, solution, answer.cost())
+    allocation.proofs.append(partial(_prove_component, component, answer, prove))
     _write(model, answer, allocation)
 
 
@@ -250,6 +255,16 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer]:
         model = model if model.ranks else Model(component, by_rank=True, exact=0)
         answer = serve_in_turn(model)
     return model, answer
+
+
+def _prove_component(component: Component, answer: Answer, prove: Callable[[], Proof]) -> Proof:
+    """Return what is proven about requests as long as they are, not as their group on average."""
+    proof = prove()
+    left = {group for block in answer.left for _, _, group in block}
+    places = {place.key: place for place in component.places}
+    if any(group.is_averaged(places, is_left=group.id in left) for group in component.groups):
+        return replace(proof, bound=0.0, relaxed=0.0, averaged=proof.bound)
+    return proof
 
 
 def _prove_large(model: Model, answer: Answer) -> Proof:

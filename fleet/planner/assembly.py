@@ -307,6 +307,7 @@ _UNSOLVED = (
     "'fleet-reconciler[solver]'"
 )
 _NEAR = "the problem is too large for an exact search"
+_AVERAGED = "requests of one group with different durations count as equally long"
 
 
 @dataclass(frozen=True)
@@ -602,6 +603,8 @@ def _optimum(decided: Decided) -> Optimum | None:
         because = (
             _UNSOLVED
             if proof.unsolved
+            else _AVERAGED
+            if proof.averaged > 0
             else f"the search stopped after {NODES} nodes"
             if proof.unfinished
             else _NEAR
@@ -614,6 +617,7 @@ def _optimum(decided: Decided) -> Optimum | None:
         model=Decimal(repr(proof.cost)),
         bound=Decimal(repr(proof.bound)),
         relaxed=Decimal(repr(proof.relaxed)),
+        averaged=Decimal(repr(proof.averaged)),
         gap=round(gap, 6),
         because=because,
     )

@@ -494,6 +494,23 @@ class Group:
     """Tags they require, as far as a limit or a budget looks at them."""
     by_priority: bool = False
     """Priorities of pools count before money, not only where it is equal."""
+    varied: bool = False
+    """A request takes more or less of a place than `fits` says, which is the average."""
+    coarse: bool = False
+    """The whole steps of time that are billed were counted for the average length alone."""
+
+    def is_averaged(self, places: Mapping[str, "Place"], *, is_left: bool) -> bool:
+        """Return whether the cost depends on which of its requests is served at which place.
+
+        `is_left`: some are not served.
+        """
+        if not self.varied:
+            return False
+        timed = self.requests[0].timing is not None
+        at = [(places[key], fit) for key, fit in self.fits.items() if key in places]
+        if self.coarse and any(place.step for place, _ in at):
+            return True
+        return is_left or len({(*place.costs(timed=timed), fit) for place, fit in at}) > 1
 
 
 @dataclass(frozen=True)
@@ -530,6 +547,10 @@ class Place:
     def unused(self) -> Decimal:
         """Return the money of the time that `setup` pays for and does not take."""
         return self.setup - self.price * self.setup_seconds / 3600 if self.step else Decimal(0)
+
+    def costs(self, *, timed: bool) -> tuple[object, ...]:
+        """Return what the cost of a request depends on; `timed`: on the kind of machine too."""
+        return self.makes, self.tariff, self.setup_seconds, self.price, timed and self.kinds
 
     def billed(self, seconds: int) -> Decimal | None:
         """Return what a machine made there is billed if its work takes so long."""

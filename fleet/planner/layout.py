@@ -187,15 +187,18 @@ def _groups(
     fits = _Fits(waits, world.time, lengths)
     for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
         requests.sort()
+        of_places, varied = fits.of(requests, at[able], dict(preferred[1]))
         yield Group(
             id=requests[0].key,
             rank=rank,
             requests=tuple(requests),
-            fits=fits.of(requests, at[able], dict(preferred[1])),
+            fits=of_places,
             payer=payer,
             last=last,
             tags=tags,
             by_priority=preferred[0],
+            varied=varied,
+            coarse=varied and len({each.seconds for each in requests}) > _LENGTHS,
         )
 
 
@@ -320,8 +323,8 @@ class _Fits:
 
     def of(
         self, requests: Sequence[Ordered], places: Iterable[Place], priorities: Mapping[str, int]
-    ) -> dict[str, Fit]:
-        """Return what one of these requests takes of each place."""
+    ) -> tuple[dict[str, Fit], bool]:
+        """Return what one of these requests takes of each place, and whether they differ in it."""
         has_timing = requests[0].timing is not None
         loads: dict[tuple[Kind, ...], _Load] = {}
         fits = {}
@@ -333,7 +336,7 @@ class _Fits:
             fit = loads[kinds].at(place, self._waits[place.key])
             priority = priorities.get(place.pool, 0) if priorities and place.makes else 0
             fits[place.key] = fit._replace(priority=priority) if priority else fit
-        return fits
+        return fits, any(load.varied for load in loads.values())
 
 
 _Known = dict[tuple[str, float], Fit]
@@ -360,6 +363,8 @@ class _Load:
         found = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
         # Twice as many of each length take as much on average.
         times = gcd(*found.values())
+        self.varied = len(found) > 1
+        """Whether its requests take different amounts of a place."""
         self._count = len(requests) // times
         self._lengths = {length: count // times for length, count in found.items()}
         self._sum = sum(length * count for length, count in self._lengths.items())
@@ -407,6 +412,7 @@ class _Load:
             return 1.0
         seconds, sums = self._short(wait)
         shorter = bisect_right(seconds, wait - boot)
+        self.varied |= 0 < shorter < whole
         return (whole - shorter + sums[shorter] / (wait - boot)) / whole
 
     def _short(self, wait: int) -> tuple[list[int], list[int]]:

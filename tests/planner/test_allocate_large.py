@@ -244,4 +244,4 @@ def test_an_invented_fleet_costs_hardly_more_than_what_is_proven(
     optimum = reconcile(scene.fleet, world_of(scene)).optimum
 
     assert optimum is not None
-    assert float(optimum.cost / optimum.bound) <= most
+    assert float(optimum.cost / optimum.model_bound) <= most
