@@ -145,7 +145,7 @@ def _bounds(result: Result) -> Iterator[Point]:
     unended = len(rows) - len(ended)
     lost = sum(row["lost"] for row in ended)
     measured = f"{lost:,} in {len(ended)} worlds" + (f"; {unended} did not end" if unended else "")
-    work = "an earlier rank loses no request to a later one, at any size"
+    work = "no request waits that would fit if only later ranks gave way, at any size"
     yield Point(
         "ranks", work, "0 requests", measured, lost == 0 and not unended if ended else None
     )

@@ -209,7 +209,8 @@ def plan_for(
     included = dict(_included(config, {path[:2] for path in plan.cited if path}))
     # A notice of the plan says it, of the prices that count there.
     warnings = (each for each in config.warnings if each.rule != rule_of(old_prices))
-    return plan.altered(warnings=(*warnings, *plan.warnings), included=included)
+    # A text shows few: those of this run come before those that each run repeats.
+    return plan.altered(warnings=(*plan.warnings, *warnings), included=included)
 
 
 def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator[tuple[str, str]]:

@@ -401,6 +401,7 @@ def _for_people(
         "optimum": _optimum(decided),
         "prices": tuple(find_price_sources(fleet, world)),
         "warnings": (
+            *_warn_of_longer(decided.proof),
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals),
             *_warn(fleet, world, decided),
@@ -415,7 +416,6 @@ def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
     yield from warn_of_cadence(fleet, world)
     yield from warn_of_durations(fleet, decided.demand, decided.budgets)
     yield from warn_of_queues(fleet, world, decided.demand)
-    yield from _warn_of_longer(decided.proof)
 
 
 def _warn_of_longer(proof: Proof) -> Iterator[Warning_]:

@@ -274,23 +274,34 @@ def _unsure(plan: Plan) -> Iterator[str]:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
+    headings = ("Rule", "Place", "Message")
     rows = [
         (code(warning.rule), code(warning.place), sentence(warning.message))
         for warning in plan.warnings
     ]
-    yield from _section("Warnings", ("Rule", "Place", "Message"), rows)
+    # Warnings of this run stay open if the many of fleet.yaml fold.
+    own = next((n for n, each in enumerate(plan.warnings) if each.place), len(rows))
+    if own <= _MOST_OPEN_ROWS < len(rows):
+        yield from _section("Warnings", headings, rows[:own])
+        yield from _section("Warnings of fleet.yaml", headings, rows[own:], is_folded=True)
+    else:
+        yield from _section("Warnings", headings, rows)
     if plan.prices:
         yield "\n".join(f"- {sentence(words.price_source(each))}" for each in plan.prices)
 
 
 def _section(
-    heading: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+    heading: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    is_folded: bool = False,
 ) -> Iterator[str]:
     """Yield a heading with its table; a long table folds, an empty one is not there."""
     if not rows:
         return
     text = table(headings, _with_rest(rows[:_MOST_ROWS], len(rows)))
-    if len(rows) <= _MOST_OPEN_ROWS:
+    if len(rows) <= _MOST_OPEN_ROWS and not is_folded:
         yield f"#### {heading}"
         yield text
     else:

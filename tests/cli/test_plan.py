@@ -10,7 +10,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 
+from bench.one import write_files
+from bench.worlds import Size
 from fleet.state.history import append
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, Completed, RunFleet, clean_environment, fleet_command, git
@@ -545,3 +548,24 @@ def test_a_plan_says_on_a_line_each_what_unserved_requests_ask_for(
     lines = [line.strip() for line in run_fleet("plan").stdout.splitlines()]
 
     assert [line[-1] for line in lines if tells(line, "queue", "work")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("form", ["", "--markdown", "--json"])
+def test_plan_warns_first_that_a_rank_may_be_short(
+    tmp_path: Path, run_fleet: RunFleet, form: str
+) -> None:
+    write_files(tmp_path, Size(1_000, 300, 40, 100, limited=True))
+    written = (tmp_path / "fleet.yaml").read_text(encoding="utf-8")
+    pool = next(iter(yaml.safe_load(written)["pools"].values()))
+    unused = {f"unused-{number}": pool for number in range(20)}
+    with (tmp_path / "fleet.yaml").open("a", encoding="utf-8") as file:
+        file.write(yaml.safe_dump({"templates": unused}))
+
+    file, world = (str(tmp_path / name) for name in ("fleet.yaml", "world.json"))
+    planned = run_fleet("plan", "--file", file, "--world", world, *filter(None, [form]))
+
+    said = planned.stdout
+    short, lint = said.index("longer-than-necessary"), said.index("unused-template")
+    assert short < lint
+    if form == "--markdown":
+        assert short < said.index("<details>", short) < lint
