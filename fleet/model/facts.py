@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.model.images import ImageVersion
 from fleet.model.orders import Order
-from fleet.model.values import MOST, Count, Moment, Tags, Value, Word, digest
+from fleet.model.values import MOST, Count, Moment, Tags, Value, Word, digest, sort_by, sorted_tags
 
 
 class Part(Value):
@@ -35,7 +35,9 @@ class Base(Value):
     """A provider's stack of shared resources, as its engine recorded it."""
 
     serial: int = Field(description="Grows with each change of the stack's state.")
-    parts: tuple[Part, ...] = Field((), description="What it was last asked to hold.")
+    parts: Annotated[tuple[Part, ...], sort_by("key")] = Field(
+        (), description="What it was last asked to hold."
+    )
     ids: dict[str, str] = Field(
         default_factory=dict, description="Part, as KIND/NAME, to its id at the provider."
     )
@@ -107,7 +109,7 @@ class Ledger(Value):
     charged_until: Moment | None = Field(
         None, description="When machines were last charged; None: never."
     )
-    charges: tuple[Charge, ...] = ()
+    charges: Annotated[tuple[Charge, ...], sort_by()] = ()
 
 
 class Quote(Value):
@@ -168,8 +170,12 @@ class QueueRule(Value):
 class HeldRules(Value):
     """The rules that a queue has at one place."""
 
-    written: tuple[QueueRule, ...] = Field((), description="Rules that came from fleet.")
-    others: tuple[QueueRule, ...] = Field((), description="Rules that people wrote there.")
+    written: Annotated[tuple[QueueRule, ...], sort_by()] = Field(
+        (), description="Rules that came from fleet."
+    )
+    others: Annotated[tuple[QueueRule, ...], sort_by()] = Field(
+        (), description="Rules that people wrote there."
+    )
     uncompared: int = Field(
         0, description="Entries that do more than give tags; their content is not recorded."
     )
@@ -235,10 +241,14 @@ class Request(Value):
     )
 
 
+def _sorted(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(sorted(values))
+
+
 Sizes = Annotated[
     tuple[Annotated[int, Field(ge=0, le=10**9)], ...],
     Field(max_length=10_000),
-    AfterValidator(lambda sizes: tuple(sorted(sizes))),
+    AfterValidator(_sorted),
 ]
 """Sizes in MiB, kept sorted so that equal histories are equal values."""
 
@@ -261,7 +271,7 @@ class TaskRuns(Value):
     seconds: Annotated[
         tuple[Annotated[int, Field(ge=0, le=MOST)], ...],
         Field(max_length=10_000),
-        AfterValidator(lambda seconds: tuple(sorted(seconds))),
+        AfterValidator(_sorted),
     ] = Field(description="Of each run, in seconds.")
 
 
@@ -288,7 +298,7 @@ class Demand(Value):
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
     sample: Sample | None = Field(None, description="What is known of such an estimate.")
     history: tuple[TaskHistory, ...] = Field((), description="What earlier runs used, if known.")
-    runs: tuple[TaskRuns, ...] = Field(
+    runs: Annotated[tuple[TaskRuns, ...], sort_by()] = Field(
         (),
         description="How long earlier runs took on which machine type, where that is known.",
         exclude_if=not_,
@@ -322,7 +332,7 @@ class Work(Value):
     requester: str | None = None
     owner: str | None = None
     package: str | None = Field(None, description="The source package, if known.")
-    names: tuple[str, ...] = Field(
+    names: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = Field(
         (),
         description="The names of its request, as `powerful` and `durations` match them.",
         exclude_if=not_,
@@ -584,14 +594,14 @@ class World(Value):
         Unknown(unknown="it was not recorded"),
         description="What was spent so far; without it nothing is bought under a budget.",
     )
-    attempts: tuple[Attempt, ...] = Field(
+    attempts: Annotated[tuple[Attempt, ...], sort_by("at", "worker")] = Field(
         (), description="The latest tries to make machines, of each pool and machine type."
     )
     approved: dict[str, int] | Unknown = Field(
         default_factory=dict,
         description="Digest of an approval to how many machines it has let pass.",
     )
-    orders: tuple[Order, ...] | Unknown = Field(
+    orders: Annotated[tuple[Order, ...], sort_by("key")] | Unknown = Field(
         (),
         description="Freezes, holds and approvals of operators that are in force.",
         exclude_if=not_,
@@ -604,7 +614,7 @@ class World(Value):
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
     )
-    runs: tuple[Moment, ...] | Unknown = Field(
+    runs: Annotated[tuple[Moment, ...], AfterValidator(_sorted)] | Unknown = Field(
         (), description="When the latest runs of `fleet apply` that ended began, oldest first."
     )
     delete_seconds: Count | None = Field(

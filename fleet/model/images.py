@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from fleet.model.values import Moment, Value, digest, sorted_tags
+from fleet.model.values import Moment, Value, digest, sort_by, sorted_tags
 from fleet.schema.pools import ImageRecipe
 from fleet.schema.units import Written
 
@@ -102,7 +102,7 @@ class ImageVersion(Value):
     )
     built_in: int | None = Field(None, description="Seconds that its build took.")
     way: str = Field("", description="How it was built: disk, instance or debusine.")
-    rentals: tuple[Rental, ...] = Field(
+    rentals: Annotated[tuple[Rental, ...], sort_by()] = Field(
         (), description="Machines that existed only to build and to publish it."
     )
 

@@ -6,7 +6,7 @@ They stand in the store, so that every run obeys them at once, and end by themse
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fleet.model.values import Count, Moment, Value
 
@@ -39,7 +39,9 @@ class Freeze(_Order):
 
     order: Literal["freeze"] = "freeze"
     pool: str | None = Field(None, description="None: every pool.")
-    stops: tuple[Frozen, ...] = Field(FROZEN, description="What does not happen.")
+    stops: Annotated[
+        tuple[Frozen, ...], AfterValidator(lambda stops: tuple(sorted(stops, key=FROZEN.index)))
+    ] = Field(FROZEN, description="What does not happen.")
 
     @property
     def key(self) -> str:

@@ -55,6 +55,23 @@ Tags = Annotated[
 """A set of tags, kept sorted and without repeats so that equal sets are equal values."""
 
 
+def sort_by(*names: str) -> AfterValidator:
+    """Return what keeps records sorted by these attributes, so that equal sets are equal values.
+
+    Records in which all of these are equal are sorted by their JSON.
+    """
+
+    def sort(records: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(records) < 2:  # noqa: PLR2004 - one has no order
+            return records
+        return tuple(sorted(records, key=_record_key))
+
+    def _record_key(record: Any) -> tuple[object, ...]:  # noqa: ANN401 - any record
+        return (*(getattr(record, name) for name in names), record.model_dump_json())
+
+    return AfterValidator(sort)
+
+
 MOST = 2**31 - 1
 """Seconds, requests, ranks: what is more is a mistake, and would not add up."""
 Count = Annotated[int, Field(ge=0, le=MOST)]

@@ -558,8 +558,8 @@ def test_plan_warns_first_that_a_rank_may_be_short(
     written = (tmp_path / "fleet.yaml").read_text(encoding="utf-8")
     pool = next(iter(yaml.safe_load(written)["pools"].values()))
     unused = {f"unused-{number}": pool for number in range(20)}
-    with (tmp_path / "fleet.yaml").open("a", encoding="utf-8") as file:
-        file.write(yaml.safe_dump({"templates": unused}))
+    more = yaml.safe_dump({"templates": unused})
+    (tmp_path / "fleet.yaml").write_text(written + more, encoding="utf-8")
 
     file, world = (str(tmp_path / name) for name in ("fleet.yaml", "world.json"))
     planned = run_fleet("plan", "--file", file, "--world", world, *filter(None, [form]))

@@ -1,13 +1,17 @@
 """Make worlds for the laws: small fleets in which a lot can go wrong."""
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import Enum
+from random import Random
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from hypothesis import strategies as st
 
 from fleet.model.facts import (
     Charge,
-    Demand,
     Ledger,
     QueueReading,
     Request,
@@ -16,6 +20,7 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
+from fleet.model.values import Value
 from fleet.schema.model import Fleet
 from fleet.tickets.desk import read_desk
 from tests.builders import (
@@ -122,29 +127,69 @@ def worlds(draw: st.DrawFn) -> World:
     return world
 
 
-def shuffled(world: World) -> World:
-    """Return the same world, observed in the opposite order."""
-    queues = {
-        name: reading.altered(
-            demand=reading.demand.altered(requests=tuple(reversed(reading.demand.requests)))
-            if isinstance(reading.demand, Demand)
-            else reading.demand
-        )
-        for name, reading in reversed(list(world.queues.items()))
-    }
-    providers = {
-        name: listing
-        if isinstance(listing, Unknown)
-        else listing.altered(
-            machines=tuple(reversed(listing.machines)),
-            workers=None if listing.workers is None else tuple(reversed(listing.workers)),
-        )
-        for name, listing in reversed(list(world.providers.items()))
-    }
-    stacks = world.stacks
-    if isinstance(stacks, dict):
-        stacks = dict(reversed(list(stacks.items())))
-    return world.altered(queues=queues, providers=providers, stacks=stacks)
+IN_ORDER = {
+    ("Charge", "seconds"): "of an hour, a day and a month, in this order",
+    ("Charge", "money"): "of an hour, a day and a month, in this order",
+    ("Request", "task_data"): "JSON of the queue: only it knows whether an order has a meaning",
+    ("Part", "inputs"): "JSON for the provider: only it knows whether an order has a meaning",
+}
+"""Lists of a world whose order has a meaning, by model and field, with the reason."""
+
+
+def shuffled(world: World, dice: Random | None = None) -> World:
+    """Return the same world with every list and table in another order: the opposite one."""
+    return World.model_validate(_shuffled(world, dice))
+
+
+def _shuffled(value: object, dice: Random | None) -> object:
+    # A list that is added to a world later is shuffled too, unless its order has a meaning.
+    match value:
+        case Value():
+            kind = type(value).__name__
+            return {
+                name: part if (kind, name) in IN_ORDER else _shuffled(part, dice)
+                for name, part in value
+            }
+        case dict():
+            return {key: _shuffled(value[key], dice) for key in _other_order(list(value), dice)}
+        case tuple() | list():
+            return tuple(_shuffled(part, dice) for part in _other_order(list(value), dice))
+    return value
+
+
+def _other_order(parts: list[Any], dice: Random | None) -> list[Any]:
+    return dice.sample(parts, len(parts)) if dice else parts[::-1]
+
+
+def whole(kind: Any, name: str = "", nth: int = 0) -> Any:  # noqa: ANN401 - a type of any value
+    """Return an example of a type in which every list and table has two entries."""
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        kinds = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+        kinds = tuple(each for each in kinds if each not in (NoneType, Unknown))
+        kind = kinds[nth % len(kinds)]
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return arguments[nth % len(arguments)]
+    if get_origin(kind) is tuple:
+        inner = [arguments[0]] * 2 if arguments[1] is ... else arguments
+        return tuple(whole(each, name, 2 * nth + n) for n, each in enumerate(inner))
+    if get_origin(kind) is dict:
+        return {f"{name}-{n}": whole(arguments[1], name, 2 * nth + n) for n in range(2)}
+    if issubclass(kind, Value):
+        fields = kind.model_fields.items()
+        return kind.model_validate({key: whole(each.annotation, key, nth) for key, each in fields})
+    return _EXAMPLES[next(each for each in _EXAMPLES if issubclass(kind, each))](kind, name, nth)
+
+
+_EXAMPLES: dict[type, Callable[[Any, str, int], object]] = {
+    Enum: lambda kind, _, nth: list(kind)[nth % len(kind)],
+    bool: lambda _, __, nth: bool(nth % 2),
+    int: lambda _, __, nth: nth + 1,
+    Decimal: lambda _, __, nth: Decimal(nth + 1),
+    datetime: lambda _, __, nth: NOW - timedelta(minutes=nth + 1),
+    str: lambda _, name, nth: f"{name}-{nth}",
+    object: lambda _, __, nth: {"any": [nth]},
+}
 
 
 @st.composite
