@@ -5,7 +5,7 @@ from datetime import date
 from typing import NamedTuple
 
 from fleet.checks.findings import unwise
-from fleet.schema.findings import Finding, Path
+from fleet.schema.findings import Finding, Path, nearest
 from fleet.schema.limits import Budget
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import PoolBudget
@@ -19,7 +19,7 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
         return
     scopes = _scopes(fleet)
     provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
-    known = provided | {tag_name(m.tag) for m in mentions(fleet)}
+    known = provided | {tag_name(m.tag) for m in mentions(fleet) if m.role == "asked"}
     numeric = Vocabulary(fleet).numeric
     for name, budget in fleet.budgets.items():
         if scopes and budget.scope is not None and budget.scope not in scopes:
@@ -39,7 +39,9 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
                 yield unwise(
                     f"nothing provides or asks for {tag}, so this budget never counts it",
                     ("budgets", name, "tags", number),
-                    hint="spell it as in `provides` of a pool, or remove it",
+                    hint=f"did you mean '{near}'?"
+                    if (near := nearest(tag_name(tag), known))
+                    else "spell it as in `provides` of a pool, or remove it",
                 )
 
 

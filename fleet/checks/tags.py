@@ -1,8 +1,10 @@
 """What is wrong or unwise in tags and in the rules that derive them."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
+from operator import methodcaller
 
 from fleet.checks.findings import unwise, wrong
 from fleet.model.prices import find_types, sold_types
@@ -41,9 +43,26 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     mentioned = tuple(mentions(fleet))
     asked = {tag_name(m.tag) for m in mentioned if m.role == "asked"}
     declared = {name for name in fleet.tags if not name.endswith("*")}
-    if not asked and not declared:
+    prefers = any(pool.priorities for pool in fleet.dynamic_pools.values())
+    if not (asked or fleet.tags or fleet.derive or prefers):
         return
-    provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
+    sources = [each for name in fleet.pools for each in pool_sources(fleet, name, ())]
+    provided = {tag_name(each.tag) for each in sources}
+    written = {tag_name(each.tag) for each in sources if each.source != "machine"}
+    yield from _check_mentions(mentioned, provided, asked, declared)
+    for name in sorted(fleet.tags):
+        yield from _check_declared(fleet, name, provided, written)
+    for number, rule in enumerate(fleet.derive):
+        yield from _check_derived(number, rule, provided, asked | declared | provided)
+    yield from _check_preferred(fleet)
+
+
+def _check_mentions(
+    mentioned: Iterable[Mention],
+    provided: Collection[str],
+    asked: AbstractSet[str],
+    declared: AbstractSet[str],
+) -> Iterator[Finding]:
     for mention in mentioned:
         name = tag_name(mention.tag)
         if mention.role == "asked" and name not in provided:
@@ -55,13 +74,85 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
             if near:
                 message = f"nothing asks for {name} or declares it"
                 yield unwise(message, mention.path, hint=near)
-    vocabulary = Vocabulary(fleet)
-    for name in sorted(declared - provided):
-        near = _similar(name, provided)
-        if near or vocabulary.is_on_demand(name) or vocabulary.is_exclusive(name):
-            message = f"no pool provides {name}"
-            hint = near or "add it to `provides` of a pool, or remove it"
-            yield unwise(message, ("tags", name), at="key", hint=hint)
+
+
+def _check_declared(
+    fleet: Fleet, name: str, provided: Collection[str], written: Collection[str]
+) -> Iterator[Finding]:
+    """Warn of a rule under `tags` for a tag that no pool provides: it protects nothing."""
+    rule, vocabulary, start = fleet.tags[name], Vocabulary(fleet), name.removesuffix("*")
+    found = any(
+        map(start.__eq__ if start == name else methodcaller("startswith", start), provided)
+    )
+    # Only a worker says whether it has such a tag; and each machine has every number.
+    reported = "worker" in (vocabulary.provided_by(start)[0] or ())
+    if found or reported or rule.kind == "number":
+        return
+    near = _similar(name, provided) if start == name else ""
+    keys = [f"`{key}`" for key in _find_acting(vocabulary, name)]
+    if keys or near:
+        message = (
+            f"no pool provides {start if start == name else f'a tag that begins with {start}'}"
+        )
+        if keys:
+            verb = "has" if len(keys) == 1 else "have"
+            message += f", so {' and '.join(keys)} {verb} no effect"
+        hint = near or _provided_hint(name, written)
+        yield unwise(message, ("tags", name), at="key", hint=hint)
+
+
+def _find_acting(vocabulary: Vocabulary, name: str) -> Iterator[str]:
+    """Yield the keys that change what requests for a tag get, those of a prefix among them."""
+    rule = vocabulary.fleet.tags[name]
+    inherited = {
+        "on_demand": vocabulary.is_on_demand(name),
+        "exclusive": vocabulary.is_exclusive(name),
+    }
+    for key in ("on_demand", "exclusive", "asked_by", "limits", "priority", "otherwise"):
+        if key in rule.model_fields_set or inherited.get(key):
+            yield key
+
+
+def _check_preferred(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of priorities of a pool for tags that it does not provide."""
+    for name, pool in fleet.dynamic_pools.items():
+        if pool.priorities:
+            own = {tag_name(each.tag) for each in pool_sources(fleet, name, ())}
+            for tag in sorted(pool.priorities.keys() - own):
+                message = f"pool {name} does not provide {tag}, so it serves no ticket for it"
+                path = ("pools", name, "priorities", tag)
+                yield unwise(message, path, at="key", hint=_provided_hint(tag, own))
+
+
+_MOST_TOLD = 5
+"""Provided tags that a hint names."""
+
+
+def _provided_hint(tag: str, written: Collection[str]) -> str:
+    """Return the tag that was meant, or else what pools and images provide."""
+    shape = _DIGITS.sub("0", tag)
+    close = nearest(tag, [each for each in written if _DIGITS.sub("0", each) != shape])
+    if close:
+        return f"did you mean '{close}'?"
+    told = ", ".join(sorted(written)[:_MOST_TOLD]) + (", …" if len(written) > _MOST_TOLD else "")
+    ways = "add it to `provides` of a pool, or remove it"
+    return f"{ways}; provided: {told}" if told else ways
+
+
+def _check_derived(
+    number: int, rule: DeriveRule, provided: Collection[str], known: Collection[str]
+) -> Iterator[Finding]:
+    """Warn of a derived tag that no pool provides, and of a condition that is nearly a tag."""
+    start, brace, _ = rule.ask.partition("{")
+    name = tag_name(start)
+    if brace and name and not any(each.startswith(name) for each in provided):
+        message = f"no pool provides a tag that begins with {name}, so such requests wait forever"
+        path = ("derive", number, "ask")
+        yield unwise(message, path, hint="add it to `provides` of a pool that has it")
+    if rule.tag and rule.tag not in known and (near := _similar(rule.tag, known)):
+        yield unwise(
+            f"nothing asks for {rule.tag} or declares it", ("derive", number, "tag"), hint=near
+        )
 
 
 def _similar(tag: str, known: Collection[str]) -> str:
