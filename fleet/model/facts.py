@@ -468,7 +468,7 @@ class Listing(Value):
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
-    strangers: tuple[str, ...] = Field(
+    strangers: Tags = Field(
         (),
         description="Names of machines of others, where the provider lists those too: no machine "
         "of this fleet gets such a name.",

@@ -56,7 +56,7 @@ Tags = Annotated[
 
 
 def sort_by(*names: str) -> AfterValidator:
-    """Return what keeps records sorted by these attributes, so that equal sets are equal values.
+    """Return a validator that sorts records by these attributes: equal sets are equal values.
 
     Records in which all of these are equal are sorted by their JSON.
     """

@@ -258,7 +258,7 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer]:
 
 
 def _prove_component(component: Component, answer: Answer, prove: Callable[[], Proof]) -> Proof:
-    """Return what is proven about requests as long as they are, not as their group on average."""
+    """Return the proof of a component; 0 as the bound if its cost depends on averaged lengths."""
     proof = prove()
     left = {group for block in answer.left for _, _, group in block}
     places = {place.key: place for place in component.places}

@@ -549,7 +549,7 @@ class Place:
         return self.setup - self.price * self.setup_seconds / 3600 if self.step else Decimal(0)
 
     def costs(self, *, timed: bool) -> tuple[object, ...]:
-        """Return what the cost of a request depends on; `timed`: on the kind of machine too."""
+        """Return the figures that the cost of a request depends on; `timed`: the kinds too."""
         return self.makes, self.tariff, self.setup_seconds, self.price, timed and self.kinds
 
     def billed(self, seconds: int) -> Decimal | None:

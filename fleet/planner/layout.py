@@ -324,7 +324,7 @@ class _Fits:
     def of(
         self, requests: Sequence[Ordered], places: Iterable[Place], priorities: Mapping[str, int]
     ) -> tuple[dict[str, Fit], bool]:
-        """Return what one of these requests takes of each place, and whether they differ in it."""
+        """Return the average use of each place by a request, and whether requests differ in it."""
         has_timing = requests[0].timing is not None
         loads: dict[tuple[Kind, ...], _Load] = {}
         fits = {}

@@ -37,7 +37,7 @@ def a_world(*runs: TaskRuns) -> World:
     return world.altered(queues={queue: reading.altered(demand=demand)})
 
 
-BOTH = a_world(some_runs("norm", *SEVEN), some_runs("mons", *FIVE))
+BOTH = a_world(some_runs("mons", *FIVE), some_runs("norm", *SEVEN))
 
 
 def takes(fleet: Fleet, kind: Kind, world: World = BOTH, **request: object) -> int | None:
