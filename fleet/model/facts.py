@@ -606,7 +606,7 @@ class World(Value):
         description="Freezes, holds and approvals of operators that are in force.",
         exclude_if=not_,
     )
-    departures: tuple[Departure, ...] = Field(
+    departures: Annotated[tuple[Departure, ...], sort_by("at", "worker")] = Field(
         (),
         description="Workers that earlier runs drained or switched off, and why.",
         exclude_if=not_,
