@@ -5,7 +5,7 @@ had since all owners that wait are there, or stands before it with, more one for
 `ageing` that it waits. Steps of waiting in which its owner had machines count once only.
 
 A machine in a sandbox that only later tickets may have is given up where a ticket before them
-waits for nothing but the room of its pool.
+waits only for the room of its pool.
 """
 
 from bisect import bisect_left
@@ -50,7 +50,10 @@ class Had(NamedTuple):
 
 
 def places_behind(
-    waiting: Iterable[tuple[int, str, int, datetime]], ended: Iterable[Had], ageing: int
+    waiting: Iterable[tuple[int, str, int, datetime]],
+    ended: Iterable[Had],
+    ageing: int,
+    now: datetime,
 ) -> dict[int, int]:
     """Return by how many places tickets are behind for machines that their owners had meanwhile.
 
@@ -78,10 +81,15 @@ def places_behind(
         begin = max(together, since)
         later = len(own) - bisect_left(own, begin)
         before = bisect_left(own, begin) - bisect_left(own, since)
-        waited = int((begin - since).total_seconds()) // ageing
+        # The rest is as many steps as those of an owner that came last.
+        waited = _steps(now, since, ageing) - _steps(now, begin, ageing)
         if places := later + min(before, waited):
             behind[number] = places
     return behind
+
+
+def _steps(now: datetime, since: datetime, ageing: int) -> int:
+    return int((now - since).total_seconds()) // ageing
 
 
 def in_turn(
@@ -97,14 +105,14 @@ def in_turn(
     standing: dict[int, int] = {}
     alike: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for ticket in oldest_first:
-        waited = int((now - ticket.since).total_seconds()) // ageing
+        waited = _steps(now, ticket.since, ageing)
         standing[ticket.id] = ticket.rank - turns[ticket.owner] + waited
         standing[ticket.id] -= behind.get(ticket.id, 0)
         turns[ticket.owner] += 1
         if behind:
             alike[ticket.owner, ticket.rank].append(ticket.id)
     for ids in alike.values():
-        # Of one owner's tickets the oldest comes first, whatever it had meanwhile.
+        # The oldest ticket of an owner takes the best standing: it comes first.
         best_first = sorted((standing[number] for number in ids), reverse=True)
         standing |= dict(zip(ids, best_first, strict=True))
     return [t.id for t in sorted(oldest_first, key=lambda t: (-standing[t.id], t.since, t.id))]
@@ -188,7 +196,7 @@ def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) 
 
 
 def turns_behind(world: World, queue: str) -> dict[int, int]:
-    """Return by how many places tickets of a queue are behind for what their owners had."""
+    """Return the places by which machines of their owners set tickets of a queue behind."""
     behind = world.queues[queue].behind
     return {int(number): places for number, places in behind.items() if number.isdecimal()}
 

@@ -74,7 +74,7 @@ class StoredTicketDesk:
         if len({owner for _, owner, _, _ in waiting}) < 2 or not isinstance(desk, TicketQueue):  # noqa: PLR2004 - one owner alone takes no turns
             return {}
         ended = self._book.had_since(min(since for *_, since in waiting))
-        behind = places_behind(waiting, ended, desk.ageing)
+        behind = places_behind(waiting, ended, desk.ageing, now)
         return {str(number): places for number, places in sorted(behind.items())}
 
     def _with_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:

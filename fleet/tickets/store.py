@@ -46,7 +46,7 @@ _MOST_KEPT = 50_000
 _MOST_RUNS = 20_000
 """So many of the tickets that have ended are looked at for how long builds take."""
 _MOST_HAD = 5_000
-"""So many of the tickets that have ended are looked at for whose turn it is."""
+"""Maximum number of ended tickets that are read to find the turns of owners."""
 _TRIES = 100
 _OPEN = TICKETS.c.state.in_(sorted(OPEN))
 

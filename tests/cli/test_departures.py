@@ -1,5 +1,6 @@
 """Both steps of a departure give one reason, also where fleet.yaml changes in between."""
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -96,6 +97,24 @@ def test_a_disabled_worker_keeps_the_reason_of_its_drain(idle: Trial) -> None:
     assert planned(idle) == {ONE: ("delete", "above-max")}
     idle.apply()
     assert idle.machines() == [TWO]
+
+
+def test_an_interrupted_deletion_keeps_the_reason_of_its_drain(idle: Trial) -> None:
+    lower_max(idle)
+    idle.apply()
+    idle.cloud.disable(ONE)
+    recorded = idle.folder / "seen.json"
+    idle.told("observe", "--out", "seen.json")
+    world = json.loads(recorded.read_text(encoding="utf-8"))
+    stack = world["stacks"]["builders"]
+    # The stack no longer wants it, and still holds it.
+    stack["workers"] = [each for each in stack["workers"] if each["name"] != ONE]
+    recorded.write_text(json.dumps(world), encoding="utf-8")
+
+    told = idle.told("plan", "--world", "seen.json", "--json")
+
+    actions = {each["worker"]: each["reason"] for each in json.loads(told)["actions"]}
+    assert actions == {ONE: "above-max"}
 
 
 def test_a_disabled_worker_without_a_record_is_disabled(idle: Trial) -> None:

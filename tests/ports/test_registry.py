@@ -20,6 +20,16 @@ def test_a_drained_worker_is_given_nothing_new_and_keeps_what_it_runs(place: Pla
     assert place.holder_of(90) == WORKER
 
 
+def test_a_drained_worker_gets_work_when_resumed(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.registry.drain(WORKER)
+
+    place.registry.resume(WORKER)
+    place.registry.confirm(print)
+
+    assert place.takes_work(WORKER)
+
+
 def test_a_worker_that_runs_something_is_not_disabled(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.assign(WORKER, 90)
