@@ -15,6 +15,7 @@ from pydantic import Field
 
 from fleet.model.doctor import Summary
 from fleet.model.facts import (
+    Absence,
     Attempt,
     Base,
     Departure,
@@ -545,6 +546,12 @@ class Store(Protocol):
     def charged_since(self) -> datetime | None:
         """Return the first hour that anything was charged in; None: nothing was yet."""
 
+    def absences(self) -> tuple[Absence, ...]:
+        """Return the machines that the last run missed in listings."""
+
+    def record_absences(self, absences: Sequence[Absence]) -> None:
+        """Remember the machines that this run missed, in place of those of the last one."""
+
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries to make machines; a try is known by its worker and its time."""
 
@@ -701,6 +708,12 @@ class MachineCleaner(Protocol):
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
         """Return what else is known of a machine for its ticket's answer: `port`, `data`."""
+
+    def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
+        """Return by id whether machines that no listing shows work; unknown ones are left out."""
+
+    def forget(self, name: str) -> None:
+        """Forget what is remembered of a machine that is gone."""
 
 
 class Task(NamedTuple):

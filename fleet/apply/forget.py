@@ -72,7 +72,7 @@ def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Un
         raise refusal(
             f"cannot tell whether {name} is gone: {'; '.join(inventory.blind)}; fix that first"
         )
-    unit = next(unit for unit in inventory.units if unit.name == name)
+    unit = next(unit for unit in inventory.known if unit.name == name)
     if unit.state is not State.MISSING:
         raise refusal(
             f"an interrupted apply was creating or deleting {name}; `fleet apply` finishes that"

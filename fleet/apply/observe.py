@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from fleet.apply.absences import find_absences
 from fleet.apply.spending import used_so_far
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.model.facts import (
@@ -145,12 +146,15 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         if name not in desks
     }
     read = {name: _reading(each) for name, each in asking("queue", others).items()}
+    stacks = _stacks(fleet, sources, listings, asking)
+    before = partial(told_or, (), sources.store.absences)
     world = World(
         fleet=fleet.fleet,
         time=now,
         queues={},
         providers=listings,
-        stacks=_stacks(fleet, sources, listings, asking),
+        stacks=stacks,
+        absences=find_absences(before, sources.cleaners, (stacks, listings), asking, now),
         bases=read_bases(fleet, sources.bases, asking),
         images=_told(lambda: tuple(each.fact for each in sources.store.image_versions())),
         ledger=_told(lambda: _ledger(fleet, sources.store, now)),

@@ -8,7 +8,7 @@ in the user data. What an approval allows is spent first, and refunded if it was
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from fleet.apply.observe import Sources
@@ -75,9 +75,9 @@ class PoolRun:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Return the pool's actions, but for what no stack holds."""
+        """Return the pool's actions, but for what no stack holds and what is gone."""
         own = (each for each in self.plan.actions if each.pool == self.ref.pool)
-        return tuple(each for each in own if not is_orphan(each))
+        return tuple(each for each in own if not (is_orphan(each) or is_gone(each)))
 
     @property
     def approvals(self) -> tuple[ApprovalVerdict, ...]:
@@ -124,7 +124,7 @@ def apply_pool(run: PoolRun) -> StackOutcome:
         return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
     try:
         if run.actions:
-            _check_orders(run)
+            _check_orders(run, run.actions)
             return _apply_approved(run, run.actions)
         if run.stack is not None:
             run.record_stack(serial=run.stack.serial)
@@ -133,7 +133,54 @@ def apply_pool(run: PoolRun) -> StackOutcome:
     return StackOutcome(pool=run.ref.pool, result="unchanged")
 
 
-def _check_orders(run: PoolRun) -> None:
+def apply_with_gone(run: PoolRun) -> StackOutcome:
+    """Forget what is gone, then carry out the other actions; return what became of both.
+
+    No engine is told to delete these machines: where a listing was wrong, work goes on there.
+    """
+    actions = [a for a in run.plan.actions if a.pool == run.ref.pool and is_gone(a)]
+    if not actions or run.blind:
+        return apply_pool(run)
+    done: list[str] = []
+    error = ""
+    try:
+        _check_orders(run, actions)
+        spend(run.sources.store, run.approvals, actions, run.stack)
+        for action in actions:
+            run.tell(f"{action.pool}: forget {action.worker}")
+            if action.registry is not None:
+                run.sources.registries[action.registry].release(action.worker)
+            run.engine.forget(run.ref, action.worker)
+            done.append(action.worker)
+            if cleaner := run.sources.cleaners.get(run.ref.provider):
+                cleaner.forget(action.worker)
+    except FleetError as failure:
+        error = str(failure)
+    outcome = apply_pool(replace(run, world=_without(run, done)))
+    return outcome.altered(
+        result="failed" if error else _worst_of(outcome.result),
+        deleted=(*outcome.deleted, *done),
+        error="; ".join(filter(None, (error, outcome.error))),
+    )
+
+
+def _worst_of(result: str) -> str:
+    return "applied" if result == "unchanged" else result
+
+
+def _without(run: PoolRun, gone: Collection[str]) -> World:
+    """Return the world with the pool's stack as it is without machines that are gone."""
+    stack = run.stack
+    if stack is None or isinstance(run.world.stacks, Unknown):
+        return run.world
+    left = stack.altered(
+        workers=tuple(each for each in stack.workers if each.name not in gone),
+        ids={name: each for name, each in stack.ids.items() if name not in gone},
+    )
+    return run.world.altered(stacks={**run.world.stacks, run.ref.pool: left})
+
+
+def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
     """Refuse what was frozen or held after this run planned it."""
     try:
         orders = run.sources.store.orders(run.world.time)
@@ -141,7 +188,7 @@ def _check_orders(run: PoolRun) -> None:
         return  # only `fleet sweep` comes here without one
     known = {order.key for order in run.plan.orders}
     later = [order for order in orders if order.key not in known]
-    for order, action in find_stopped(run.fleet, run.plan, later, run.actions):
+    for order, action in find_stopped(run.fleet, run.plan, later, actions):
         raise refusal(f"{action.worker}: {order.sentence}, after this run made its plan")
 
 
@@ -500,6 +547,11 @@ def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store
 def is_orphan(action: Action) -> bool:
     """Say whether an action deletes what no stack holds; any apply does that, not only a sweep."""
     return isinstance(action, Delete) and action.reason is Reason.ORPHAN
+
+
+def is_gone(action: Action) -> bool:
+    """Say whether an action only forgets a machine that is gone."""
+    return isinstance(action, Delete) and action.forgets
 
 
 def is_empty(stack: Stack | Unknown | None) -> bool:

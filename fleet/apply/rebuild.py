@@ -38,6 +38,9 @@ _KINDS: dict[State, Literal["unrecorded", "missing"]] = {
 }
 
 
+_GOING = (Reason.ORPHAN, Reason.GONE)
+
+
 class Orphan(Value):
     """A machine with the fleet's mark that no stack knows, or a stack's entry without one."""
 
@@ -50,7 +53,9 @@ class Orphan(Value):
     provider: str
     id: str | None = Field(description="The provider's own id.")
     since: Moment | None = Field(description="When it was made, where its provider tells.")
-    goes: bool = Field(description="`fleet apply` deletes it by itself; no guard withholds that.")
+    goes: bool = Field(
+        description="`fleet apply` deletes or forgets it by itself; no guard withholds that."
+    )
 
 
 class Orphans(Value):
@@ -64,7 +69,7 @@ class Orphans(Value):
 def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
     """Return what one witness knows and the other does not, by pool and name."""
     held = {action.worker for action in plan.withheld}
-    going = {verdict.worker for verdict in plan.workers if verdict.reason is Reason.ORPHAN} - held
+    going = {verdict.worker for verdict in plan.workers if verdict.reason in _GOING} - held
     found = [
         orphan
         for inventory in take_inventory(fleet, world).values()
@@ -92,7 +97,7 @@ def unknown_stacks(world: World) -> Iterator[str]:
 
 
 def _orphans_of(inventory: PoolInventory, going: Collection[str]) -> Iterator[Orphan]:
-    for unit in inventory.units:
+    for unit in inventory.known:
         kind = _KINDS.get(unit.state)
         if kind is not None:
             recorded = inventory.stack.ids.get(unit.name) if inventory.stack else None

@@ -19,7 +19,7 @@ from fleet.apply.plan import Decision, look, plan_for, priced
 from fleet.apply.pool import (
     Enrolling,
     PoolRun,
-    apply_pool,
+    apply_with_gone,
     confirm_all,
     forget_departures,
     is_empty,
@@ -146,6 +146,7 @@ class _Run:
         run = replace(self, config=priced(self.config, world))
         fleet, note = run.fleet, self.console.note
         with signals.changing():
+            sources.store.record_absences(world.absences)
             world = hand_out_all(fleet, world, sources, note, run.note)
             remember_rules(world, sources.store)
             world, troubles = run.apply_shared_stacks(world)
@@ -367,7 +368,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
             return None
         ref = stack_ref(fleet, verdict.pool, verdict.provider or "", world.stack_of(verdict.pool))
         run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
-        return with_orphans(apply_pool(run), world, plan, sources, tell)
+        return with_orphans(apply_with_gone(run), world, plan, sources, tell)
 
     def machines_of(pool: str) -> frozenset[str]:
         return frozenset(each.worker for each in plan.actions if each.pool == pool)

@@ -167,7 +167,7 @@ def _plan_deletions(
             closed=_MAKES_NONE,
             options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
-        for unit in inventory.units:
+        for unit in inventory.known:
             because = select(inventory, unit)
             if because and (stop := why_kept(unit)):
                 pool_plan.kept[unit.name] = (reason, f"{because}; kept: {stop}")

@@ -468,3 +468,11 @@ class CleanerAside:
     def particulars(self, machine: Machine) -> Mapping[str, str]:
         """Return what else is known of a machine for its ticket's answer."""
         return self._cleaner.particulars(machine)
+
+    def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
+        """Return by id whether machines that no listing shows work."""
+        return self._cleaner.check_unlisted(machines)
+
+    def forget(self, name: str) -> None:
+        """Forget what is remembered of a machine that is gone."""
+        self._cleaner.forget(name)

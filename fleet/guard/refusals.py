@@ -3,12 +3,12 @@
 Removals are judged by what config no longer wants, busy workers too, not by what this run would
 do: a removed pool does not drain away run by run. What was drained already was let pass then, and
 is not judged again. Outdated workers that are replaced at the pace of `replace.at_a_time` are no
-removals: another one comes in their place. Nor are a few orphans, of which a share says nothing:
-a pool may have no other machines. A release counts as one where its worker may be at work on a
-machine that is merely unseen.
+removals: another one comes in their place. Nor are a few orphans or gone machines, of which a
+share says nothing: a pool may have no other machines. A release counts as one where its worker may
+be at work on a machine that is merely unseen.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -167,6 +167,8 @@ def _turn(action: Action) -> int:
 _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
 _REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED})
+_SHARELESS = frozenset({Reason.ORPHAN, Reason.GONE})
+"""Reasons that only the count limits: a pool may have no other machines."""
 _ADD = "if the change is intended, add under approvals in the same merge request:"
 _RESTORE = "restore the lost data; or, to delete the machines, add under approvals:"
 _CAUSES = {Cause.CONFIG: "a config change", Cause.KNOWLEDGE: "lost data"}
@@ -289,8 +291,9 @@ def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
     drained = {v.worker for v in plan.workers if v.state == "draining"}
     leaving = [a for a in actions if not isinstance(a, Create)]
     drained |= {a.worker for a in leaving if _is_orphan(a) and isinstance(a, Delete)}
-    few = sum(v.reason is Reason.ORPHAN for v in plan.workers) <= fleet.guards.refuse.delete.count
-    judged = [a for a in leaving if _is_removal(a) and not (few and _is_orphan(a))]
+    reasons = Counter(v.reason for v in plan.workers)
+    few = {each for each in _SHARELESS if reasons[each] <= fleet.guards.refuse.delete.count}
+    judged = [a for a in leaving if _is_removal(a) and a.reason not in few]
     ours = by_pool([a for a in judged if a.worker not in drained])
     unseen = _releases_by_pool(plan)
     made = by_pool([a for a in actions if isinstance(a, Create)] if judged or unseen else ())

@@ -575,6 +575,21 @@ class Departure(Value):
     )
 
 
+class Absence(Value):
+    """A machine that its stack knows and that complete listings of its provider lack."""
+
+    provider: str
+    name: str
+    id: str
+    since: Moment = Field(description="The first listing in a row that lacked it.")
+    lists: Count = Field(description="Complete listings in a row that lacked it.")
+    works: bool | None = Field(
+        None,
+        description="False: as many livechecks as its provider says failed in a row; True: the "
+        "latest one succeeded; None: unknown.",
+    )
+
+
 class World(Value):
     """Everything one decision rests on, without secrets."""
 
@@ -596,6 +611,11 @@ class World(Value):
     )
     attempts: Annotated[tuple[Attempt, ...], sort_by("at", "worker")] = Field(
         (), description="The latest tries to make machines, of each pool and machine type."
+    )
+    absences: tuple[Absence, ...] = Field(
+        (),
+        description="Machines that their stacks know and that their providers do not list.",
+        exclude_if=not_,
     )
     approved: dict[str, int] | Unknown = Field(
         default_factory=dict,

@@ -294,6 +294,7 @@ class Reason(Word):
     MAX_AGE = "max-age"
     MAX_USES = "max-uses"
     NOT_WANTED = "not-wanted"  # its requests are gone, and no other fits
+    GONE = "gone"  # its stack knows it, but its provider no longer lists it
     ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
     EXPIRED = "expired"  # not renewed by `fleet apply`; only `fleet sweep` says so
     REQUESTED = "requested"  # a person named it, its pool or its run
@@ -380,6 +381,11 @@ class Delete(Value):
     releases: bool = Field(False, description="What it was given goes back to the queue first.")
     begun: bool = Field(
         False, description="An earlier run switched it off for this reason.", exclude_if=not_
+    )
+    forgets: bool = Field(
+        False,
+        description="Its machine is gone: its stack forgets it, and nothing is deleted.",
+        exclude_if=not_,
     )
 
 

@@ -442,7 +442,7 @@ def _all_workers(
     yield from unseen_workers(inventories)
     yield from static_workers(fleet, world)
     seen = {
-        unit.name for inventory in inventories for unit in (*inventory.units, *inventory.unseen)
+        unit.name for inventory in inventories for unit in (*inventory.known, *inventory.unseen)
     }
     yield from gone_workers(fleet, world, seen)
 
@@ -462,7 +462,7 @@ def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
 def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
     actions = {action.worker: action for action in pool_plan.actions}
     pool, staying = pool_plan.name, len(pool_plan.staying)
-    for unit in pool_plan.inventory.units:
+    for unit in sorted(pool_plan.inventory.known, key=lambda unit: unit.name):
         action, cost = actions.pop(unit.name, None), pool_plan.cost_of(unit)
         reason, because = (
             (action.reason, action.because) if action else why_kept(pool_plan, unit, staying)

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from fleet.model.facts import (
+    Absence,
     Attempt,
     Charge,
     Demand,
@@ -54,6 +55,7 @@ from fleet.planner.units import (
 )
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue, static_names
 from fleet.schema.remembered import remembered
+from fleet.schema.sources import Gone
 from fleet.schema.units import write_duration
 
 
@@ -287,6 +289,10 @@ class Seen:
         """Say whether a provider lists a machine, under whatever pool."""
         return (machine.name, machine.id) in self._ids.get(provider, ())
 
+    def lists_name(self, name: str) -> bool:
+        """Say whether any provider lists a machine of this name."""
+        return any(name == each for ids in self._ids.values() for each, _ in ids)
+
     def pools(self) -> set[str]:
         """Return every pool of which a provider lists machines."""
         return {pool for by_pool in self._machines.values() for pool in by_pool}
@@ -398,6 +404,8 @@ class PoolInventory:
     pool: str
     provider: str
     units: tuple[Unit, ...] = ()
+    gone: tuple[tuple[Unit, str], ...] = ()
+    """Units that only the stack knows and that are gone, with the reason; they take no place."""
     unseen: tuple[Unit, ...] = ()
     """What its stack holds, and registries tell of, where its provider could not be read."""
     uncounted: int = 0
@@ -415,6 +423,11 @@ class PoolInventory:
     """False: nothing can say what its workers do."""
     enrols: str | None = None
     """The queue that a new worker needs a token of; None: it registers at its provider."""
+
+    @property
+    def known(self) -> tuple[Unit, ...]:
+        """Return all units, those that are gone too."""
+        return (*self.units, *(unit for unit, _ in self.gone))
 
     def having(self, *states: State) -> tuple[Unit, ...]:
         """Return the units in one of these states, sorted by name."""
@@ -480,20 +493,29 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
         is_fresh = worker is None or is_busy(worker) or not worker.uses
         return is_fresh or unit.registry not in desks or pool.reuse is not None
 
+    units = tuple(
+        _joined(unit, seen, registries, world.time, is_of_use)
+        for unit in units_of(
+            Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
+            is_overdue=lambda machine: is_overdue(pool, machine, world.time),
+            now=world.time,
+            has_registry=bool(registries) and not unreadable,
+        )
+    )
+    frozen = (*blind, *unreadable, *stale_demand(fleet, world, queues))
+    missing = [
+        unit for unit in units if unit.state is State.MISSING and not seen.lists_name(unit.name)
+    ]
+    # What may not be removed in this run keeps its place.
+    is_paused = isinstance(pool, Pool) and pool.mode == "pause"
+    gone = {} if frozen or is_paused else dict(_gone(fleet, world, provider, desks, missing))
     return PoolInventory(
         pool=name,
         provider=provider,
-        units=tuple(
-            _joined(unit, seen, registries, world.time, is_of_use)
-            for unit in units_of(
-                Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
-                is_overdue=lambda machine: is_overdue(pool, machine, world.time),
-                now=world.time,
-                has_registry=bool(registries) and not unreadable,
-            )
-        ),
+        units=tuple(unit for unit in units if unit.name not in gone),
+        gone=tuple((unit, gone[unit.name]) for unit in missing if unit.name in gone),
         blind=tuple(blind),
-        frozen=(*blind, *unreadable, *stale_demand(fleet, world, queues)),
+        frozen=frozen,
         sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
         stack=stack if isinstance(stack, Stack) else None,
         tokens=desks[0]
@@ -503,6 +525,56 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
         else revokes_at(fleet, queues),
         has_registry=bool(registries or unreadable),
         enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
+    )
+
+
+_AT_WORK = frozenset({WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF})
+
+
+def _gone(
+    fleet: Fleet, world: World, provider: str, desks: Collection[str], units: Iterable[Unit]
+) -> Iterator[tuple[str, str]]:
+    """Yield the missing machines that are gone, and why.
+
+    The state of a worker that another queue still hears is a witness that its machine exists.
+    """
+    absences = {each.name: each for each in world.absences if each.provider == provider}
+    for unit in units:
+        if unit.held is not None:
+            continue
+        worker, absence = unit.worker, absences.get(unit.name)
+        is_at_desk = unit.registry in desks
+        if worker is not None and not is_at_desk and (is_busy(worker) or _is_heard(worker)):
+            continue
+        if absence is not None and absence.works:
+            continue
+        if is_at_desk and worker is not None and worker.uses and not is_busy(worker):
+            yield unit.name, "its ticket has ended"
+        elif absence is not None and (because := _why_gone(fleet, world.time, absence)):
+            yield unit.name, because
+
+
+def _is_heard(worker: Worker) -> bool:
+    return worker.state in _AT_WORK and not worker.away
+
+
+def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
+    """Return when a machine that a provider no longer lists is gone."""
+    declared = fleet.providers.get(provider)
+    return declared.gone if declared else Gone()
+
+
+def _why_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
+    """Return why an absent machine is gone; empty while it may come back."""
+    if absence.works is False:
+        return "its livechecks fail"
+    rule = rule_of_absence(fleet, absence.provider)
+    lasted = int((now - absence.since).total_seconds())
+    if absence.lists < rule.lists or lasted < rule.after:
+        return ""
+    return (
+        f"{absence.lists} complete lists in {write_duration(lasted)} lack it "
+        f"(providers.{absence.provider}.gone)"
     )
 
 

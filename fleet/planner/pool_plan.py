@@ -72,9 +72,10 @@ _CAUSES = {
     Reason.POOL_REMOVED: Cause.CONFIG,
     Reason.REGISTRATION_LOST: Cause.KNOWLEDGE,
     Reason.LIVECHECK_FAILED: Cause.KNOWLEDGE,
+    Reason.GONE: Cause.KNOWLEDGE,
     Reason.ORPHAN: Cause.KNOWLEDGE,
 }
-_OWN = frozenset({Reason.ORPHAN, Reason.REGISTRATION_LOST})
+_OWN = frozenset({Reason.ORPHAN, Reason.REGISTRATION_LOST, Reason.GONE})
 """Reasons that guards count: what they find is no later step of a drain."""
 _NOTHING = Offer(frozenset())
 _REASONS = frozenset(reason.value for reason in Reason)
@@ -321,12 +322,15 @@ class PoolPlan:
                 )
             )
 
-    def delete(self, unit: Unit, reason: Reason, because: str) -> None:
-        """Add the deletion of a worker that runs nothing, where anything may be removed."""
+    def delete(self, unit: Unit, reason: Reason, because: str, *, forgets: bool = False) -> None:
+        """Add the deletion of a worker that runs nothing, where anything may be removed.
+
+        `forgets`: its machine is gone with what it ran, so that its stack only forgets it.
+        """
         revokes = unit.awaits_token and self.inventory.tokens is not None
         carried = reason_of_departure(unit) if is_going(unit) and reason not in _OWN else None
         reason = carried or reason
-        if self.may_remove and not unit.may_run and unit.held is None:
+        if self.may_remove and (forgets or not unit.may_run) and unit.held is None:
             self.actions.append(
                 Delete(
                     pool=self.name,
@@ -338,8 +342,9 @@ class PoolPlan:
                     # Without a machine it was not counted in what the pool costs now.
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                     revokes=revokes,
-                    releases=unit.holds_in_vain,
+                    releases=forgets or unit.holds_in_vain,
                     begun=carried is not None and unit.state is not State.DRAINING,
+                    forgets=forgets,
                 )
             )
 

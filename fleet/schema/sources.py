@@ -58,6 +58,15 @@ class FirewallRule(Section):
     )
 
 
+class Gone(Section):
+    """When a machine that its provider no longer lists is gone."""
+
+    lists: Annotated[int, Field(ge=1, le=1000)] = Field(
+        3, description="Complete lists without it in a row, at least."
+    )
+    after: Seconds = Field(600, description="Minimum time since the first of them.")
+
+
 class ProviderSection(Section):
     """What planning asks of a provider of any kind; a kind says where it is otherwise."""
 
@@ -75,6 +84,11 @@ class ProviderSection(Section):
     """Whether a machine's disk is as large as its type says, and never larger."""
     is_free: ClassVar[bool] = False
     """Whether machines cost nothing."""
+    gone: Gone = Field(
+        default_factory=Gone.model_construct,
+        description="When a machine of a stack that the provider no longer lists is gone: its "
+        "ticket fails, and its place is free.",
+    )
     _listed: object = PrivateAttr(None)
 
     @property

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved, touching
-from fleet.model.facts import Attempt, Charge, Departure, Ledger, PriceList
+from fleet.model.facts import Absence, Attempt, Charge, Departure, Ledger, PriceList
 from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
@@ -81,11 +81,12 @@ _ORDERED = timedelta(days=31)
 _PLACES = 9
 """Money is counted in billionths."""
 # Keys of the table `about`; of those that end in a space, the rest says what they are of.
-_CHARGED, _WAITING = "charged_until", "waiting"
+_CHARGED, _WAITING, _ABSENT = "charged_until", "waiting", "absent"
 _PRICES, _RULES, _NOTICES, _LOOKS = "prices ", "rules ", "notice ", "looks "
 _DEPARTURES = "departure "
 _SENT = {"sent": True, "failed": False}
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
+_ABSENCES: TypeAdapter[tuple[Absence, ...]] = TypeAdapter(tuple[Absence, ...])
 
 
 class KeptLooks:
@@ -424,6 +425,21 @@ class DatabaseStore(Database):
         with self.begin() as connection, rows_of(MONTHS):
             rows = found_in(connection, MONTHS, query).mappings()
             return tuple(Tally.model_validate(dict(row)) for row in rows)
+
+    def absences(self) -> tuple[Absence, ...]:
+        """Return the machines that the last run missed; none where that cannot be read."""
+        with self.begin() as connection:
+            try:
+                return _ABSENCES.validate_json(value_of(connection, _ABSENT) or "[]")
+            except ValidationError:
+                return ()  # counting starts again, which keeps machines
+
+    def record_absences(self, absences: Sequence[Absence]) -> None:
+        """Remember the machines that this run missed, in place of those of the last one."""
+        with self.begin() as connection:
+            text = _ABSENCES.dump_json(tuple(absences)).decode()
+            if text != (value_of(connection, _ABSENT) or "[]"):
+                write_about(connection, {_ABSENT: text})
 
     def waited(self) -> Mapping[str, datetime]:
         """Return the requests that waited in the last run that counted, to since when."""

@@ -1,6 +1,6 @@
 """A written fake of the port `MachineCleaner`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from fleet.model.facts import Machine
 from fleet.ports import Cleaned
@@ -15,6 +15,8 @@ class FakeMachineCleaner:
         self.untried: set[str] = set()
         self.doubts: set[str] = set()
         self.told: dict[str, str] = {}
+        self.works: dict[str, bool] = {}
+        self.forgotten: list[str] = []
 
     def doubted(self) -> Collection[str]:
         """Return the machines whose latest livecheck failed."""
@@ -31,3 +33,11 @@ class FakeMachineCleaner:
     def particulars(self, machine: Machine) -> Mapping[str, str]:
         """Return what else is known of a machine."""
         return self.told if machine.name not in self.untried else {}
+
+    def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
+        """Return whether machines work, as far as it was told."""
+        return {each.id: self.works[each.id] for each in machines if each.id in self.works}
+
+    def forget(self, name: str) -> None:
+        """Forget a machine."""
+        self.forgotten.append(name)

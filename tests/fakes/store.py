@@ -7,7 +7,15 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
-from fleet.model.facts import Attempt, Charge, Departure, Entry, Ledger, PriceList
+from fleet.model.facts import (
+    Absence,
+    Attempt,
+    Charge,
+    Departure,
+    Entry,
+    Ledger,
+    PriceList,
+)
 from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
@@ -28,6 +36,7 @@ class Shelf:
     charged_until: datetime | None = None
     entries: list[tuple[str, Entry]] = field(default_factory=list)
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
+    absences: tuple[Absence, ...] = ()
     samples: dict[datetime, Sample] = field(default_factory=dict)
     moments: dict[datetime, bytes] = field(default_factory=dict)
     log: list[tuple[LogEntry, Link]] = field(default_factory=list)
@@ -254,6 +263,14 @@ class FakeStore:
     def charged_since(self) -> datetime | None:
         """Return the first hour that anything was charged in."""
         return min((entry.hour for _, entry in self._shelf.entries), default=None)
+
+    def absences(self) -> tuple[Absence, ...]:
+        """Return the machines that the last run missed."""
+        return self._shelf.absences
+
+    def record_absences(self, absences: Sequence[Absence]) -> None:
+        """Remember the machines that this run missed."""
+        self._shelf.absences = tuple(absences)
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries."""

@@ -10,7 +10,7 @@ import re
 import shlex
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,6 +89,12 @@ class HookMachines:
         """Names like those of our machines that the latest list had for others' machines."""
         self._livechecks = Livechecks(
             FileMemory(around.state / "livechecks.json"),
+            self._works if around.looks else None,
+            every=hooks.livecheck_every,
+            at_once=hooks.at_once,
+        )
+        self._unlisted = Livechecks(
+            FileMemory(around.state / "livechecks-unlisted.json"),
             self._works if around.looks else None,
             every=hooks.livecheck_every,
             at_once=hooks.at_once,
@@ -207,6 +213,22 @@ class HookMachines:
         except CommandFailed as failure:
             return Cleaned(str(failure), begun=failure.started)
         return Cleaned()
+
+    def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
+        """Return by id whether `livecheck` finds that unlisted machines work, where it tells."""
+        if self._hooks.livecheck is None:
+            return {}
+        try:
+            failures = self._unlisted.failures(machines, self._clock.now())
+        except (CommandFailed, OSError, ValueError):
+            return {}
+        enough = self._hooks.livecheck_failures
+        return {key: not count for key, count in failures.items() if not 0 < count < enough}
+
+    def forget(self, name: str) -> None:
+        """Give back the numbers of a machine that is gone."""
+        with noting(name):
+            self._interface.forget(name)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
         """Return what else its own commands told of a machine."""

@@ -13,6 +13,7 @@ from fleet.planner.lifecycle.failed import (
     delete_deaf,
     delete_disconnected,
     delete_failed,
+    delete_gone,
     delete_stopped,
     drain_failed,
     finish_interrupted,
@@ -45,6 +46,7 @@ def begin_pool_plans(
     pool_plans = _begin(fleet, world, inventories)
     for pool_plan in pool_plans.values():
         finish_interrupted(pool_plan)
+        delete_gone(world, pool_plan)
         delete_failed(world, pool_plan)
         delete_deaf(pool_plan)
         delete_stopped(pool_plan)

@@ -17,6 +17,7 @@ failures. A paused pool is left as it is.
 
 from fleet.model.facts import WorkerInputs, World, market_of
 from fleet.model.plan import Cause, Reason
+from fleet.planner.inventory import rule_of_absence
 from fleet.planner.lifecycle.held import hold_or_delete
 from fleet.planner.pool_plan import PoolPlan, Why, gives_back, is_going
 from fleet.planner.units import (
@@ -35,6 +36,8 @@ from fleet.schema.units import write_duration
 
 _LOST = "its worker's registration is gone from its queue; its token is revoked first"
 
+_UNLISTED = "in its stack, but not listed by its provider"
+_WORKS = "; its livecheck succeeds, so it stays"
 _NEVER_CAME = "its machine stopped before its worker registered; its token is revoked first"
 
 
@@ -110,6 +113,29 @@ def _expired(world: World, unit: Unit) -> str:
     if until is None or until > world.time:
         return ""
     return "its token expired before its worker registered"
+
+
+def delete_gone(world: World, pool_plan: PoolPlan) -> None:
+    """Delete machines that are gone; one with a ticket is only forgotten, and the ticket fails."""
+    provider = pool_plan.inventory.provider
+    absences = {each.name: each for each in world.absences if each.provider == provider}
+    rule = rule_of_absence(pool_plan.fleet, provider)
+    for unit in pool_plan.inventory.having(State.MISSING):
+        if absence := absences.get(unit.name):
+            said = (
+                f"{_UNLISTED} since {absence.since:%Y-%m-%d %H:%M} UTC: {absence.lists} complete "
+                f"lists lack it; gone after {rule.lists} in {write_duration(rule.after)} "
+                f"(providers.{provider}.gone){_WORKS if absence.works else ''}"
+            )
+            pool_plan.kept[unit.name] = (Reason.NOT_KNOWN, said)
+    for unit, because in pool_plan.inventory.gone:
+        said = f"{_UNLISTED}: {because}"
+        if unit.may_run and unit.worker is not None:
+            said = f"{said}; ticket {unit.worker.running} fails"
+            pool_plan.delete(unit, Reason.GONE, said, forgets=True)
+        else:
+            has_ended = unit.worker is not None and unit.worker.uses
+            pool_plan.delete(unit, Reason.TICKET_RETURNED if has_ended else Reason.GONE, said)
 
 
 def finish_interrupted(pool_plan: PoolPlan) -> None:

@@ -1,0 +1,316 @@
+"""A machine that its provider no longer lists: when it is gone, and what keeps it."""
+
+import json
+import stat
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.sentences import tells
+from tests.rigs.trial import Trial, fleet_yaml
+
+AT_SIM = "boot: 1s, gone: {lists: 3, after: 1s}"
+POOL = "{provider: desk, machine: ccx13, image: trixie, workers: {max: 1}}"
+ONE = "trial-own-0001"
+LIST = """\
+[ ! -e broken ] || exit 1
+comma=
+printf '['
+for file in machines/*; do
+  [ -e "$file" ] && [ ! -e hidden ] || continue
+  printf '%s' "$comma"
+  cat "$file"
+  comma=,
+done
+echo ']'
+"""
+SCRIPTS = {
+    "new": """\
+cat > /dev/null
+mkdir -p machines
+cat > "machines/$FLEET_MACHINE" <<END
+{"name": "$FLEET_MACHINE", "type": "$FLEET_TYPE", "image": "$FLEET_IMAGE",
+ "created_at": "$(date -u +%FT%TZ)", "labels": $FLEET_LABELS}
+END
+""",
+    "delete": 'echo "$FLEET_MACHINE" >> deleted; rm -f "machines/$FLEET_MACHINE"\n',
+    "list": LIST,
+    "livecheck": 'test -s "machines/$FLEET_MACHINE"\n',
+}
+
+
+def ticket_fleet(pool: str = POOL, desk: str = AT_SIM, queue: str = "{kind: tickets}") -> str:
+    text = fleet_yaml(pools={"own": pool}, desk=desk, queue=queue)
+    return text.replace("architecture: amd64}", "architecture: amd64, provides: [deb]}")
+
+
+def own_commands(more: str) -> str:
+    """Return a fleet whose machines are files that commands write."""
+    hooks = "".join(
+        f", {name}: [./{name}.sh]" for name in SCRIPTS if name in more or name != "livecheck"
+    )
+    pool = POOL.replace("ccx13", "{cores: 2, memory: 8GiB, price: 0.1 EUR/h}")
+    more = more.replace("livecheck ", "")
+    return ticket_fleet(pool).replace(f"kind: sim, {AT_SIM}", f"kind: hooks{hooks}, {more}")
+
+
+def write_scripts(folder: Path) -> None:
+    for name, text in SCRIPTS.items():
+        path = folder / f"{name}.sh"
+        path.write_text(f"#!/bin/sh\nset -eu\n{text}")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def opened(trial: Trial) -> str:
+    return trial.told("ticket", "open", "--tag", "deb", "--user", "ada").split()[0]
+
+
+def state_of(trial: Trial, number: str) -> str:
+    said = trial.told("ticket", "show", number)
+    (line,) = [each for each in said.splitlines() if each.strip().startswith("state")]
+    return line.split()[1].rstrip(":")
+
+
+def actions_of(trial: Trial) -> list[tuple[str, str]]:
+    return [(each["action"], each["worker"]) for each in trial.plan()["actions"]]
+
+
+def absences(trial: Trial) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = trial.world().get("absences", [])
+    return found
+
+
+@pytest.fixture
+def serving(project: Path) -> tuple[Trial, str]:
+    """Return a simulated fleet whose one machine has a ticket, and that ticket."""
+    trial = Trial(project)
+    trial.write(ticket_fleet())
+    trial.init()
+    number = opened(trial)
+    trial.apply()
+    time.sleep(1.1)
+    trial.apply()
+    assert state_of(trial, number) == "ready"
+    return trial, number
+
+
+@pytest.fixture
+def own(project: Path) -> Trial:
+    write_scripts(project)
+    return Trial(project)
+
+
+def serve_one(trial: Trial, text: str) -> str:
+    trial.write(text)
+    trial.init()
+    number = opened(trial)
+    trial.apply()
+    trial.apply()
+    assert state_of(trial, number) == "ready"
+    return number
+
+
+def run_after_a_second(trial: Trial, count: int = 1) -> None:
+    for _ in range(count):
+        trial.do("apply")
+        time.sleep(1.1)
+
+
+def test_a_ticket_fails_when_enough_lists_lack_its_machine(serving: tuple[Trial, str]) -> None:
+    trial, number = serving
+    trial.cloud.delete("sim-1")
+
+    run_after_a_second(trial, 2)
+    before = state_of(trial, number)
+    later = opened(trial)
+    trial.do("apply")
+
+    assert before == "ready"
+    assert state_of(trial, number) == "failed"
+    assert (trial.machines(), trial.recorded()) == (["trial-own-0002"], ["trial-own-0002"])
+    time.sleep(1.1)
+    trial.apply()
+    assert state_of(trial, later) == "ready"
+
+
+def test_a_machine_stays_when_its_lists_were_too_close(serving: tuple[Trial, str]) -> None:
+    trial, number = serving
+    trial.write(ticket_fleet(desk=AT_SIM.replace("1s}", "10m}")))
+    trial.cloud.delete("sim-1")
+
+    run_after_a_second(trial, 4)
+
+    assert (state_of(trial, number), trial.recorded()) == ("ready", [ONE])
+    assert tells(trial.do("explain", "worker", ONE)[1], "3", "10m", "desk.gone")
+
+
+def test_only_runs_count_when_a_machine_is_not_listed(serving: tuple[Trial, str]) -> None:
+    trial, number = serving
+    trial.cloud.delete("sim-1")
+    for _ in range(4):
+        trial.plan()
+
+    assert [each["lists"] for each in absences(trial)] == [1]
+    assert state_of(trial, number) == "ready"
+
+
+def test_an_unknown_list_does_not_count_when_a_machine_is_away(own: Trial) -> None:
+    number = serve_one(own, own_commands("gone: {lists: 3, after: 1s}"))
+    (own.folder / "hidden").touch()
+    run_after_a_second(own)
+    (own.folder / "broken").touch()
+    run_after_a_second(own, 4)
+    unknown = state_of(own, number)
+    (own.folder / "broken").unlink()
+    run_after_a_second(own)
+
+    assert unknown == state_of(own, number) == "ready"
+    run_after_a_second(own)
+    assert state_of(own, number) == "failed"
+
+
+def test_counting_starts_again_when_a_machine_was_listed(own: Trial) -> None:
+    number = serve_one(own, own_commands("gone: {lists: 3, after: 1s}"))
+    (own.folder / "hidden").touch()
+    run_after_a_second(own, 2)
+    (own.folder / "hidden").unlink()
+    own.apply()
+    (own.folder / "hidden").touch()
+    run_after_a_second(own, 2)
+
+    assert state_of(own, number) == "ready"
+    assert [each["lists"] for each in absences(own)] == [3]
+
+
+def test_a_busy_machine_is_not_deleted_when_its_lists_were_wrong(own: Trial) -> None:
+    number = serve_one(own, own_commands("gone: {lists: 2, after: 1s}"))
+    (own.folder / "hidden").touch()
+    run_after_a_second(own, 3)
+    (own.folder / "hidden").unlink()
+    own.do("apply")
+
+    assert state_of(own, number) == "failed"
+    assert (own.folder / "machines" / ONE).exists()
+    assert not (own.folder / "deleted").exists()
+
+
+def test_a_failing_livecheck_counts_when_a_machine_is_not_listed(own: Trial) -> None:
+    number = serve_one(own, own_commands("livecheck livecheck_every: 1s, livecheck_failures: 2"))
+    (own.folder / "machines" / ONE).unlink()
+    run_after_a_second(own)
+    once = state_of(own, number)
+
+    run_after_a_second(own)
+
+    assert (once, state_of(own, number)) == ("ready", "failed")
+    assert own.recorded() == []
+
+
+def test_a_machine_stays_when_its_livecheck_succeeds(own: Trial) -> None:
+    keys = "livecheck livecheck_every: 1s, gone: {lists: 2, after: 1s}"
+    number = serve_one(own, own_commands(keys))
+    (own.folder / "hidden").touch()
+
+    run_after_a_second(own, 4)
+
+    assert (state_of(own, number), own.recorded()) == ("ready", [ONE])
+
+
+def test_a_place_is_free_at_once_when_the_ticket_was_closed(serving: tuple[Trial, str]) -> None:
+    trial, number = serving
+    trial.write(ticket_fleet(desk="boot: 1s"))
+    trial.cloud.delete("sim-1")
+    trial.told("ticket", "close", number, "--user", "ada")
+    opened(trial)
+
+    said = trial.apply()
+
+    assert tells(said, "own", "delete", ONE)
+    assert trial.machines() == trial.recorded() == ["trial-own-0002"]
+
+
+def test_an_idle_machine_is_replaced_when_it_is_gone(project: Path) -> None:
+    trial = Trial(project)
+    pool = POOL.replace("max: 1", "max: 1, min: 1")
+    trial.write(ticket_fleet(pool))
+    trial.init()
+    trial.apply()
+    time.sleep(1.1)
+    trial.apply()
+    trial.cloud.delete("sim-1")
+
+    run_after_a_second(trial, 3)
+
+    assert trial.machines() == trial.recorded() == ["trial-own-0002"]
+
+
+def test_a_machine_of_another_queue_is_replaced_when_it_is_gone(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools={"own": POOL}, desk=AT_SIM))
+    trial.init()
+    trial.wait_for("1")
+    trial.apply()
+    trial.cloud.delete("sim-1")
+
+    run_after_a_second(trial, 3)
+
+    assert trial.machines() == trial.recorded() == ["trial-own-0002"]
+
+
+def test_a_held_machine_stays_when_it_is_not_listed(serving: tuple[Trial, str]) -> None:
+    trial, number = serving
+    trial.told("hold", ONE, "--for", "1h", "--reason", "look")
+    trial.cloud.delete("sim-1")
+
+    run_after_a_second(trial, 4)
+
+    assert (state_of(trial, number), trial.recorded()) == ("ready", [ONE])
+
+
+def test_many_machines_stay_when_all_are_gone_at_once(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(ticket_fleet(POOL.replace("max: 1", "max: 11")))
+    trial.init()
+    numbers = [opened(trial) for _ in range(11)]
+    run_after_a_second(trial, 4)  # at first 10 are created
+    for number in range(1, 12):
+        trial.cloud.delete(f"sim-{number}")
+
+    run_after_a_second(trial, 4)
+
+    assert {state_of(trial, each) for each in numbers} == {"ready"}
+    (refused,) = [each for each in trial.plan()["guards"] if each["result"] == "refused"]
+    assert (refused["guard"], refused["count"]) == ("delete", 11)
+
+
+def test_a_moment_of_the_future_starts_again_when_a_clock_was_ahead(
+    serving: tuple[Trial, str],
+) -> None:
+    trial, number = serving
+    trial.cloud.delete("sim-1")
+    trial.do("apply")
+    (absence,) = trial.store().absences()
+    ahead = absence.altered(since=datetime.now(UTC) + timedelta(days=1), lists=9)
+    trial.store().record_absences([ahead])
+
+    trial.do("apply")
+
+    assert state_of(trial, number) == "ready"
+    run_after_a_second(trial, 2)
+    assert state_of(trial, number) == "failed"
+
+
+def test_what_was_counted_is_empty_when_it_cannot_be_read(serving: tuple[Trial, str]) -> None:
+    trial, number = serving
+    trial.cloud.delete("sim-1")
+    trial.do("apply")
+    with trial.store().begin() as connection:
+        connection.exec_driver_sql("update fleet_about set value = '{' where key = 'absent'")
+
+    trial.do("apply")
+
+    assert json.dumps([each["lists"] for each in absences(trial)]) == "[2]"
+    assert state_of(trial, number) == "ready"
