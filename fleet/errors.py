@@ -52,6 +52,10 @@ class CreationRefused(FleetError):
     """A provider refused to create a machine."""
 
 
+class DeletionPending(FleetError):
+    """A provider accepted the deletion of a machine and lists it still."""
+
+
 class SecretMissing(FleetError):
     """A reference to a secret has no value."""
 

@@ -197,7 +197,7 @@ def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
     store = run.sources.store
     spent = spend(store, run.approvals, actions, run.stack)
     outcome = _apply_actions(run, actions)
-    done = {*outcome.created, *outcome.drained, *outcome.deleted}
+    done = {*outcome.created, *outcome.drained, *outcome.deleted, *outcome.deleting}
     if any(name not in done for machines in spent.values() for name in machines):
         refund(store, spent, undone(actions, outcome, run.read_stack()))
     return outcome
@@ -208,6 +208,7 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
     deletes = [action for action in actions if isinstance(action, Delete)]
     drained: list[str] = []
     done: tuple[str, ...] = ()
+    going: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     error = ""
     result = "applied"
@@ -229,22 +230,39 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
             if kept:
                 # The prepared change holds more than what may be done now.
                 change = None
+            going = tuple(action.worker for action in switched.going)
             steps = change_stack(run, enrolled, switched.going, change, held)
             done = tuple(step.worker for step in steps)
     except FleetError as failure:
         result = "refused" if isinstance(failure, PlanRefused) else "failed"
         error = "; ".join((*kept, str(failure)))
         done = failure.done if isinstance(failure, StackFailed) else ()
+        failed = failure.failed if isinstance(failure, StackFailed) and failure.failed else going
+        going = tuple(name for name in going if name not in failed)
+    pending = _pending(run, [name for name in going if name not in done])
+    gone = {*done, *going} - {*pending}
     return StackOutcome.model_validate(
         {
             "pool": run.ref.pool,
             "result": result,
             "created": tuple(action.worker for action in creates if action.worker in done),
             "drained": tuple(drained),
-            "deleted": tuple(action.worker for action in deletes if action.worker in done),
+            "deleted": tuple(a.worker for a in deletes if a.worker in gone),
+            "deleting": pending,
             "error": error,
         }
     )
+
+
+def _pending(run: PoolRun, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the machines among these that their stack still holds: a deletion takes its time.
+
+    Of the others an earlier run had the deletion accepted, and their provider lists them no more.
+    """
+    after = run.read_stack() if names else None
+    if isinstance(after, Unknown):
+        return tuple(names)
+    return tuple(name for name in names if after and name in after.names)
 
 
 def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
@@ -291,8 +309,15 @@ def _desired(
 
 
 def _gone(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
-    """Return what an apply that was killed has deleted already: the engine only forgets it."""
-    listed = {m.name for at, m in run.world.machines() if at == run.ref.provider}
+    """Return the machines that an earlier apply deleted: the engine only forgets them.
+
+    One whose deletion was accepted may go while this run observes.
+    """
+    listed = {
+        m.name
+        for at, m in run.world.machines()
+        if at == run.ref.provider and m.deleting_since is None
+    }
     return {each.worker for each in deletes if is_begun(each)} - listed
 
 

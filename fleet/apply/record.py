@@ -138,7 +138,7 @@ class RunLog:
     def _end(self, outcome: Outcome, plan: Plan | None) -> LogEntry:
         counted = {
             what: sum(len(getattr(stack, what)) for stack in outcome.stacks)
-            for what in ("created", "drained", "deleted", "forgotten", "adopted")
+            for what in ("created", "drained", "deleted", "deleting", "forgotten", "adopted")
         }
         details = {what: str(count) for what, count in counted.items() if count}
         details |= {

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from fleet.apply.observe import Sources
 from fleet.apply.pool import is_orphan, note_departures, retire_worker
 from fleet.engines.parallel import each_done
-from fleet.errors import FleetError, PlanRefused, WorkerBusy
+from fleet.errors import DeletionPending, FleetError, PlanRefused, WorkerBusy
 from fleet.model.facts import Machine, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, Delete, Drain, Plan
@@ -57,15 +57,20 @@ def delete_unrecorded_machines(
                 going.append(_switched_off(world, plan, action, sources))
         except FleetError as error:
             tell_of(action, error)
+    pending: set[str] = set()
     machine_api = going[0].machine_api if going else None
     with closing(each_done(machine_api, going, partial(_delete, sources))) as ended:
         for each, trouble in ended:
-            tell_of(each.action, trouble)
+            if isinstance(trouble, DeletionPending):
+                pending.add(each.action.worker)
+            else:
+                tell_of(each.action, trouble)
     return StackOutcome(
         pool=actions[0].pool,
         result=_worst(staying.values()),
         drained=tuple(a.worker for a in actions if isinstance(a, Drain) and a.worker in done),
         deleted=tuple(a.worker for a in actions if isinstance(a, Delete) and a.worker in done),
+        deleting=tuple(a.worker for a in actions if a.worker in pending),
         error="; ".join(
             f"{a.worker} not deleted: {staying[a.worker]}" for a in actions if a.worker in staying
         ),
@@ -147,5 +152,6 @@ def _both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
         created=one.created + other.created,
         drained=one.drained + other.drained,
         deleted=one.deleted + other.deleted,
+        deleting=one.deleting + other.deleting,
         error="; ".join(filter(None, (one.error, other.error))),
     )

@@ -28,7 +28,15 @@ from fleet.engines.projects import (
     load_project,
     previewed,
 )
-from fleet.errors import CreationRefused, Locked, PlanRefused, StackFailed, StoreFailed, touching
+from fleet.errors import (
+    CreationRefused,
+    DeletionPending,
+    Locked,
+    PlanRefused,
+    StackFailed,
+    StoreFailed,
+    touching,
+)
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
@@ -291,6 +299,8 @@ class EmbeddedEngine:
             for some in (new, [move for move in moves if move.kind == "delete"]):
                 with closing(each_done(self._cloud(ref), some, do)) as ended:
                     for move, error in ended:
+                        if isinstance(error, DeletionPending):
+                            continue  # it stays recorded until its provider no longer lists it
                         if error:
                             failed[move.name] = str(error)
                         elif step := _step(move):

@@ -456,6 +456,12 @@ class Machine(Value):
     looked_since: Moment | None = Field(
         None, description="When that port was first checked; None: unknown."
     )
+    deleting_since: Moment | None = Field(
+        None,
+        description="When its provider accepted its deletion; it is deleted once it is no longer "
+        "listed.",
+        exclude_if=lambda since: since is None,
+    )
     trouble: str = Field(
         "",
         description="Why it still exists although it was to be deleted, and what comes next.",

@@ -16,6 +16,11 @@ class StackOutcome(Value):
     created: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
+    deleting: tuple[str, ...] = Field(
+        (),
+        description="Machines whose deletion was accepted; their provider lists them still.",
+        exclude_if=not_,
+    )
     forgotten: tuple[str, ...] = Field(
         (), description="Machines removed from its stack because they are gone."
     )
@@ -27,7 +32,8 @@ class StackOutcome(Value):
     @property
     def is_touched(self) -> bool:
         """Say whether anything was changed here."""
-        return bool(self.created or self.drained or self.deleted or self.forgotten or self.adopted)
+        changed = self.created or self.drained or self.deleted or self.deleting
+        return bool(changed or self.forgotten or self.adopted)
 
 
 class Outcome(Value):

@@ -5,6 +5,7 @@ Requests of unknown people are counted together: unknown is not zero.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
 _ONE = Decimal(1)
+_MOST_DELETING = 3
+"""Machines in deletion that a sentence names."""
 
 
 def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[Row]:
@@ -31,7 +34,9 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
         if pool_plan.pool is None:
             continue
         workers = pool_plan.pool.workers
-        yield _of_pool(name, "max", workers.max, len(pool_plan.inventory.units), machines)
+        units = pool_plan.inventory.units
+        row = _of_pool(name, "max", workers.max, len(units), machines)
+        yield replace(row, because="; ".join((row.because, *_describe_deleting(units))))
         if workers.max_starting is not None:
             starting = sum(is_booting(unit) for unit in pool_plan.inventory.units)
             yield _of_pool(name, "max_starting", workers.max_starting, starting, machines)
@@ -46,6 +51,16 @@ def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, D
         machines=machines,
         kept=machines,
     )
+
+
+def _describe_deleting(units: Iterable[Unit]) -> Iterator[str]:
+    """Yield which machines take a place although their deletion was accepted."""
+    going = [unit.machine for unit in units if unit.machine and unit.machine.deleting_since]
+    for machine in going[:_MOST_DELETING]:
+        since = machine.deleting_since
+        yield f"{machine.name} takes a place, deleting since {since:%Y-%m-%d %H:%M} UTC"
+    if len(going) > _MOST_DELETING:
+        yield f"and {len(going) - _MOST_DELETING} more that are being deleted"
 
 
 def is_booting(unit: Unit) -> bool:

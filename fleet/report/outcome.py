@@ -54,6 +54,8 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
         "drained": sum(len(stack.drained) for stack in outcome.stacks),
         "deleted": sum(len(stack.deleted) for stack in outcome.stacks),
     }
+    if deleting := sum(len(stack.deleting) for stack in outcome.stacks):
+        done["deleting"] = deleting
     if outcome.released:
         done["released"] = len(outcome.released)
     if outcome.resumed:
@@ -75,6 +77,7 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
         ("+ created", Style.GREEN, stack.created),
         ("~ drained", Style.YELLOW, stack.drained),
         ("- deleted", Style.RED, stack.deleted),
+        ("- deleting (still listed)", Style.YELLOW, stack.deleting),
     )
     for what, style, names in done:
         if names:

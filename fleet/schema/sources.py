@@ -347,7 +347,10 @@ class HookTimeouts(Section):
     """How long each command may take before fleet kills it and its child processes."""
 
     new: Seconds = Field(1800, description="Time to create a machine.")
-    delete: Seconds = Field(1800, description="Time to delete a machine.")
+    delete: Seconds = Field(
+        1800,
+        description="Time to delete a machine, and then until it is no longer listed.",
+    )
     list: Seconds = Field(120, description="Time to list all machines.")
     livecheck: Seconds = Field(60, description="Time to check a machine.")
     release: Seconds = Field(600, description="Time to clean a machine after a ticket.")

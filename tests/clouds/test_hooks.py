@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.hooks.machines import HookMachines
-from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.errors import CreationRefused, DeletionPending, SourceUnreachable
 from fleet.model.facts import Listing, Unknown
 from tests.builders import NOW
 from tests.builders.sentences import tells
@@ -218,7 +218,9 @@ def test_a_name_that_might_lead_astray_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_delete_is_told_which_machine(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path, delete="env | grep ^FLEET_ | sort > told")
+    cloud = a_hook_cloud(
+        tmp_path, delete='env | grep ^FLEET_ | sort > told; rm "machines/$FLEET_MACHINE"'
+    )
     machine_id = cloud.create(ONE)
 
     cloud.delete(machine_id)
@@ -382,3 +384,29 @@ def test_a_list_that_hangs_makes_all_unknown(tmp_path: Path) -> None:
     write_hooks(tmp_path, list="exec sleep 99")
 
     assert tells(unknown(hooks_over(tmp_path, timeouts={"list": "1s"})), "list", "1s")
+
+
+def test_a_deletion_is_forgotten_when_its_name_is_used_again(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path, delete="true")
+    machine_id = cloud.create(ONE)
+    with pytest.raises(DeletionPending, match=NAME):
+        cloud.delete(machine_id)
+    (deleting,) = listed(cloud)
+    (tmp_path / "machines" / NAME).unlink()
+
+    cloud.create(ONE)
+
+    (machine,) = listed(cloud)
+    assert (deleting.deleting_since, machine.deleting_since) == (NOW, None)
+
+
+def test_machines_deleted_one_after_the_other_are_listed_each_time(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path)
+    names = [f"debian-builders-{number:04}" for number in (1, 2)]
+    for name in names:
+        cloud.create(ONE.altered(name=name))
+
+    for name in names:
+        cloud.delete(name)
+
+    assert listed(cloud) == ()

@@ -322,7 +322,8 @@ class ResallocInterface:
         As `grep` says it: it prints nothing. Never where a machine is known to have been made.
         """
         prints, complains = failure.prints or (True, True)
-        if prints or any(memo.said is not None for memo in self._memos().values()):
+        made = {name for name, memo in self._memos().items() if memo.said is not None}
+        if prints or made - self._memory.deleting().keys():
             return False
         return self._ignores_exit or (not complains and self._memory.has_listed())
 

@@ -9,12 +9,13 @@ import json
 import re
 import shlex
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -31,9 +32,9 @@ from fleet.clouds.hooks.interface import (
     machine_of,
     tidy,
 )
-from fleet.clouds.hooks.memory import HookMemory, Undeleted, noting
+from fleet.clouds.hooks.memory import Deleting, HookMemory, Undeleted, noting
 from fleet.clouds.ready import FileMemory, Livechecks, Slots
-from fleet.errors import CreationRefused, SourceUnreachable, touching
+from fleet.errors import CreationRefused, DeletionPending, SourceUnreachable, touching
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Cleaned, Clock
 from fleet.schema.model import is_named_by_fleet
@@ -101,6 +102,9 @@ class HookMachines:
         )
         self._doubted: frozenset[str] = frozenset()
         self.at_once = hooks.at_once
+        self._look_turn = threading.Lock()
+        self._looked_at = float("-inf")
+        """When the latest list after a deletion began."""
         self._cut = threading.Event()
         """While it is set, commands end, and none is begun."""
         # One for all providers of the fleet: counters are shared.
@@ -140,6 +144,8 @@ class HookMachines:
             **figures,
         }
         with self._alone(inputs.name) as lock, self._remembering(inputs.name):
+            # A deletion that is remembered was that of an older machine of this name.
+            self._memory.forget_deletion(inputs.name)
             self._interface.begin(inputs, self._clock.now())
             try:
                 with self._room():
@@ -167,6 +173,11 @@ class HookMachines:
         waits = self._around.looks and failed and failed.at <= self._clock.now() < failed.again
         if waits:
             raise SourceUnreachable(f"{machine.name}: {failed}")
+        with noting(machine.name):
+            accepted = self._memory.deleting().get(machine.name)
+        now = self._clock.now()
+        if self._around.looks and accepted and accepted.at <= now < accepted.again(self._limit):
+            raise DeletionPending(f"{machine.name}: deleting since {accepted.since:%F %H:%M}Z")
         try:
             with self._room():
                 self._run("delete", _machine_fields(machine))
@@ -175,6 +186,8 @@ class HookMachines:
                 with noting(machine.name):
                     self._memory.note_undeleted(machine.name, str(failure), self._clock.now())
                 raise SourceUnreachable(f"{machine.name}: {failure}") from failure
+        else:
+            self._check_gone(machine)
         with noting(machine.name):
             # A `new` that outlived its fleet holds it still, and goes on to.
             if not is_held(lock := self._lock_of(machine.name)):
@@ -193,8 +206,11 @@ class HookMachines:
                 failures = self._livechecks.failures(machines, now)
                 machines = tuple(self._judged(each, failures) for each in machines)
                 self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
-            undeleted = self._memory.undeleted()
-            machines = tuple(_troubled(each, undeleted.get(each.name)) for each in machines)
+            undeleted, deleting = self._memory.undeleted(), self._memory.deleting()
+            machines = tuple(
+                self._marked(each, undeleted.get(each.name), deleting.get(each.name))
+                for each in machines
+            )
         except (CommandFailed, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
         return Listing(read_at=now, machines=machines, strangers=self._strangers)
@@ -277,6 +293,34 @@ class HookMachines:
             if found is not None:
                 return found
         return None
+
+    @property
+    def _limit(self) -> timedelta:
+        """How long a deletion that succeeded may take until the machine is no longer listed."""
+        return timedelta(seconds=self._hooks.timeouts.delete)
+
+    def _check_gone(self, machine: Machine) -> None:
+        """Raise DeletionPending if a list that began after the deletion shows the machine."""
+        ended = time.monotonic()
+        # Machines are deleted at the same time: one list answers for all deleted before it began.
+        with self._look_turn, noting(machine.name):
+            noted = self._memory.note_deleting(machine.name, self._clock.now())
+            if self._looked_at < ended:
+                began = time.monotonic()
+                self._listed(self._around.fleet)
+                self._looked_at = began
+            if machine.id in self._known:
+                raise DeletionPending(f"{machine.name}: deleting since {noted.since:%F %H:%M}Z")
+
+    def _marked(
+        self, machine: Machine, failed: Undeleted | None, accepted: Deleting | None
+    ) -> Machine:
+        """Return a machine with the state of its deletion."""
+        if accepted is None:
+            return machine.altered(trouble=str(failed)) if failed else machine
+        is_late = self._clock.now() >= accepted.since + self._limit
+        trouble = str(failed) if failed else accepted.describe(self._limit) if is_late else ""
+        return machine.altered(deleting_since=accepted.since, trouble=trouble)
 
     def _works(self, machine: Machine) -> bool:
         try:
@@ -453,10 +497,6 @@ class HookMachines:
 def _filled(part: str, told: Mapping[str, str]) -> str:
     """Put what is told of a machine into an argument, in one go: no value is looked at again."""
     return re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
-
-
-def _troubled(machine: Machine, failed: Undeleted | None) -> Machine:
-    return machine.altered(trouble=str(failed)) if failed else machine
 
 
 def _machine_fields(machine: Machine) -> dict[str, str]:

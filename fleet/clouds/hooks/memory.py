@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
+from operator import not_
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from pydantic import Field, ValidationError
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import WorkerInputs
 from fleet.model.values import Moment, Value
+from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
 
 
@@ -57,6 +59,30 @@ class Undeleted(Value):
         )
 
 
+class Deleting(Value):
+    """A deletion that `delete` reported as done, of a machine that is still listed."""
+
+    since: Moment = Field(description="When `delete` first succeeded.")
+    at: Moment = Field(description="When it last succeeded.")
+    tries: int = Field(1, ge=1)
+
+    def again(self, limit: timedelta) -> datetime:
+        """Return when `delete` is run again; `limit` is how long a deletion may take."""
+        if self.tries == 1:
+            return self.since + limit
+        return self.at + _PAUSES[min(self.tries, len(_PAUSES)) - 1]
+
+    def describe(self, limit: timedelta) -> str:
+        """Return a sentence on a deletion that takes longer than its limit."""
+        spent = write_duration(int(limit.total_seconds()))
+        times = "once" if self.tries == 1 else f"{self.tries} times"
+        return (
+            f"deleting since {self.since:%F %H:%M}Z: `delete` succeeded {times}, but the machine "
+            f"is still listed after timeouts.delete ({spent}) and takes a place of its pool; "
+            f"next try at {self.again(limit):%F %H:%M}Z; look at it in the provider's console"
+        )
+
+
 _PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
 """After the first failure, after the second, and so on."""
 _SAID_LIMIT = 300
@@ -68,6 +94,7 @@ class _Memos(Value, frozen=False):
     machines: dict[str, Memo] = Field(default_factory=dict)
     listed: tuple[str, ...] = Field((), description="Providers whose `list` was seen to work.")
     undeleted: dict[str, Undeleted] = Field(default_factory=dict)
+    deleting: dict[str, Deleting] = Field(default_factory=dict, exclude_if=not_)
 
 
 class HookMemory:
@@ -125,10 +152,17 @@ class HookMemory:
     def forget(self, name: str) -> None:
         """Give back the numbers of a machine that is gone; of one that was never known is fine."""
         known = self._read()
-        if name in known.machines or name in known.undeleted:
+        if name in known.machines or name in known.undeleted or name in known.deleting:
             with self._changing() as memos:
                 memos.machines.pop(name, None)
                 memos.undeleted.pop(name, None)
+                memos.deleting.pop(name, None)
+
+    def forget_deletion(self, name: str) -> None:
+        """Forget only the deletion of a machine."""
+        if name in self._read().deleting:
+            with self._changing() as memos:
+                memos.deleting.pop(name)
 
     def undeleted(self) -> Mapping[str, Undeleted]:
         """Return by name the machines whose deletion failed."""
@@ -140,6 +174,23 @@ class HookMemory:
             before = memos.undeleted[name].failures if name in memos.undeleted else 0
             failed = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
             memos.undeleted[name] = failed
+
+    def deleting(self) -> Mapping[str, Deleting]:
+        """Return by name the machines whose deletion succeeded and was not seen since."""
+        return self._read().deleting
+
+    def note_deleting(self, name: str, now: datetime) -> Deleting:
+        """Remember that a machine is listed after its deletion, until it is forgotten."""
+        with self._changing() as memos:
+            memos.undeleted.pop(name, None)
+            known = memos.deleting.get(name)
+            noted = (
+                Deleting(since=known.since, at=now, tries=known.tries + 1)
+                if known
+                else Deleting(since=now, at=now)
+            )
+            memos.deleting[name] = noted
+        return noted
 
     @contextmanager
     def _changing(self) -> Iterator[_Memos]:

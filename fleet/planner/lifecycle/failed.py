@@ -144,9 +144,17 @@ def finish_interrupted(pool_plan: PoolPlan) -> None:
     if pool_plan.inventory.blind or paused:
         return
     _finish_creations(pool_plan)
-    because = "an earlier apply was interrupted while deleting it"
     for unit in pool_plan.inventory.having(State.UNDELETED):
-        pool_plan.delete(unit, Reason.INTERRUPTED, because)
+        pool_plan.delete(unit, Reason.INTERRUPTED, _why_undeleted(unit))
+
+
+def _why_undeleted(unit: Unit) -> str:
+    if unit.machine is None:
+        return "an earlier apply began to delete it, and its provider no longer lists it"
+    since = unit.machine.deleting_since
+    if since is None:
+        return "an earlier apply was interrupted while deleting it"
+    return f"deleting since {since:%Y-%m-%d %H:%M} UTC: its provider still lists it"
 
 
 def _why_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
