@@ -5,7 +5,7 @@ import argparse
 from fleet.apply.orders import Ordering
 from fleet.cli.arguments import Parser, add_file
 from fleet.errors import FleetError
-from fleet.model.orders import Hold
+from fleet.model.orders import FLEET, Hold
 from fleet.ports import Console
 
 
@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """End the hold; the next run gives back what was drained for it."""
+    """End the hold; the next run gives back what was drained for it, or deletes a failed boot."""
     ordering = Ordering.of(args, console)
     holds = [each for each in ordering.in_force() if isinstance(each, Hold)]
     ending = [each for each in holds if each.machine == args.machine]
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         held = ", ".join(each.machine for each in holds) or "none"
         raise FleetError(f"{args.machine} is not held; held: {held}")
     ordering.lift(ending, "release")
-    console.out(
-        f"{args.machine} is no longer held: the next `fleet apply` gives its worker work again"
-    )
+    is_failed = all(each.by == FLEET for each in ending)
+    follows = "deletes it" if is_failed else "gives its worker work again"
+    console.out(f"{args.machine} is no longer held: the next `fleet apply` {follows}")
     return 0
