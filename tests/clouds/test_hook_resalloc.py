@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from fleet.clouds.hooks.machines import HookMachines
-from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.errors import CreationRefused, DeletionPending, SourceUnreachable
 from fleet.model.facts import MachineState, Unknown
 from tests.builders import NOW
 from tests.builders.sentences import tells
@@ -326,3 +326,23 @@ def test_a_memory_that_cannot_be_written_is_an_error_of_that_machine(tmp_path: P
         cloud.delete(ONE)
     with pytest.raises(SourceUnreachable, match=rf"{TWO}: .*Is a directory"):
         made(cloud, TWO)
+
+
+def test_a_machine_is_deleting_while_a_list_of_names_shows_it(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path, delete="true")
+    made(cloud, ONE)
+
+    with pytest.raises(DeletionPending, match=ONE):
+        cloud.delete(ONE)
+
+    (machine,) = listed(cloud)
+    assert machine.deleting_since == NOW
+
+
+def test_a_list_that_finds_none_is_empty_after_the_last_deletion(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path, list="ls machines | grep builders")
+    made(cloud, ONE)
+
+    cloud.delete(ONE)
+
+    assert listed(cloud) == ()

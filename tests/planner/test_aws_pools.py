@@ -83,6 +83,14 @@ def test_where_the_spot_quota_is_used_up_it_is_bought_on_demand() -> None:
     assert bought(planned(fleet, world)) == ["on-demand"]
 
 
+def test_the_next_name_is_used_at_the_same_price_when_one_is_taken() -> None:
+    fleet = at_aws()
+    world = a_laid_world(fleet, attempts=(tried("name-taken"),))
+
+    (create,) = planned(fleet, world).actions
+    assert (create.worker, bought(planned(fleet, world))) == ("debian-ci-builders-0002", ["spot"])
+
+
 def test_while_nothing_asks_nothing_is_held_and_nothing_is_paid() -> None:
     fleet = at_aws()
     queues = {"debian": a_reading(workers=())}

@@ -136,7 +136,7 @@ def test_a_machine_with_copied_labels_is_left_to_a_person(result: str) -> None:
     assert tells(said, "provider", "billed", "no stack")
 
 
-@pytest.mark.parametrize("result", ["starting", "gone", "error"])
+@pytest.mark.parametrize("result", ["starting", "gone", "error", "name-taken"])
 def test_what_was_made_and_never_noted_is_finished_like_what_was_begun(result: str) -> None:
     machine = a_made_machine()
 
